@@ -23,11 +23,12 @@ from pipelines.running.outcome.summary import read_summary, write_summary
 from pipelines.running.preparation.preparing import features_of
 from pipelines.running.preparation.restoring import data_changes
 from pipelines.saving import config_of, load_state, open_state, open_stream, states_of
-from raydt.errors import InputError, ModelFileError
+from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
 from raydt.examples.targets import in_order
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.lock import locked
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.auditing import audit
@@ -57,18 +58,21 @@ def audit_run(run: str | Path) -> AuditReport:
         The folder holds no finished run or no state, or the source is no longer what the run has read.
     """
     folder = RunFolder.existing(run)
-    summary = read_summary(folder)
+    before = read_summary(folder)
     ended = last_of(folder)
     learner = learners()[ended.config.learner.kind]
     state, groups = ended.components["coordinator"], groups_of(ended.components)
     classes = len(ended.meta["classes"])
     report = audit(learner, ended.config.learner, ended.features, classes, state, ended.history, groups)
-    summary["audit"] = report.as_dict()
     try:
-        write_summary(folder, summary)
-        if ended.config.output.report:
-            publish_report(folder)
-    except OSError as error:  # the verdict is what was asked for
+        with locked(folder):
+            summary = read_summary(folder)  # a purge may have changed it meanwhile, or a resume the run
+            if summary["model_digest"] != before["model_digest"]:
+                raise ConfigError("the run has changed meanwhile")
+            write_summary(folder, {**summary, "audit": report.as_dict()})
+            if ended.config.output.report:
+                publish_report(folder)
+    except (OSError, ConfigError, NotWrittenError) as error:  # the verdict is what was asked for
         log.warning("%s: the verdict of the audit could not be stored: %s", folder.location, error)
     return report
 

@@ -205,6 +205,7 @@ def receipts_lines(found: dict[str, Any]) -> str:
         rows.append(("retrained", verdicts[found["rebuilt"]]))
     if "live" in found:
         live = f"{found['live']:,} of them are live in the state" if found["live"] else "none is live"
+        live += "" if found["keyed"] else ", if this is their key: receipts of an earlier version do not tell"
         rows.append(("deleted ids", live))
     return table(rows)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.outputs import Input, require_apart
+from pipelines.outputs import Input, require_apart, writing_alone
 from pipelines.saving import load_model, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
@@ -41,7 +41,7 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
     Raises
     ------
     ConfigError
-        ``out`` lies in a run, a model or a state.
+        ``out`` lies in a run, a model or a state, or another process writes it.
     InputError
         A damaged model, a library that is not installed, a model that the format cannot say, or a file that cannot be
         written.
@@ -50,7 +50,9 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
     trees, interface = trees_of(saved), interface_of(saved)
     target = _target(str(out), to, overwrite)
     require_apart("--out", str(out), [Input("MODEL", str(model))])
-    beside = write(build(trees, interface, to), trees, interface, to, target)
+    new = [] if overwrite else [target, target.with_name(target.name + ".json")]
+    with writing_alone(target, "the model", new=new):
+        beside = write(build(trees, interface, to), trees, interface, to, target)
     return {
         "out": str(target),
         "interface": str(beside),

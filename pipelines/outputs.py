@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder
-from raydt.errors import ConfigError
+from raydt.errors import ConfigError, InputError, NotWrittenError
+from raydt.folders.folder import Folder
+from raydt.folders.lock import locked
 from raydt.folders.manifest import FORMAT, MANIFEST
 
 #: Bytes of a manifest within which its format is named.
@@ -89,6 +91,37 @@ def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -
     if config.checkpoint.path is not None:
         own = Path(os.path.realpath(out.root)) if out.is_local else None
         require_apart("checkpoint.path =", config.checkpoint.path, inputs, within=own)
+
+
+@contextmanager
+def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Iterator[None]:
+    """Be the only process that writes a file.
+
+    Parameters
+    ----------
+    target : Path
+    what : str
+        What it holds, for messages.
+    new : iterable of Path
+        Files that must not be there, now that nobody else writes.
+
+    Raises
+    ------
+    ConfigError
+        Another process writes it.
+    InputError
+        It cannot be written, or one of ``new`` is there.
+    """
+    try:
+        with locked(Folder(target.parent), target.name):
+            for file in new:
+                if file.exists():
+                    remedy = "Choose another name, or replace it with --overwrite"
+                    raise InputError("it exists", file=str(file), remedy=remedy)
+            yield
+    except NotWrittenError as error:
+        cause = getattr(error.__cause__, "strerror", None) or error.problem
+        raise InputError(f"{what} cannot be written: {cause}", file=str(target), remedy=error.remedy) from error
 
 
 def real_path(path: str | Path) -> str:

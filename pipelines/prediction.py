@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.outputs import Input, require_apart
+from pipelines.outputs import Input, require_apart, writing_alone
 from pipelines.saving import load_model, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
@@ -67,7 +67,7 @@ def predict_file(
     Raises
     ------
     ConfigError
-        ``out`` is an input, or lies in a run, a model or a state.
+        ``out`` is an input, lies in a run, a model or a state, or another process writes it.
     InputError
         A damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be
         written. Nothing has been written.
@@ -86,30 +86,30 @@ def predict_file(
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
     unseen_in = _unseen(saved)
     predictor = saved.predictor()
-    try:
-        with _writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            writer = pq.ParquetWriter(unfinished, schema)
-        with writer:
-            for chunk in source.rows():
-                if chunk.bad and on_error == "error":
-                    raise _for_prediction(chunk.bad[min(chunk.bad)])
-                if chunk.bad and first is None:
-                    first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)
-                columns = _predicted(saved, predictor, chunk)
-                new = unseen_in(chunk.X)
-                new[list(chunk.bad)] = False
-                unseen, unseen_columns = unseen + int(new.any(axis=1).sum()), unseen_columns | new.any(axis=0)
-                if ids is not None:
-                    columns = [ids.slice(chunk.start, len(chunk)), *columns]
-                with _writing(target):
-                    writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-                rows, skipped = rows + len(chunk), skipped + len(chunk.bad)
-        with _writing(target):
-            unfinished.replace(target)
-    finally:
-        with suppress(OSError):  # it was never written, or has its name by now
-            unfinished.unlink()
+    with writing_alone(target, "the predictions", new=[] if overwrite else [target]):
+        try:
+            with _writing(target):
+                writer = pq.ParquetWriter(unfinished, schema)
+            with writer:
+                for chunk in source.rows():
+                    if chunk.bad and on_error == "error":
+                        raise _for_prediction(chunk.bad[min(chunk.bad)])
+                    if chunk.bad and first is None:
+                        first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)
+                    columns = _predicted(saved, predictor, chunk)
+                    new = unseen_in(chunk.X)
+                    new[list(chunk.bad)] = False
+                    unseen, unseen_columns = unseen + int(new.any(axis=1).sum()), unseen_columns | new.any(axis=0)
+                    if ids is not None:
+                        columns = [ids.slice(chunk.start, len(chunk)), *columns]
+                    with _writing(target):
+                        writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+                    rows, skipped = rows + len(chunk), skipped + len(chunk.bad)
+            with _writing(target):
+                unfinished.replace(target)
+        finally:
+            with suppress(OSError):  # it was never written, or has its name by now
+                unfinished.unlink()
     return {
         "rows": rows,
         "skipped": skipped,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +15,7 @@ from raydt.errors import InputError
 from raydt.examples.history import history_of_live
 from raydt.learners import traits_of
 from raydt.sessions.receipt import Receipt, options_hash
-from raydt.sessions.receipt_chain import Chain, Key, Signer, append, append_values, read_chain
+from raydt.sessions.receipt_chain import Chain, Key, OpenChain, Signer, opened, read_chain
 from raydt.sessions.saved_model import SavedModel
 
 if TYPE_CHECKING:
@@ -37,26 +40,16 @@ class ReceiptFile(NamedTuple):
     sign: str | None = None
 
 
-class OpenedChain:
-    """A chain to which a receipt can be appended: found out before anything is applied.
+class Receipts:
+    """The chain of a command, open from before anything is applied; made by :func:`opened_receipts`."""
 
-    Raises
-    ------
-    ConfigError
-        A key cannot be used.
-    InputError
-        The chain is not whole.
-    """
-
-    def __init__(self, given: ReceiptFile) -> None:
-        self._path, self._key = Path(given.path), Key.read(given.key)
-        self._signer = Signer(given.sign) if given.sign is not None else None
-        if self._path.exists() and self._path.stat().st_size:
-            read_chain(self._path)
+    def __init__(self, chain: OpenChain, key: Key, signer: Signer | None) -> None:
+        self._chain, self._key, self._signer = chain, key, signer
+        self.withdraw = chain.withdraw
 
     def append(self, receipt: Receipt) -> None:
         """Append a receipt, with the time of now."""
-        append(self._path, receipt, self._key, time=_now(), signer=self._signer)
+        self._chain.append(receipt, time=_now(), signer=self._signer)
 
     def append_purge(self, done: Purged) -> None:
         """Append the receipt of a purge, which changes no model, with the time of now."""
@@ -77,7 +70,31 @@ class OpenedChain:
                 "out_of_reach": list(done.out_of_reach),
             },
         }
-        append_values(self._path, values, time=_now(), signer=self._signer)
+        self._chain.append_values(values, time=_now(), signer=self._signer)
+
+
+@contextmanager
+def opened_receipts(given: ReceiptFile | None, *, dry_run: bool) -> Iterator[Receipts | None]:
+    """Open the chain of a command, if it has one; of a dry run only look at it.
+
+    Raises
+    ------
+    ConfigError
+        A key cannot be used, or is not that of the chain; another process appends to it.
+    InputError
+        The chain is not whole, or cannot be written.
+    """
+    if given is None:
+        yield None
+        return
+    key, signer = Key.read(given.key), Signer(given.sign) if given.sign is not None else None
+    if dry_run:
+        if os.path.isfile(given.path) and os.path.getsize(given.path):
+            read_chain(given.path, key)
+        yield None
+        return
+    with opened(given.path, key) as chain:
+        yield Receipts(chain, key, signer)
 
 
 def _now() -> str:
@@ -106,14 +123,18 @@ def verify_receipts(
         ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the
         chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
         ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model
-        depends on the past; with a key ``live``, how many deleted ids live; ``ok``, whether all of it holds.
+        depends on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells
+        that this is its key; ``ok``, whether all of it holds.
 
     Raises
     ------
     InputError
         The chain is not whole, or not signed by ``public_key``; there is no state.
+    ConfigError
+        The key cannot be used, or is not that of the chain.
     """
-    chain = read_chain(path)
+    secret = Key.read(key) if key is not None else None
+    chain = read_chain(path, secret)
     if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
         raise InputError("not every receipt is signed by the given public key", file=str(path))
     found: dict[str, Any] = {
@@ -126,7 +147,7 @@ def verify_receipts(
         "all_signed": chain.all_signed,
     }
     if state is not None:
-        found |= _compared(chain, open_state(state)[0], Key.read(key) if key is not None else None)
+        found |= _compared(chain, open_state(state)[0], secret)
     found["ok"] = found.get("equal", True) and found.get("rebuilt") is not False and not found.get("live")
     return found
 
@@ -149,5 +170,6 @@ def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any
         names = saved.components.get("stream", {}).get("source", {}).get("ids", [])
         text = saved.meta.get("columns", {}).get("id_kind") == "text"
         live = saved.arrays["id"].tolist()
+        found["keyed"] = chain.keyed
         found["live"] = len(gone & {key.hash(names[one] if text else one) for one in live})
     return found

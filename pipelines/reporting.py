@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
-from pipelines.outputs import require_apart
+from pipelines.outputs import require_apart, writing_alone
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
 
@@ -39,7 +39,7 @@ def report_of(runs: list[str], out: str | None) -> str:
     Raises
     ------
     ConfigError
-        ``out`` lies in a run, a model or a state.
+        ``out`` lies in a run, a model or a state, or another process writes it.
     InputError
         A folder that is no run or given twice, a name that is not for a page, or a report that cannot be written.
     """
@@ -56,13 +56,14 @@ def report_of(runs: list[str], out: str | None) -> str:
     target = f"{locations[0]}/report.html"
     try:
         if in_run:
-            publish_report(folders[0])
+            with writing_alone(Path(target), "the report") if folders[0].is_local else nullcontext():
+                publish_report(folders[0])
         else:
             target = str(_target(out or "report.html"))
             own = f"{os.path.realpath(folders[0].root)}/report.html"
             if target != own or len(folders) > 1:
                 require_apart("--out", target, [])
-            with ExitStack() as stack:
+            with writing_alone(Path(target), "the report"), ExitStack() as stack:
                 local = [stack.enter_context(folder.local()) for folder in folders]
                 write_report(local, Path(target), locations=locations)
     except OSError as error:

@@ -21,12 +21,14 @@ from pathlib import Path
 
 from pyarrow import fs as pafs
 
-from pipelines.lock import LOCK, locked, locked_here
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.folder import Folder
+from raydt.folders.lock import LOCK, locked, locked_here
 
 #: What a process that died while it wrote one of our files has left.
-_UNFINISHED = re.compile(r"\.(config\.yaml|log\.jsonl|summary\.json|sweep\.json)\.[0-9a-f]{32}|\.report\.html\.\d+")
+_UNFINISHED = re.compile(
+    r"\.(config\.yaml|log\.jsonl|summary\.json|sweep\.json)\.[0-9a-f]{32}|\.report\.html\.(\d+|lock)"
+)
 
 
 class RunFolder(Folder):
@@ -102,6 +104,16 @@ class RunFolder(Folder):
         """
         return all(name == LOCK or _UNFINISHED.fullmatch(name) for name in self.names())
 
+    def require_untouched(self) -> None:
+        """Refuse a folder that another process has filled since :meth:`create`. Only for the one who writes here.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if not self.is_empty():
+            raise ConfigError(f"--out {self.location}: another process has written here. Choose a new or empty folder")
+
     def sweep(self) -> None:
         """Remove what a process that died while it wrote a file has left. Only for the one who writes here."""
         for name in filter(_UNFINISHED.fullmatch, self.names()):
@@ -110,7 +122,7 @@ class RunFolder(Folder):
     def clear(self) -> None:
         """Remove everything in the folder but its lock."""
         if not self.is_local:
-            self.filesystem.delete_dir_contents(self.root)
+            self.filesystem.delete_dir_contents(self.root, missing_dir_ok=True)
             return
         with os.scandir(self.root) as entries:
             for entry in entries:

@@ -11,15 +11,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pipelines.lock import locked
 from pipelines.purging.receipt import Purged, PurgeFile
 from pipelines.purging.runs import RunPurge
 from pipelines.purging.scope import Scope, read_ids
 from pipelines.purging.states import StatePurge
-from pipelines.receipts import OpenedChain, ReceiptFile
+from pipelines.receipts import ReceiptFile, opened_receipts
 from pipelines.run_folder import RunFolder
 from pipelines.saving import quoting_as_its_run
 from raydt.errors import ConfigError
+from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.streams.durations import microseconds
 
@@ -68,8 +68,7 @@ def purge(
         An id is live.
     """
     folder, least = RunFolder(place), _seconds(older_than)
-    chain = OpenedChain(receipts) if receipts is not None else None
-    with locked(_existing(folder)):
+    with opened_receipts(receipts, dry_run=dry_run) as chain, locked(_existing(folder)):
         work: RunPurge | StatePurge = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
         scope = Scope(None) if ids is None else read_ids(str(ids), work.saved)
         file = PurgeFile(folder)

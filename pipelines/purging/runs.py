@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from pipelines.lock import LOCK
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, replaced
 from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
@@ -33,6 +32,7 @@ from pipelines.saving import config_of, last_state, states_of
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from raydt.folders.lock import LOCK
 from raydt.sessions.saved_model import SavedModel, understood
 
 #: Tables that name examples; the others hold counts, and numbers of splits.

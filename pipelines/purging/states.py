@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from pipelines.lock import LOCK
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream
 from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
@@ -14,6 +13,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.saving import open_state
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
+from raydt.folders.lock import LOCK
 from raydt.folders.manifest import MANIFEST
 from raydt.sessions.saved_model import SavedModel
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from actors.cluster import Bundle, starts_ray
 from pipelines.config import Config, load_config
-from pipelines.lock import locked
 from pipelines.logs import LOG, log_to
 from pipelines.outputs import inputs_of, require_run_apart
 from pipelines.progress import STARTING_RAY, Reporter
@@ -39,6 +38,7 @@ from pipelines.saving import config_of, open_stream, states_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
+from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import traits_of
 from raydt.quoting import discreet, quoting
@@ -105,7 +105,7 @@ def replay(
             features = features_of(source, config)
             require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
             config = with_shards(config, features, source.n_rows)
-            with _sole_writer(config, folder):
+            with _sole_writer(config, folder, new=True):
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
                 interruption.on_cut(folder.discard_beginning)
@@ -189,10 +189,12 @@ def _with_address(config: Config, address: str | None) -> Config:
 
 
 @contextmanager
-def _sole_writer(config: Config, folder: RunFolder) -> Iterator[None]:
-    """Be the only process that writes the folder, and that of the checkpoints if it is elsewhere."""
+def _sole_writer(config: Config, folder: RunFolder, *, new: bool = False) -> Iterator[None]:
+    """Be the only process that writes the folder, in which is nothing if it is ``new``, and that of the checkpoints."""
     states = states_of(config, folder)
     with locked(folder):
+        if new:
+            folder.require_untouched()
         folder.sweep()
         if config.checkpoint.path is None:
             yield

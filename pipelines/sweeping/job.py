@@ -41,6 +41,7 @@ from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
 from raydt.errors import InputError, NotWrittenError, ProcessLostError
+from raydt.folders.lock import locked
 from raydt.learners import traits_of
 from raydt.presentation.words import counted
 from raydt.quoting import quoting
@@ -142,18 +143,22 @@ def sweep(
         location = location_of(out, f"{configs[0].name}-sweep")
         require_apart("--out", location, {read for one in configs for read in inputs_of(one, config)})
         folder = RunFolder.create(location, overwrite=overwrite)
-        interruption.on_cut(folder.discard_beginning)
         try:
-            progress.stage("reading the source")
-            began = time.perf_counter()
-            trials = trials_of(configs, values)
-            source = trials[0].read()
-            reading = time.perf_counter() - began
-            with log_to(folder):
-                return _Sweep(groups, values, configs, folder, interruption).run(trials, source, reading, progress)
-        except (SystemExit, NotWrittenError):
-            folder.discard_beginning()
-            raise
+            with locked(folder):
+                folder.require_untouched()
+                interruption.on_cut(folder.discard_beginning)
+                progress.stage("reading the source")
+                began = time.perf_counter()
+                trials = trials_of(configs, values)
+                source = trials[0].read()
+                reading = time.perf_counter() - began
+                one = _Sweep(groups, values, configs, folder, interruption)
+                try:
+                    with log_to(folder):
+                        return one.run(trials, source, reading, progress)
+                except (SystemExit, NotWrittenError):
+                    folder.discard_beginning()
+                    raise
         except BaseException:
             folder.discard_if_empty()
             raise

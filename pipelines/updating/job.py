@@ -6,6 +6,8 @@ applied, or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from pipelines.config import Config
 from pipelines.outputs import Input, require_apart
-from pipelines.receipts import OpenedChain, ReceiptFile
+from pipelines.receipts import ReceiptFile, Receipts, opened_receipts
 from pipelines.run_folder import RunFolder
 from pipelines.saving import config_of, open_state, quoting_as_its_run, states_of
 from pipelines.updating.changes import (
@@ -29,6 +31,8 @@ from raydt.errors import ConfigError
 from raydt.examples.targets import in_order
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.arrays import save_folder
+from raydt.folders.lock import LOCK, locked
+from raydt.folders.manifest import MANIFEST, is_checkpoint_file
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
@@ -68,7 +72,7 @@ def update(
     kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         Of ``insert``; by default from the end of its name.
     receipts : ReceiptFile, optional
-        Where to append the receipt, once the new state is written.
+        Where to append the receipt: just before the new state is complete, so that no state is without its receipt.
 
     Returns
     -------
@@ -77,7 +81,7 @@ def update(
     Raises
     ------
     ConfigError
-        Nothing to do, or an ``out`` that cannot be used.
+        Nothing to do, an ``out`` that cannot be used or that another process writes, or a key that cannot be used.
     InputError
         No usable state, or a file that cannot be applied as a whole. Nothing has been written.
 
@@ -94,25 +98,25 @@ def update(
     target = _target(out, taken) if out is not None else None
     if target is None and not dry_run:
         raise ConfigError("update needs a folder for the new state. Give --out STATE2, or --dry-run")
-    chain = OpenedChain(receipts) if receipts is not None else None
-    names = StateNames.of(saved, label, id_column)
-    session = saved.session()
-    store = session.coordinator.store
-    gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()
-    new = no_insertions(saved, names)
-    if insert is not None:
-        new = read_insertions(str(insert), kind, saved, names, store, gone)
-    batch = _batch(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
-    ids: Any = np.concatenate([gone.names, new.names])
-    copies = _copies(saved, folder, run, delete)
-    try:
-        receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
-    except RefusedError as error:  # ids were checked, so that it is the label of a new row
-        raise new.refused(error, error.position - len(gone.ids), names.label) from error
-    if target is not None and not dry_run:
-        _save(target, saved, folder, session, names, gone, new, receipt)
-        if chain is not None:
-            chain.append(receipt)
+    writing = target if not dry_run else None
+    with opened_receipts(receipts, dry_run=dry_run) as chain, _sole_writer(writing):
+        names = StateNames.of(saved, label, id_column)
+        session = saved.session()
+        store = session.coordinator.store
+        gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()
+        new = no_insertions(saved, names)
+        if insert is not None:
+            new = read_insertions(str(insert), kind, saved, names, store, gone)
+        batch = _batch(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
+        ids: Any = np.concatenate([gone.names, new.names])
+        copies = _copies(saved, folder, run, delete)
+        try:
+            receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
+        except RefusedError as error:  # ids were checked, so that it is the label of a new row
+            raise new.refused(error, error.position - len(gone.ids), names.label) from error
+        if writing is not None:
+            meta, components = _contents(saved, folder, session, names, gone, new, receipt)
+            _save(writing, meta, components, receipt, chain)
     return receipt
 
 
@@ -146,17 +150,39 @@ def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
     """Where the new state goes: a folder with nothing in it, and not in one that is taken."""
     target = RunFolder(out)
     require_apart("--out", target.location, [Input("what is updated", place.location) for place in taken])
-    try:
-        empty = target.is_empty()
-    except OSError as error:  # a file, or no permission to look
-        raise ConfigError(f"--out {target.location}: cannot be a folder: {error}. Choose a new folder") from error
-    if not empty:
-        raise ConfigError(f"--out {target.location}: the folder is not empty. Choose a new or empty folder")
+    _require_free(target)
     return target
 
 
-def _save(
-    target: RunFolder,
+def _require_free(target: RunFolder) -> None:
+    """Refuse a folder with anything in it but what an update that was killed, or writes at this moment, has put there.
+
+    Such an update has left its lock, and no manifest.
+    """
+    try:
+        names = target.names()
+    except OSError as error:  # a file, or no permission to look
+        raise ConfigError(f"--out {target.location}: cannot be a folder: {error}. Choose a new folder") from error
+    unfinished = (
+        LOCK in names and MANIFEST not in names and all(is_checkpoint_file(name) for name in names if name != LOCK)
+    )
+    if names and not unfinished:
+        raise ConfigError(f"--out {target.location}: the folder is not empty. Choose a new or empty folder")
+
+
+@contextmanager
+def _sole_writer(target: RunFolder | None) -> Iterator[None]:
+    """Be the only process that writes the new state, and remove what one that was killed has left of it."""
+    if target is None:
+        yield
+        return
+    with locked(target):
+        _require_free(target)  # another process may have been quicker
+        target.clear()
+        yield
+
+
+def _contents(
     saved: SavedModel,
     folder: RunFolder,
     session: InProcessSession,
@@ -164,8 +190,8 @@ def _save(
     gone: Deletions,
     new: Insertions,
     receipt: Receipt,
-) -> None:
-    """Write the new state, or nothing.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``meta`` and components of the new state.
 
     It is no longer what a config and a source give when they are replayed: config hash and fingerprint are null, and
     ``lineage`` says what it was made from. No id of an example that is not live is in it, whenever it was deleted.
@@ -191,14 +217,20 @@ def _save(
     live = set(components["coordinator"]["id"].tolist()) if names.text_ids else set()
     ids = [value if code in live else None for code, value in enumerate(new.all_ids)]
     components["stream"] = {"source": {"categories": new.categories, "labels": labels, "ids": ids}}
-    existed = target.has("")
+    return meta, components
+
+
+def _save(
+    target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: Receipts | None
+) -> None:
+    """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest."""
     try:
-        save_folder(target, "state", meta, components)
+        keep = (lambda: chain.append(receipt)) if chain is not None else (lambda: None)
+        save_folder(target, "state", meta, components, before_commit=keep)
     except BaseException:
-        if target.has(""):
-            target.filesystem.delete_dir_contents(target.root)
-            if not existed:
-                target.filesystem.delete_dir(target.root)
+        target.clear()
+        if chain is not None:
+            chain.withdraw()
         raise
 
 

@@ -22,6 +22,8 @@ from raydt.examples.features import Features
 from raydt.examples.history import history_of_live
 from raydt.examples.store import ExampleStore
 from raydt.folders.arrays import save_folder
+from raydt.folders.folder import Folder
+from raydt.folders.lock import locked
 from raydt.learners import learners
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits
@@ -78,19 +80,23 @@ class Fitted(Parameters, ABC):
         ------
         InputError
             The examples are to be saved, but came from a state whose ids are text.
+        ConfigError
+            Another process writes in the folder.
         """
         self._require_fitted()
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
         meta = model_meta(self._fitted_options, self._features(), self._classes, categories)
         meta |= {"named": self._encoder.named, "declared": self._declared}
         if not with_examples:
-            save_folder(path, "model", meta, {"arrays": self._model()})
+            with locked(Folder(path)):
+                save_folder(path, "model", meta, {"arrays": self._model()})
             return
         self._require_examples()
         self._refuse_text_ids("save without the examples")
         meta |= {name: value for name, value in (("columns", self._columns), ("numbered", self._numbered)) if value}
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
-        save_folder(path, "state", meta, state_components(*self.session_.state()))
+        with locked(Folder(path)):
+            save_folder(path, "state", meta, state_components(*self.session_.state()))
 
     @classmethod
     def from_saved(cls: type[Self], saved: SavedModel) -> Self:

@@ -19,7 +19,7 @@ import hashlib
 import io
 import os
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ def save_folder(
     components: Mapping[str, Mapping[str, Any]],
     *,
     filesystem: fs.FileSystem | None = None,
+    before_commit: Callable[[], object] = lambda: None,
 ) -> None:
     """Write a folder, or replace the one there; files that are not of a folder of ours are left alone.
 
@@ -68,6 +69,8 @@ def save_folder(
         others, which must be JSON values, into its ``.json`` file.
     filesystem : pyarrow.fs.FileSystem, optional
         Where ``path`` lies, instead of a URI.
+    before_commit : callable
+        What is done when only the manifest is left to write; if it raises, nothing is written.
 
     Raises
     ------
@@ -86,6 +89,7 @@ def save_folder(
                 for entry, data in _pack(component, values, ""):
                     published.append(entry)
                     folder.publish(entry.name, data)
+            before_commit()
             write_manifest(folder, kind, meta, published)
         except BaseException:
             _withdraw(folder, {file.name for file in published} - before)

@@ -88,7 +88,8 @@ class Manifest(BaseModel):
 
 def is_checkpoint_file(name: str) -> bool:
     """Whether a file of this name can be one of those that writing a state leaves, complete or not."""
-    return name == MANIFEST or name.startswith(".") or re.fullmatch(rf"{_NAME}{_HASH}(npz|json)", name) is not None
+    file = rf"(manifest\.json|{_NAME}{_HASH}(npz|json))"
+    return re.fullmatch(rf"{file}|\.{file}\.[0-9a-f]{{32}}", name) is not None
 
 
 def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:

@@ -10,44 +10,29 @@ Format: ``docs/reference/formats.md``.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
-import json
 import os
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raydt.errors import ConfigError, InputError
+from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.sessions.receipt import Receipt
+from raydt.sessions.receipt_entry import FORMAT, decoded, encoded, validated
 from raydt.version import __version__
 
-FORMAT = "raydt-receipt-1"
-#: What tells the hashes of ids from others under the same key.
-_PERSON = b"raydt-receipt-id"
+#: What tells the hashes of ids, and the check value of a key, from others under the same key.
+_PERSON, _CHECK = b"raydt-receipt-id", b"raydt-key-check"
 #: Digits of a key file, and the least number of bytes of a key.
 _KEY_BYTES = 32
-_SIGNED = ("public_key", "signature")
-#: Also of the entry of a purge: names of files, and the ids whose copies were erased.
-_PURGED = ("purged",)
-#: Keys of every entry, in the order in which they are written.
-ENTRY = (
-    "format",
-    "previous",
-    "time",
-    "raydt_version",
-    "learner",
-    "options_hash",
-    "digest_before",
-    "digest_after",
-    "active_before",
-    "active",
-    "deleted",
-    "inserted",
-)
 
-
-_SHAPES = [ENTRY + purged + signed for purged in ((), _PURGED) for signed in ((), _SIGNED)]
+#: Errors of a filesystem that has no locks (some network mounts).
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 class Key:
@@ -84,6 +69,11 @@ class Key:
         """Keyed BLAKE2b of an id, 64 hexadecimal digits; an integer and the same digits as text differ."""
         text = f"text:{number}" if isinstance(number, str) else f"integer:{int(number)}"
         return hashlib.blake2b(text.encode(), digest_size=32, key=self._secret, person=_PERSON).hexdigest()
+
+    @property
+    def check(self) -> str:
+        """Value by which an entry tells that its ids are hashed with this key, 64 hexadecimal digits."""
+        return hashlib.blake2b(digest_size=32, key=self._secret, person=_CHECK).hexdigest()
 
     def hashes(self, ids: Iterable[Any]) -> list[str]:
         """Of some ids, in ascending order: the order of a call is not told."""
@@ -149,6 +139,8 @@ class Chain:
         state, whose digest an earlier entry has, makes none.
     signers : list of str
         Public keys that have signed; with none, or if not every entry is signed, ``all_signed`` is False.
+    keyed : bool
+        Whether every entry tells by which key its ids are hashed. Those of an earlier version do not.
     """
 
     entries: list[dict[str, Any]]
@@ -157,12 +149,135 @@ class Chain:
     gaps: list[int]
     signers: list[str]
     all_signed: bool
+    keyed: bool
+
+
+class OpenChain:
+    """A chain that this process alone appends to; made by :func:`opened`."""
+
+    def __init__(self, path: str, file: int, key: Key) -> None:
+        self._path, self._file, self._key = path, file, key
+        self._size = os.fstat(file).st_size
+        self._head = read_chain(path, key).head if self._size else None
+
+    def append(self, receipt: Receipt, *, time: str, signer: Signer | None = None) -> dict[str, Any]:
+        """Append the entry of a receipt and return it; the line is on the disk then.
+
+        Raises
+        ------
+        ConfigError
+            The receipt has no digests.
+        InputError
+            The line cannot be written. The chain is as it was.
+        """
+        if receipt.digest_before is None or receipt.digest_after is None:
+            raise ConfigError("a receipt without digests cannot be chained. Delete with digests=True")
+        values = {
+            "learner": receipt.learner,
+            "options_hash": receipt.options_hash,
+            "digest_before": receipt.digest_before,
+            "digest_after": receipt.digest_after,
+            "active_before": receipt.active_before,
+            "active": receipt.active,
+            "deleted": self._key.hashes(receipt.ids.tolist()),
+            "inserted": self._key.hashes(receipt.inserted.tolist()),
+        }
+        return self.append_values(values, time=time, signer=signer)
+
+    def append_values(self, values: Mapping[str, Any], *, time: str, signer: Signer | None = None) -> dict[str, Any]:
+        """Append an entry with these ``values``, from ``learner`` on; else as :meth:`append`."""
+        entry = {"format": FORMAT, "previous": self._head, "time": time, "raydt_version": __version__, **values}
+        entry = validated({**entry, "key_check": self._key.check})
+        if signer is not None:
+            entry["public_key"] = signer.public_key
+            entry["signature"] = signer.sign(encoded(entry))
+        line, self._size = encoded(entry) + b"\n", os.fstat(self._file).st_size
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[os.write(self._file, left) :]
+            os.fsync(self._file)
+        except OSError as error:
+            self.withdraw()
+            raise _unusable(self._path, error) from error
+        except BaseException:
+            self.withdraw()
+            raise
+        self._head = _hash(line)
+        return entry
+
+    def withdraw(self) -> None:
+        """Remove what was appended last, as far as that is possible: it has no effect after all."""
+        with suppress(OSError):
+            os.ftruncate(self._file, self._size)
+            os.fsync(self._file)
+
+
+@contextmanager
+def opened(path: str | Path, key: Key) -> Iterator[OpenChain]:
+    """Open a chain to append to it, and begin it if there is no file; what cannot be appended to shows here.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file; one that was made here and stays empty is removed.
+    key : Key
+        That of all entries.
+
+    Raises
+    ------
+    ConfigError
+        Another process appends to it, or its ids are hashed with another key.
+    InputError
+        It is no file, is no whole chain, or cannot be written.
+    """
+    place, made = str(path), False
+    flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK  # a pipe would wait for its reader
+    try:
+        try:
+            file = os.open(place, flags)
+        except FileNotFoundError:
+            file, made = os.open(place, flags | os.O_CREAT, 0o666), True
+    except OSError as error:
+        raise _unusable(place, error) from error
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise InputError("cannot hold receipts: it is not a file", file=place, remedy="Name a file on a disk")
+        _lock(file, place)
+        yield OpenChain(place, file, key)
+    finally:
+        with suppress(OSError):
+            if made and os.path.samestat(os.fstat(file), os.stat(place)) and not os.fstat(file).st_size:
+                os.unlink(place)
+        os.close(file)
+
+
+def _lock(file: int, place: str) -> None:
+    """Be the only process that appends, as long as the file is open."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        same = os.path.samestat(os.fstat(file), os.stat(place))
+    except (BlockingIOError, FileNotFoundError):
+        same = False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise _unusable(place, error) from error
+        same = True
+    if not same:
+        raise ConfigError(f"{place}: another process is appending a receipt. Wait until it has ended")
+
+
+def _unusable(place: str, error: OSError) -> InputError:
+    remedy = STORAGE_REMEDIES.get(error.errno or 0)
+    if error.errno == errno.ENOENT:
+        remedy = "Make its folder first, or choose another path"
+    return InputError(f"cannot be written: {error.strerror or error}", file=place, remedy=remedy)
 
 
 def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: Signer | None = None) -> dict[str, Any]:
     """Append the entry of a receipt to a chain, which is begun if there is no file, and return it.
 
-    The line is on the disk when this returns. One process at a time may append.
+    The line is on the disk when this returns.
 
     Parameters
     ----------
@@ -177,53 +292,28 @@ def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: S
 
     Raises
     ------
-    ConfigError
-        The receipt has no digests.
-    InputError
-        The file is there and is no whole chain, or cannot be written.
+    ConfigError, InputError
+        As :func:`opened` and :meth:`OpenChain.append`. The chain is as it was.
     """
-    if receipt.digest_before is None or receipt.digest_after is None:
-        raise ConfigError("a receipt without digests cannot be chained. Delete with digests=True")
-    values = {
-        "learner": receipt.learner,
-        "options_hash": receipt.options_hash,
-        "digest_before": receipt.digest_before,
-        "digest_after": receipt.digest_after,
-        "active_before": receipt.active_before,
-        "active": receipt.active,
-        "deleted": key.hashes(receipt.ids.tolist()),
-        "inserted": key.hashes(receipt.inserted.tolist()),
-    }
-    return append_values(path, values, time=time, signer=signer)
+    with opened(path, key) as chain:
+        return chain.append(receipt, time=time, signer=signer)
 
 
-def append_values(
-    path: str | Path, values: Mapping[str, Any], *, time: str, signer: Signer | None = None
-) -> dict[str, Any]:
-    """Append an entry with these ``values``, from ``learner`` on; else as :func:`append`."""
-    file = Path(path)
-    previous = read_chain(file).head if file.exists() and file.stat().st_size else None
-    values = {"format": FORMAT, "previous": previous, "time": time, "raydt_version": __version__, **values}
-    if signer is not None:
-        values["public_key"] = signer.public_key
-        values["signature"] = signer.sign(_encoded(values))
-    try:
-        with file.open("ab") as out:
-            out.write(_encoded(values) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", file=str(file)) from error
-    return values
+def read_chain(path: str | Path, key: Key | None = None) -> Chain:
+    """Read a chain and check its entries, hashes and signatures. O(entries).
 
-
-def read_chain(path: str | Path) -> Chain:
-    """Read a chain and check its hashes and signatures. O(entries).
+    Parameters
+    ----------
+    path : str or Path
+    key : Key, optional
+        The key of its ids.
 
     Raises
     ------
     InputError
         It cannot be read, or is not whole: the message names the line.
+    ConfigError
+        Its ids are hashed with another key.
     """
     try:
         lines = Path(path).read_bytes().splitlines(keepends=True)
@@ -236,10 +326,15 @@ def read_chain(path: str | Path) -> Chain:
     digests: set[str] = set()
     gaps, signers, signed, head = [], dict[str, None](), 0, None
     for row, line in enumerate(lines):
-        entry = _entry(line, row, str(path))
+        try:
+            entry = decoded(line)
+        except ValueError as error:
+            raise InputError(f"is not a receipt: {error}", file=str(path), row=row, remedy=_REMEDY) from error
         if entry["previous"] != head:
             problem = "does not follow the line before it: one of them was changed, or a line is missing"
             raise InputError(problem, file=str(path), row=row, remedy=_REMEDY)
+        if key is not None and entry.get("key_check", key.check) != key.check:
+            raise ConfigError(f"{path}, row {row}: the ids are hashed with another key. Give the key of this chain")
         follows = not newest or newest["digest_after"] == entry["digest_before"]
         if follows or "purged" not in entry or entry["digest_before"] not in digests:
             gaps += [] if follows else [row + 1]
@@ -249,37 +344,23 @@ def read_chain(path: str | Path) -> Chain:
             _verify(entry, row, str(path))
             signers[entry["public_key"]] = None
             signed += 1
-        head = "sha256:" + hashlib.sha256(line).hexdigest()
+        head = _hash(line)
         entries.append(entry)
-    return Chain(entries, newest, str(head), gaps, list(signers), signed == len(entries))
+    keyed = all("key_check" in entry for entry in entries)
+    return Chain(entries, newest, str(head), gaps, list(signers), signed == len(entries), keyed)
 
 
 _REMEDY = "Compare it with a copy"
 
 
-def _encoded(values: dict[str, Any]) -> bytes:
-    return json.dumps(values, separators=(",", ":"), allow_nan=False).encode("ascii")
-
-
-def _entry(line: bytes, row: int, file: str) -> dict[str, Any]:
-    """One line, understood."""
-    try:
-        entry = json.loads(line)
-        if not line.endswith(b"\n"):
-            raise ValueError("the line does not end")
-        if not isinstance(entry, dict) or tuple(entry) not in _SHAPES:
-            raise ValueError(f"the keys are not {', '.join(ENTRY)}")
-        if entry["format"] != FORMAT:
-            raise ValueError(f"the format is {entry['format']!r}, this version reads {FORMAT!r}")
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"is not a receipt: {error}", file=file, row=row, remedy=_REMEDY) from error
-    return entry
+def _hash(line: bytes) -> str:
+    return "sha256:" + hashlib.sha256(line).hexdigest()
 
 
 def _verify(entry: dict[str, Any], row: int, file: str) -> None:
     """Require that the signature of an entry is that of its public key."""
     _, Public, _ = _cryptography()
-    content = _encoded({name: value for name, value in entry.items() if name != "signature"})
+    content = encoded({name: value for name, value in entry.items() if name != "signature"})
     try:
         Public.from_public_bytes(bytes.fromhex(entry["public_key"])).verify(bytes.fromhex(entry["signature"]), content)
     except Exception as error:  # InvalidSignature is no subclass of anything of ours

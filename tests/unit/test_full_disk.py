@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
-from pipelines import doctor, lock, prediction, replay, resume
-from pipelines.lock import LOCK, locked, locked_here
+from pipelines import doctor, prediction, replay, resume
 from pipelines.report import page
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError
 from raydt.exchange.faults import injected
+from raydt.folders.lock import LOCK, locked, locked_here
 from tests.storage_faults import Fault, FaultyStorage
 
 CONFIG = {
@@ -95,7 +95,7 @@ class TestFullDisk:
         assert not run.exists()
 
     def test_the_holder_of_a_lock_goes_unnamed(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(lock.Path, "write_text", no_space)
+        monkeypatch.setattr("raydt.folders.lock.Path.write_text", no_space)
         with locked(RunFolder(tmp_path)):
             assert locked_here(RunFolder(tmp_path))
             assert (tmp_path / LOCK).read_text() == ""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,9 @@ import pytest
 
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
-from raydt.sessions.receipt_chain import ENTRY, Key, Signer, append, read_chain
+from raydt.sessions.receipt_chain import Key, Signer, append, opened, read_chain
+from raydt.sessions.receipt_entry import Entry, encoded
+from tests.fuzz.mutations import mutated
 
 KEY = Key(bytes(range(32)))
 #: Ids of so many digits cannot be in a file by chance.
@@ -44,7 +50,12 @@ def test_each_entry_names_the_one_before(chain: Path) -> None:
     for before, entry in zip(read.entries, read.entries[1:], strict=False):
         assert before["digest_after"] == entry["digest_before"] != entry["digest_after"]
     first = read.entries[0]
-    assert (first["learner"], first["active_before"], first["active"], tuple(first)) == ("fudyadt", 30, 28, ENTRY)
+    assert (first["learner"], first["active_before"], first["active"], tuple(first)) == (
+        "fudyadt",
+        30,
+        28,
+        tuple(Entry.model_fields)[:13],
+    )
 
 
 def test_ids_are_there_for_who_has_the_key(chain: Path) -> None:
@@ -60,7 +71,8 @@ def test_ids_are_there_for_who_has_the_key(chain: Path) -> None:
 def test_a_change_shows(chain: Path, line: int, part: str) -> None:
     lines = chain.read_text().splitlines()
     entry = json.loads(lines[line])
-    entry[part] = "another"
+    entry[part] = {"time": "another", "deleted": entry["deleted"][:0]}.get(part, "sha256:" + "0" * 64)
+    entry["active"] = entry["active_before"] - len(entry["deleted"]) + len(entry["inserted"])
     lines[line] = json.dumps(entry, separators=(",", ":"))
     chain.write_text("\n".join(lines) + "\n")
     if line == 3 and part != "previous":  # what nothing follows: its hash is another
@@ -121,7 +133,7 @@ def test_signatures(tmp_path: Path) -> None:
     read = read_chain(file)
     assert (read.signers, read.all_signed) == ([signer.public_key], False)
     entry = json.loads(file.read_text().splitlines()[0])
-    entry["active"] += 1
+    entry["time"] = "another"
     file.write_text(json.dumps(entry, separators=(",", ":")) + "\n")
     with pytest.raises(InputError, match="the signature is not that of its public key"):
         read_chain(file)
@@ -134,3 +146,194 @@ def test_a_bad_key_is_one_error_with_the_way_to_make_one(tmp_path: Path) -> None
             Key.read(tmp_path / name)
     with pytest.raises(ConfigError, match="cannot be read as a private key"):
         Signer(tmp_path / "short")
+
+
+# -- one line, one meaning ------------------------------------------------------------------------------------------
+
+FORMER = Path(__file__).parents[1] / "former" / "receipts-1.jsonl"
+#: What a value becomes.
+ODD = [None, True, 0, -1, 1.0, 1e300, 2**70, "", "x", [], {}, [5], [[]], {"a": 1}, float("nan"), float("inf")]
+
+
+def leaves(value: Any) -> list[tuple[Any, Any]]:
+    """Each container in a JSON value, and a key of it."""
+    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    return [(value, key) for key in keys] + [leaf for key in keys for leaf in leaves(value[key])]
+
+
+def another_value(line: bytes, draw: random.Random) -> bytes:
+    entry = json.loads(line)
+    holder, key = draw.choice(leaves(entry))
+    holder[key] = draw.choice(ODD)
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def another_spelling(line: bytes, draw: random.Random) -> bytes:
+    """The same values, or with one more, in other bytes."""
+    entry = json.loads(line)
+    pairs = list(entry.items())
+    key, value = draw.choice(pairs)
+    kind = draw.randrange(9)
+    if kind == 0:
+        return json.dumps(entry).encode() + b"\n"
+    if kind == 1:
+        return json.dumps(dict(draw.sample(pairs, len(pairs))), separators=(",", ":")).encode() + b"\n"
+    if kind == 2:  # the key again, before or behind
+        more = b"%s:%s" % (json.dumps(key).encode(), json.dumps(draw.choice([value, "x", 0])).encode())
+        return draw.choice([b"{" + more + b"," + line[1:], line[:-2] + b"," + more + b"}\n"])
+    if kind == 3:
+        return json.dumps({k: v for k, v in pairs if k != key}, separators=(",", ":")).encode() + b"\n"
+    if kind == 4:
+        return (
+            json.dumps({**entry, draw.choice(["more", "purged", "signature"]): 1}, separators=(",", ":")).encode()
+            + b"\n"
+        )
+    if kind == 5:
+        return line.replace(b"a", b"\\u0061", 1)
+    if kind == 6:
+        return draw.choice([b" " + line, line[:-1] + b" \n", line[:-1] + b"\r\n", b"\xef\xbb\xbf" + line, line + b"\n"])
+    if kind == 7:
+        return line[: draw.randrange(1, len(line))]
+    return draw.choice(
+        [b"[" * 100_000 + b"\n", b"null\n", b"[]\n", b"1" * 5000 + b"\n", line.decode().encode("utf-16")]
+    )
+
+
+def another_byte(line: bytes, draw: random.Random) -> bytes:
+    return mutated(line, [line], draw, True)
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Receipts and purges, signed, of this format."""
+    pytest.importorskip("cryptography")
+    folder = tmp_path_factory.mktemp("signed")
+    (folder / "key.pem").write_bytes(_private_key())
+    signer, file = Signer(folder / "key.pem"), folder / "receipts.jsonl"
+    tree = FullyDynamicTreeClassifier().fit(np.arange(24.0).reshape(12, 2), [0, 1] * 6)
+    append(file, tree.forget([0, 3]), KEY, time="", signer=signer)
+    append(file, tree.replace_examples([1], [[9.0, 9.0]], [1]), KEY, time="", signer=signer)
+    same = {"digest_before": tree.digest(), "digest_after": tree.digest(), "active_before": 10, "active": 10}
+    purged = {"ids": KEY.hashes([0, 3]), "replaced": ["a"], "rewritten": [], "out_of_reach": ["backups"]}
+    values = {key: read_chain(file).entries[0][key] for key in ("learner", "options_hash")}
+    with opened(file, KEY) as chain:
+        rest = {"deleted": [], "inserted": [], "purged": purged}
+        chain.append_values({**values, **same, **rest}, time="", signer=signer)
+    return file
+
+
+@pytest.mark.parametrize("volume", [400, pytest.param(40_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("mutate", [another_value, another_spelling, another_byte])
+def test_no_line_has_two_spellings_and_no_signed_line_can_be_changed(
+    signed: Path, tmp_path: Path, mutate: Any, volume: int
+) -> None:
+    """Of a chain that is taken, each byte is what its values are written as; a change is one error with its line."""
+    draw = random.Random(mutate.__name__)
+    file = tmp_path / "receipts.jsonl"
+    refusals: dict[int, str] = {}
+    for number in range(volume):
+        origin = draw.choice([signed, FORMER])
+        lines = origin.read_bytes().splitlines(keepends=True)
+        at = draw.randrange(len(lines))
+        at = draw.choice([at, len(lines) - 1])  # nothing follows the last one, whose hash would differ
+        changed = [*lines[:at], mutate(lines[at], draw), *lines[at + 1 :]]
+        if b"".join(changed) == b"".join(lines):
+            continue
+        file.write_bytes(b"".join(changed))
+        try:
+            read = read_chain(file, KEY)
+        except (InputError, ConfigError) as error:
+            refusals[number] = str(error)
+            continue
+        assert b"".join(encoded(entry) + b"\n" for entry in read.entries) == file.read_bytes(), number
+        assert len(read.entries) < len(lines) or not read.all_signed, f"{number}: a signed line was changed"
+    assert len(refusals) > volume / 2
+    for number, said in refusals.items():
+        assert re.search(r"receipts\.jsonl(, row \d+: .*(\.|$)|: has no receipts)", said), (number, said)
+        assert len(said) < 600, number
+
+
+def test_a_chain_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    file = tmp_path / "receipts.jsonl"
+    file.write_bytes(FORMER.read_bytes())
+    read = read_chain(file, KEY)
+    assert (len(read.entries), read.gaps, len(read.signers), read.keyed) == (4, [], 1, False)
+    assert not read_chain(file, Key(bytes(32))).keyed  # such a chain does not tell
+    append(file, FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0]), KEY, time="")
+    assert file.read_bytes().startswith(FORMER.read_bytes())
+    assert [entry["format"][-1] for entry in read_chain(file, KEY).entries] == ["1", "1", "1", "1", "2"]
+    with pytest.raises(ConfigError, match="row 4: the ids are hashed with another key"):
+        read_chain(file, Key(bytes(32)))
+
+
+def test_another_key_is_refused_wherever_a_key_is_used(chain: Path) -> None:
+    before = chain.read_bytes()
+    tree = FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0])
+    for use in (lambda key: read_chain(chain, key), lambda key: append(chain, tree.forget([0]), key, time="")):
+        with pytest.raises(ConfigError, match=r"receipts.jsonl, row 0: the ids are hashed with another key"):
+            use(Key(bytes(32)))
+    assert chain.read_bytes() == before
+    assert read_chain(chain, KEY).keyed
+    assert KEY.check not in (Key(bytes(32)).check, KEY.hash(""))
+
+
+# -- where it cannot be kept ----------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_appended_to_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, problem in (
+        ("missing/receipts.jsonl", "No such file or directory. Make its folder first"),
+        ("pipe", "it is not a file"),
+        ("folder", "Is a directory"),
+        ("/dev/full", "it is not a file"),
+        ("/proc/receipts.jsonl", "cannot be written"),
+    ):
+        with pytest.raises(InputError, match=problem), opened(tmp_path / name, KEY):
+            raise AssertionError("it was opened")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+def test_one_process_at_a_time_appends(tmp_path: Path) -> None:
+    file = tmp_path / "receipts.jsonl"
+    receipt = FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0])
+    with opened(file, KEY), pytest.raises(ConfigError, match="another process is appending"):
+        append(file, receipt, KEY, time="")
+    assert not file.exists()
+    with opened(file, KEY) as chain:
+        chain.append(receipt, time="")
+        with pytest.raises(ConfigError, match="another process is appending"):
+            append(file, receipt, KEY, time="")
+    assert len(read_chain(file).entries) == 1
+
+
+@pytest.mark.parametrize("step", ["write", "half", "fsync"])
+def test_a_disk_that_is_full_leaves_the_chain_as_it_was(
+    chain: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    receipt = FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0])
+    room = [100 if step == "half" else 10**6 if step == "fsync" else 0]
+
+    def full(file: int, data: Any) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(file, bytes(data)[: room[0]])
+        room[0] -= written
+        return written
+
+    def unflushed(file: int) -> None:
+        if step == "fsync":
+            raise OSError(errno.EIO, "Input/output error")
+
+    with opened(chain, KEY) as open_chain, monkeypatch.context() as patch:
+        open_chain.append(receipt, time="")
+        before = chain.read_bytes()
+        patch.setattr(os, "write", full)
+        patch.setattr(os, "fsync", unflushed)
+        with pytest.raises(InputError, match=r"receipts.jsonl: cannot be written: (No space|Input/output)"):
+            open_chain.append(receipt, time="")
+    assert chain.read_bytes() == before
+    append(chain, receipt, KEY, time="")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ from click.testing import CliRunner
 from updatable import ids_file, replayed, table
 
 from pipelines.cli import cli
+from raydt.errors import ConfigError, InputError
+from raydt.folders.folder import Folder
 
 
 def raydt(*arguments: Any) -> tuple[int, Any]:
@@ -84,3 +90,109 @@ def test_with_epsilon_0_the_deletion_is_repeated(tmp_path: Path) -> None:
     raydt("update", tmp_path / "run", "--delete", tmp_path / "gone.csv", "--out", tmp_path / "second", *chain)
     code, found = raydt("verify", tmp_path / "receipts.jsonl", tmp_path / "second")
     assert (code, found["equal"], found["rebuilt"]) == (0, True, True)
+
+
+def test_another_key_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Not found to be right: with it, no deleted id would live anywhere."""
+    (tmp_path / "other").write_text("1e" * 32)
+    before = (folder / "receipts.jsonl").read_bytes()
+    ids_file(tmp_path / "gone.csv", ["k0008"])
+    chain = ["--receipts", folder / "receipts.jsonl", "--receipt-key", tmp_path / "other"]
+    for command in (
+        ["verify", folder / "receipts.jsonl", folder / "second", "--receipt-key", tmp_path / "other"],
+        ["verify", folder / "receipts.jsonl", "--receipt-key", tmp_path / "other"],
+        ["update", folder / "third", "--delete", tmp_path / "gone.csv", "--out", tmp_path / "out", *chain],
+        ["update", folder / "third", "--delete", tmp_path / "gone.csv", "--dry-run", *chain],
+        ["purge", folder / "third", *chain],
+        ["purge", folder / "third", "--dry-run", *chain],
+    ):
+        with pytest.raises(ConfigError, match=r"receipts.jsonl, row 0: the ids are hashed with another key"):
+            raydt(*command)
+    assert not (tmp_path / "out").exists()
+    assert (folder / "receipts.jsonl").read_bytes() == before
+
+
+def updated(folder: Path, tmp_path: Path, receipts: Path) -> tuple[Path, list[Any]]:
+    """An update with a receipt: where its state goes, and the command."""
+    ids_file(tmp_path / "gone.csv", ["k0008"])
+    out = tmp_path / "states" / "new"
+    chain = ["--receipts", receipts, "--receipt-key", folder / "key"]
+    return out, ["update", folder / "third", "--delete", tmp_path / "gone.csv", "--out", out, *chain]
+
+
+@pytest.mark.parametrize("place", ["missing/receipts.jsonl", "pipe", "/dev/full", "."])
+def test_a_chain_that_cannot_be_written_is_found_out_before_anything_is(
+    folder: Path, tmp_path: Path, place: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    _, command = updated(folder, tmp_path, tmp_path / place)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=r"cannot be written|cannot hold receipts"):
+        raydt(*command)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("full", ["chain", "components", "manifest"])
+def test_a_full_disk_leaves_neither_receipt_nor_state(
+    folder: Path, tmp_path: Path, full: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = tmp_path / "receipts.jsonl"
+    chain.write_bytes((folder / "receipts.jsonl").read_bytes())
+    out, command = updated(folder, tmp_path, chain)
+    before, publish = sorted(tmp_path.rglob("*")), Folder.publish
+
+    def no_space(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def published(folder: Folder, name: str, data: Any) -> None:
+        if (name == "manifest.json") == (full == "manifest"):
+            no_space()
+        publish(folder, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((os, "write", no_space) if full == "chain" else (Folder, "publish", published)))
+        with pytest.raises(InputError, match="No space left on device"):
+            raydt(*command)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert chain.read_bytes() == (folder / "receipts.jsonl").read_bytes()
+    assert raydt(*command)[0] == 0
+    assert raydt("verify", chain, out, "--receipt-key", folder / "key")[1]["ok"]
+
+
+@pytest.mark.parametrize("moment", [1, 3, "chain", "manifest", "end"])
+def test_an_update_that_was_killed_is_run_again(folder: Path, tmp_path: Path, moment: int | str) -> None:
+    """Nothing is removed by hand; no state is without its receipt."""
+    chain = tmp_path / "receipts.jsonl"
+    chain.write_bytes((folder / "receipts.jsonl").read_bytes())
+    out, command = updated(folder, tmp_path, chain)
+    program = [sys.executable, str(Path(__file__).with_name("killed_update.py")), str(moment)]
+    killed = subprocess.run([*program, *map(str, command)], capture_output=True)
+    assert killed.returncode == -9, killed.stderr
+    receipts = len(chain.read_bytes().splitlines())
+    assert receipts == 2 + (moment in ("manifest", "end"))
+    if moment == "end":  # all is done
+        with pytest.raises(ConfigError, match="the folder is not empty"):
+            raydt(*command)
+    else:
+        assert (out / ".lock").exists()
+        assert raydt(*command)[0] == 0
+    found = raydt("verify", chain, out, "--receipt-key", folder / "key")[1]
+    assert (found["ok"], found["gaps"]) == (True, [4] if moment == "manifest" else [])
+    names = {entry["name"] for entry in json.loads((out / "manifest.json").read_text())["files"]} | {"manifest.json"}
+    assert {path.name for path in out.iterdir()} == names | ({".lock"} if moment == "end" else set())
+
+
+@pytest.mark.parametrize("foreign", [".env", "notes.txt", ".coordinator.npz", "manifest.json"])
+def test_what_no_update_has_left_is_not_removed(folder: Path, tmp_path: Path, foreign: str) -> None:
+    out, command = updated(folder, tmp_path, tmp_path / "receipts.jsonl")
+    out.mkdir(parents=True)
+    for name in (".lock", "coordinator.0123456789abcdef.npz", foreign):
+        (out / name).write_text("mine")
+    with pytest.raises(ConfigError, match="the folder is not empty"):
+        raydt(*command)
+    (out / foreign).unlink()
+    (out / ".lock").unlink()  # without it nobody knows who wrote the rest
+    with pytest.raises(ConfigError, match="the folder is not empty"):
+        raydt(*command)
+    assert [path.name for path in out.iterdir()] == ["coordinator.0123456789abcdef.npz"]
+    assert not (tmp_path / "receipts.jsonl").exists()

@@ -16,11 +16,11 @@ import pytest
 
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
-from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
+from raydt.folders.lock import LOCK, locked
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
@@ -309,7 +309,7 @@ class TestRunFolder:
 
 HOLD = """
 import sys
-from pipelines.lock import locked
+from raydt.folders.lock import locked
 from raydt.folders.folder import Folder
 with locked(Folder(sys.argv[1])):
     print("held", flush=True)

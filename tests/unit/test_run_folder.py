@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from pyarrow import fs as pafs
 
-from pipelines import lock
-from pipelines.lock import LOCK, locked
 from pipelines.run_folder import RunFolder, default_location
 from pipelines.saving import load_state
 from raydt.errors import ConfigError, InputError
+from raydt.folders import lock
 from raydt.folders.arrays import save_folder
+from raydt.folders.lock import LOCK, locked
 
 
 @pytest.fixture

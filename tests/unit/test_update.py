@@ -189,9 +189,9 @@ def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
 def test_a_state_that_cannot_be_written_leaves_nothing(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(folder: RunFolder, *_: Any) -> None:
+    def full(folder: RunFolder, *_: Any, **__: Any) -> None:
         half = Path(folder.path("half"))
-        half.parent.mkdir()
+        half.parent.mkdir(exist_ok=True)
         half.write_text("")
         raise OSError("disk full")
 

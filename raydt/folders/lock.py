@@ -1,6 +1,6 @@
-"""One writer at a time for a local folder.
+"""One writer at a time for a local folder, or for a file.
 
-Invariant: of the processes of one machine that ask, at most one is inside :func:`locked` for a folder. The kernel
+Invariant: of the processes of one machine that ask, at most one is inside :func:`locked` for a place. The kernel
 releases the lock of a process that dies, however it dies. Folders elsewhere have no lock.
 """
 
@@ -27,8 +27,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 @contextmanager
-def locked(folder: Folder) -> Iterator[None]:
-    """Be the only writer of a folder, which is made if it is not there, while the block runs.
+def locked(folder: Folder, name: str = "") -> Iterator[None]:
+    """Be the only writer of a folder, or of the file ``name`` in it, while the block runs.
+
+    A folder that is not there is made, with its parents; what stays empty of them is removed.
 
     Raises
     ------
@@ -40,11 +42,12 @@ def locked(folder: Folder) -> Iterator[None]:
     if not folder.is_local:
         yield
         return
-    made = not folder.has("")
-    path = Path(folder.path(LOCK))
+    root = Path(folder.root)
+    made = [above for above in (root, *root.parents) if not os.path.exists(above)]
+    path = root / (f".{name}{LOCK}" if name else LOCK)
     lock = FileLock(path, timeout=0.2, mode=0o644)  # long enough to meet a holder who ends and removes the file
     try:
-        _acquire(lock, path, folder)
+        _acquire(lock, path, f"{folder.location}/{name}".rstrip("/"), folder)
         _HELD.add(str(path))
         own = os.stat(path)  # of the lock that is held, as nobody else removes it
         try:
@@ -56,9 +59,9 @@ def locked(folder: Folder) -> Iterator[None]:
             _HELD.discard(str(path))
             lock.release()
     finally:
-        if made:
-            with suppress(OSError):
-                os.rmdir(folder.root)  # if nothing was put there
+        with suppress(OSError):
+            for above in made:
+                above.rmdir()  # if nothing was put there
 
 
 def locked_here(folder: Folder) -> bool:
@@ -66,22 +69,27 @@ def locked_here(folder: Folder) -> bool:
     return folder.path(LOCK) in _HELD
 
 
-def _acquire(lock: FileLock, path: Path, folder: Folder) -> None:
+def _acquire(lock: FileLock, path: Path, place: str, folder: Folder) -> None:
     try:
-        folder.make()
-        lock.acquire()
+        for chance in range(3):
+            try:
+                folder.make()
+                lock.acquire()
+                break
+            except FileNotFoundError:  # one that has failed here has removed the folder meanwhile
+                if chance == 2:
+                    raise
     except Timeout:
         holder = ""
         with suppress(OSError):  # it has ended meanwhile
             holder = path.read_text(encoding="utf-8", errors="replace").strip()
         who = f"process {holder}" if holder else "another process"
         raise ConfigError(
-            f"{folder.location}: {who} is writing here. Wait until it has ended, or end it (it saves its state on "
-            "SIGTERM)"
+            f"{place}: {who} is writing here. Wait until it has ended, or end it (it saves its state on SIGTERM)"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
-            raise NotWrittenError(f"cannot be written: {error}", file=folder.location, remedy=remedy) from error
+            raise NotWrittenError(f"cannot be written: {error}", file=place, remedy=remedy) from error
     with suppress(OSError):  # on a full disk nobody learns who holds the lock, but it is held
         path.write_text(f"{os.getpid()} on {os.uname().nodename}\n", encoding="utf-8")
