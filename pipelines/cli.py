@@ -210,7 +210,7 @@ def predict(
     kind: str | None,
     as_json: bool,
 ) -> int:
-    """Predict the rows of DATA with MODEL: a run folder, its model/, or one of its checkpoints/.
+    """Predict the rows of DATA with MODEL: a run folder, its model/, its checkpoints/ or one of them.
 
     The output has one row for each row of DATA, in the same order.
 
@@ -315,7 +315,7 @@ def update(
 ) -> int:
     """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
 
-    STATE is a run folder, one of its checkpoints/, or a folder saved with its examples. It is not changed. All
+    STATE is a run folder, its checkpoints/ or one of them, or a folder saved with its examples. It is not changed. All
     deletions precede all insertions, so that an example can be replaced. Either all changes take effect or none.
 
     \b
@@ -358,12 +358,12 @@ def audit(run: str, as_json: bool) -> int:
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder
     from pipelines.running.outcome.summary import read_summary
-    from raydt.folders.manifest import MANIFEST
+    from raydt.folders.manifest import MANIFEST, newest
     from raydt.learners import described
 
     summary: dict[str, Any] | None = None
     of: dict[str, Any] | None = None
-    if RunFolder(run).has(MANIFEST):
+    if newest(RunFolder(run)).has(MANIFEST):
         report = audit_state(run).as_dict()
     else:
         report = audit_run(run).as_dict()

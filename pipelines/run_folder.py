@@ -211,7 +211,7 @@ class RunFolder(Folder):
             problem,
             file=self.location,
             remedy=f"If no process works on it any more, resume it: raydt resume {shlex.quote(self.location)}. Until "
-            "then, give one of its checkpoints/",
+            "then, give its checkpoints/, of which the newest complete one is taken",
         )
 
     def write_text(self, name: str, text: str) -> None:

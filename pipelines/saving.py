@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-from pyarrow import fs as pafs
-
 from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
 from raydt.errors import InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
-from raydt.folders.manifest import MANIFEST
+from raydt.folders.manifest import MANIFEST, complete, newest
 from raydt.learners import in_present_spelling, traits_of
 from raydt.quoting import quoting
 from raydt.sessions.saved_model import SavedModel, model_meta, open_model
@@ -140,11 +138,8 @@ def last_state(states: RunFolder) -> RunFolder:
     InputError
         There is none.
     """
-    selector = pafs.FileSelector(states.root, allow_not_found=True)
-    numbers = [int(info.base_name) for info in states.filesystem.get_file_info(selector) if info.base_name.isdigit()]
-    for number in sorted(numbers, reverse=True):
-        if states.has(f"{number}/{MANIFEST}"):
-            return states.inside(str(number))
+    if numbers := complete(states):
+        return states.inside(str(numbers[-1]))
     raise InputError("there is no complete state here", file=states.location, remedy="Run the replay again")
 
 
@@ -155,7 +150,7 @@ def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str
 
 
 def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:
-    """The state at ``location`` and its folder: of a run the last one, one of its ``checkpoints/``, or a saved one.
+    """The state at ``location`` and its folder: of a run or its ``checkpoints/`` the last one, or a saved one.
 
     Raises
     ------
@@ -166,7 +161,8 @@ def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:
     if not folder.has(MANIFEST) and folder.has("config.yaml"):
         folder.require_saved()
         folder = last_state(states_of(config_of(folder), folder))
-    remedy = "Give a run folder, one of its checkpoints/, or a folder that save wrote with_examples=True"
+    folder = newest(folder)
+    remedy = "Give a run folder, its checkpoints/ or one of them, or a folder that save wrote with_examples=True"
     if not folder.has(MANIFEST):
         raise ModelFileError("there is no state here", file=folder.location, remedy=remedy)
     saved = open_model(folder.root, filesystem=folder.filesystem)
@@ -178,14 +174,14 @@ def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:
 
 
 def load_model(location: str | Path) -> SavedModel:
-    """The model at ``location``: a run folder, its ``model``, or a state.
+    """The model at ``location``: a run folder, its ``model``, or a state, also the newest of its ``checkpoints/``.
 
     Raises
     ------
     InputError
         Nothing of these is there, or it is damaged.
     """
-    folder = RunFolder(location)
+    folder = newest(RunFolder(location))
     if not folder.has(MANIFEST):
         folder.require_saved()
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
@@ -193,6 +189,6 @@ def load_model(location: str | Path) -> SavedModel:
         raise ModelFileError(
             "there is no model here",
             file=folder.location,
-            remedy="Give a run folder, its model/ or one of its checkpoints/",
+            remedy="Give a run folder, its model/, or its checkpoints/ or one of them",
         )
     return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)

@@ -24,7 +24,7 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
 from raydt.examples.updates import INSERT, UpdateBatch
-from raydt.folders.manifest import MANIFEST
+from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.sessions.saved_model import groups_of
@@ -53,7 +53,7 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     InputError
         There is no run or state, its source has changed, or the model of its learner depends on the past.
     """
-    if RunFolder(run).has(MANIFEST):
+    if newest(RunFolder(run)).has(MANIFEST):
         saved, _ = open_state(run)
         _require_retrained(saved.options, str(run))
         history = history_of_live(saved.arrays, saved.groups, saved.features)

@@ -39,7 +39,7 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
 from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, read_manifest, write_manifest
+from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, complete, read_manifest, write_manifest
 
 log = logging.getLogger(__name__)
 
@@ -129,8 +129,7 @@ class CheckpointStore:
 
     def numbers(self) -> list[int]:
         """Of the complete checkpoints, ascending."""
-        found = [int(name) for name in self.folder.names() if name.isdecimal()]
-        return sorted(number for number in found if self.folder.has(f"{number}/{MANIFEST}"))
+        return complete(self.folder)
 
     def continue_from(self, checkpoint: Checkpoint | None) -> None:
         """The next checkpoint follows this one (None: none). Later ones are none from now on, whatever happens next.

@@ -13,13 +13,15 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.folders.folder import Folder
 from raydt.version import __version__
+
+AnyFolder = TypeVar("AnyFolder", bound=Folder)
 
 FORMAT: Literal["raydt-folder"] = "raydt-folder"
 FORMAT_VERSION: Literal[1] = 1
@@ -256,3 +258,31 @@ def read_checked(folder: Folder, name: str, size: int | None = None) -> bytes:
         return folder.read(name)
     except OSError as error:
         raise ModelFileError(f"cannot be read: {error}", file=file) from error
+
+
+def complete(folder: Folder) -> list[int]:
+    """Return the numbers of the complete checkpoints in a folder, ascending."""
+    found = [int(name) for name in folder.names() if name.isdecimal()]
+    return sorted(number for number in found if folder.has(f"{number}/{MANIFEST}"))
+
+
+def newest(folder: AnyFolder) -> AnyFolder:
+    """Return the newest complete checkpoint of a folder of checkpoints; of any other folder, the folder.
+
+    Raises
+    ------
+    ModelFileError
+        The folder is a checkpoint that is not complete, beside others that are.
+    """
+    numbers = complete(folder)
+    if numbers and not folder.has(MANIFEST):
+        return folder.inside(str(numbers[-1]))
+    above, _, name = folder.location.rpartition("/")
+    beside = complete(folder.inside("..")) if name.isdecimal() and not folder.has(MANIFEST) else []
+    if beside:
+        raise ModelFileError(
+            "this checkpoint is being written, or was removed",
+            file=folder.location,
+            remedy=f"The newest complete one is {above}/{beside[-1]}; {above} always stands for the newest",
+        )
+    return folder

@@ -23,7 +23,8 @@ from raydt.examples.features import Features
 from raydt.examples.targets import in_order
 from raydt.folders.arrays import open_folder
 from raydt.folders.checkpoint import with_rows
-from raydt.folders.manifest import MANIFEST
+from raydt.folders.folder import Folder
+from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import in_present_spelling, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
@@ -160,30 +161,28 @@ def _features(described: list[_Feature], options: LearnerOptions) -> Features:
 
 
 def find_model(path: Any) -> str:
-    """The folder to open where a user names a model, a state, or a run: of a run, its ``model``.
+    """The folder to open where a user names a model, a state, a run (its ``model``), or checkpoints (the newest).
 
     Raises
     ------
     ModelFileError
-        Neither is there.
+        None of these is there.
     """
-    text = str(os.fspath(path)).rstrip("/")
+    text = str(os.fspath(path))
     try:
-        store, folder = fs.FileSystem.from_uri(text) if "://" in text else (fs.LocalFileSystem(), os.path.abspath(text))
-        places = [text + inside for inside in ("", f"/{MODEL}") if _has_manifest(store, folder + inside)]
+        folder = newest(Folder(text))
+        places = [place.location for place in (folder, folder.inside(MODEL)) if place.has(MANIFEST)]
+    except ModelFileError:
+        raise
     except (OSError, ValueError) as error:
         raise ModelFileError(f"cannot be accessed: {error}", file=text) from error
     if not places:
         raise ModelFileError(
             "there is no model here",
             file=text,
-            remedy="Give a folder that save wrote, the folder of a finished run, or one of its checkpoints/",
+            remedy="Give a folder that save wrote, the folder of a finished run, its checkpoints/ or one of them",
         )
     return places[0]
-
-
-def _has_manifest(store: fs.FileSystem, folder: str) -> bool:
-    return bool(store.get_file_info(f"{folder}/{MANIFEST}").type == fs.FileType.File)
 
 
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:

@@ -6,6 +6,7 @@ Links of the pages under ``docs`` are checked by the strict build of the site (`
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from tests import pages
 ROOT = Path(__file__).parents[2]
 #: Pages that are not on the site, and those that are.
 OUTSIDE = sorted([*ROOT.glob("*.md"), ROOT / "examples" / "README.md", ROOT / "tests" / "README.md"])
-#: Pages of which every block runs, and all of which the Python does.
-WHOLE = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+#: The tutorial after which a reader has what the guides take for granted: data, a config, runs.
+FIRST = ROOT / "docs" / "tutorials" / "own-data.md"
+GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+#: Pages of which every block runs, top to bottom in one folder. Of all other pages the Python does.
+WHOLE = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md")), *GUIDES]
 DOCUMENTS = [*OUTSIDE, *sorted((ROOT / "docs").rglob("*.md"))]
 
 RUN = [*WHOLE, *(p for p in DOCUMENTS if p not in WHOLE and any(b.language == "python" for b in pages.blocks(p)))]
@@ -89,21 +93,35 @@ def test_prose_is_wrapped(path: Path) -> None:
 
 
 def runs() -> Iterator[Any]:
-    """Every page; nightly once more those with blocks that start Ray."""
+    """Every page; nightly once more those with blocks that start Ray or take long."""
     for path in RUN:
         yield pytest.param(path, id=name(path))
         if path in WHOLE and any(block.comment == "nightly" for block in pages.blocks(path)):
             yield pytest.param(path, id=f"{name(path)}, with Ray", marks=[pytest.mark.nightly, pytest.mark.ray])
 
 
+@pytest.fixture(scope="session")
+def after_the_tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a reader of :data:`FIRST`."""
+    folder = tmp_path_factory.mktemp("reader")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        pages.run(FIRST)
+    return folder
+
+
 @pytest.mark.parametrize("path", list(runs()))
-def test_every_block_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of the README and of the tutorials; on other pages the Python."""
+def test_every_block_of_a_page_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """All blocks of the README, the tutorials and the guides, in their order; on other pages the Python."""
     monkeypatch.chdir(tmp_path)
     if path.name == "README.md":
         own_data()
+    if path in GUIDES:
+        shutil.copytree(request.getfixturevalue("after_the_tutorial"), tmp_path, dirs_exist_ok=True)
     executed = pages.run(path, None if path in WHOLE else {"python"})
-    assert executed >= (2 if path in WHOLE else 1)
+    assert executed or all(block.comment for block in pages.blocks(path) if block.language in ("bash", "python"))
 
 
 def own_data() -> None:
