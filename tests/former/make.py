@@ -5,7 +5,9 @@
     git worktree add ../before 62c1f18
     PYTHONPATH=../before python tests/former/make.py
 
-``digests.json`` has the digest of each model if nothing interrupts its run, in the present format of digests.
+``receipts-1.jsonl`` is a chain that 60156d2 wrote: deletions, insertions and purges, signed and not, under the key
+``bytes(range(32))``. ``digests.json`` has the digest of each model if nothing interrupts its run, in the present format
+of digests.
 """
 
 from __future__ import annotations

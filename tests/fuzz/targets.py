@@ -27,6 +27,8 @@ from raydt.arrays.sparse import SparseRows
 from raydt.examples.reading import CLASSES
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.manifest import MANIFEST
+from raydt.sessions.receipt_chain import read_chain
+from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
 from raydt.sources import Reading, SourceOptions, open_source
@@ -123,6 +125,12 @@ def read_config(file: Path) -> None:
     assert again.model_hash() == config.model_hash(), "the config does not read back to itself"
 
 
+def read_receipts(file: Path) -> None:
+    """A chain of receipts, each line of which is the only spelling of its values."""
+    read = read_chain(file)
+    assert b"".join(encoded(entry) + b"\n" for entry in read.entries) == file.read_bytes(), "a line has two spellings"
+
+
 def read_model(folder: Path) -> None:
     """A model or a state, and its predictions; a state also takes updates."""
     saved = load_model(folder)
@@ -195,7 +203,9 @@ def data_targets() -> list[Target]:
     timed = [_timed(stamps) for stamps in (True, False)]
     twice = table.set_column(0, "k", pa.array([place % 7 for place in range(len(table))]))
     log_table = pa.table({"id": [2, 0, 7], "after": pa.array([5, 12, None])})
+    receipts = [(Path(__file__).parents[1] / "former" / "receipts-1.jsonl").read_bytes()]
     return [
+        Target("receipts", "r.jsonl", receipts, read_receipts, text=True),
         Target("parquet", "t.parquet", parquets, read_data),
         Target("arrow file", "t.arrow", files, read_data),
         Target("arrow stream", "t.arrows", streams, read_data),

@@ -135,9 +135,15 @@ def test_runs_into_one_folder(at_once: Any, folder: Path, command: list[str], nu
 
 
 @pytest.mark.parametrize("number", ROUNDS)
-@pytest.mark.parametrize("command", ["resume", "purge", "report", "report --out", "predict", "export", "save"])
+@pytest.mark.parametrize(
+    "command",
+    ["resume", "purge", "report", "report --out", "predict", "predict --overwrite", "export", "save", "--overwrite"],
+)
 def test_a_command_that_replaces_or_completes(at_once: Any, folder: Path, command: str, number: int) -> None:
-    run, out = folder / "run", folder / "new" / {"export": "m.txt", "predict": "p.parquet"}.get(command, "r.html")
+    run, out = (
+        folder / "run",
+        folder / "new" / {"export": "m.txt", "predict": "p.parquet"}.get(command.split()[0], "r.html"),
+    )
     before = {path.name for path in run.iterdir()}
     if command == "resume":
         (run / "summary.json").unlink()
@@ -147,13 +153,15 @@ def test_a_command_that_replaces_or_completes(at_once: Any, folder: Path, comman
         "report": ["report", run],
         "report --out": ["report", run, "--out", out],
         "predict": ["predict", run, folder / "rows.parquet", "--out", out],
+        "predict --overwrite": ["predict", run, folder / "rows.parquet", "--out", out, "--overwrite"],
+        "--overwrite": ["replay", folder / "job.yaml", "--out", run, "--overwrite", "--json"],
         "export": ["export", run, "--to", "lightgbm", "--out", out],
     }
     ended = at_once(*(commands.get(command, ["save", out, i]) for i in range(3)))
     won = winners(ended, alone=command in ("predict", "export"))
     assert nothing_hidden(folder)
     assert {path.name for path in run.iterdir()} - before <= {"purge.json"}
-    if command in ("resume", "purge"):
+    if command in ("resume", "purge", "--overwrite"):
         (audited, *_) = at_once(["audit", run, "--json"], ["doctor"], ["doctor"])
         assert audited[0] == 0, audited
     elif command == "save":
@@ -165,7 +173,7 @@ def test_a_command_that_replaces_or_completes(at_once: Any, folder: Path, comman
     else:
         there = {path.name for path in out.parent.iterdir()}
         assert there == {out.name} | ({"m.txt.json"} if command == "export" else set())
-        if command == "predict":
+        if command.startswith("predict"):
             assert pq.read_table(out).num_rows == 10_000
         elif command == "export":
             assert lightgbm.Booster(model_file=str(out)).num_trees() == 2
