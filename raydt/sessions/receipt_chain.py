@@ -244,11 +244,13 @@ def opened(path: str | Path, key: Key) -> Iterator[OpenChain]:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise InputError("cannot hold receipts: it is not a file", file=place, remedy="Name a file on a disk")
         _lock(file, place)
-        yield OpenChain(place, file, key)
+        try:
+            yield OpenChain(place, file, key)
+        finally:
+            with suppress(OSError):
+                if made and not os.fstat(file).st_size:
+                    os.unlink(place)  # while it is locked: else it is the file of another process
     finally:
-        with suppress(OSError):
-            if made and os.path.samestat(os.fstat(file), os.stat(place)) and not os.fstat(file).st_size:
-                os.unlink(place)
         os.close(file)
 
 
