@@ -12,6 +12,7 @@ from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from raydt.examples.targets import NUMBERS
 from raydt.learners import described
 from raydt.presentation.words import counted, duration, size
+from raydt.quoting import WITHHELD
 
 if TYPE_CHECKING:
     from raydt.sessions.receipt import Receipt
@@ -281,7 +282,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("updates", ("at most " if upper_bound else "") + _count(result["updates"])),
         ("labels", "numbers")
         if result["classes"] is None
-        else ("classes", ", ".join(result["classes"][:20]) + f" (in the first {counted(result['rows_read'], 'row')})"),
+        else ("classes", f"{_classes(result['classes'])} (in the first {counted(result['rows_read'], 'row')})"),
         ("hash", result["config_hash"]),
     ]
     if result["deletions"] is not None:
@@ -306,6 +307,10 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         verdict = f"valid; {' and '.join(skipped)} to be skipped" if skipped else "valid"
     rows.append(("config", f"{config}: {verdict}"))
     return table(rows)
+
+
+def _classes(names: list[str]) -> str:
+    return f"{len(names):,}" if WITHHELD in names else ", ".join(names[:20])
 
 
 def _checked(result: dict[str, Any]) -> str:

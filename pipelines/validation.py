@@ -15,7 +15,7 @@ from pipelines.saving import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.presentation.words import counted
-from raydt.quoting import quoting
+from raydt.quoting import WITHHELD, quotes, quoting
 from raydt.sources.base import Source
 from raydt.sources.columns.numerals import doubt
 from raydt.sources.options import FileOptions
@@ -84,10 +84,14 @@ def _look_at(config: Config) -> dict[str, Any]:
         "refused": ids.refused,
         "bad_updates": [str(error) for error in ids.errors],
         "stops_at": ids.stops_at,
-        "classes": None if traits_of(config.learner).reading.regression else [str(label) for label in source.classes],
+        "classes": None if traits_of(config.learner).reading.regression else list(map(_class, source.classes)),
         "warnings": _warnings(config, source, len(rows)),
         "config_hash": config.model_hash(),
     }
+
+
+def _class(label: Any) -> str:
+    return str(label) if quotes() else WITHHELD
 
 
 def _warnings(config: Config, source: Source, rows: int) -> list[str]:

@@ -2,13 +2,14 @@
 
 Messages are made where a value is found to be wrong, which knows nothing of the run that reads it, and in the threads
 that read ahead. So the switch belongs to the process: while any run in it says ``output.quote_values: false``, no
-message quotes. Names of columns, files and features, numbers of rows, and names of classes in reports are no quotes.
+message quotes. Names of files, of columns and features that a config or model names, numbers of rows, and names of
+classes in reports are no quotes. What a file calls its columns is: without a row of names they are values.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,6 +43,18 @@ def quoted(value: Any, most: int = 60) -> str:
         return repr(value[:most])
     text = repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def quoted_column(name: str) -> str:
+    """What a file calls a column, before it is known to have a row of names; where none is quoted, a stand-in."""
+    return name if quotes() else WITHHELD
+
+
+def quoted_columns(names: Sequence[str]) -> str:
+    """The first names of a file's columns for a message; where no value is quoted, only how many there are."""
+    if not quotes():
+        return f"{len(names)}, with names that are not quoted"
+    return ", ".join(name[:60] for name in names[:30]) + (", ..." if len(names) > 30 else "")
 
 
 def said(error: BaseException) -> str:

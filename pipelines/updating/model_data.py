@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.learners import traits_of
+from raydt.quoting import quoted_columns, quotes
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.columns.indices import holds_indices, is_empty_list
 from raydt.sources.columns.tokens import holds_tokens
@@ -95,10 +96,10 @@ def find_rows(
             if name not in file.names:
                 why = "the model needs this column" if name in needed else wanted[name]
                 near = difflib.get_close_matches(name, file.names, 1)
-                hint = f"Did you mean {near[0]!r}? " if near and name in wanted else ""
-                shown = ", ".join(file.names[:30]) + (", ..." if len(file.names) > 30 else "")
+                hint = f"Did you mean {near[0]!r}? " if near and name in wanted and quotes() else ""
                 problem = f"{why}, but the file lacks it"
-                raise InputError(problem, file=file.name, column=name, remedy=f"{hint}Its columns are {shown}")
+                remedy = f"{hint}Its columns are {quoted_columns(file.names)}"
+                raise InputError(problem, file=file.name, column=name, remedy=remedy)
     return files, options
 
 

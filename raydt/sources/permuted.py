@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from raydt.arrays.rng import permutation, stream_key
 from raydt.errors import InputError
 from raydt.examples.reading import CLASSES, Reading
+from raydt.quoting import said
 from raydt.sources.base import Rows
 from raydt.sources.columns.encoding import is_text, plain
 from raydt.sources.columns.indices import holds_indices
@@ -91,7 +92,7 @@ class PermutedFiles(FileSource):
                 table = pa.concat_tables(tables, promote_options="permissive") if tables else self._table
             except pa.ArrowException as error:
                 raise InputError(
-                    f"the files cannot be put into one table ({error})",
+                    f"the files cannot be put into one table ({said(error)})",
                     file=self._files[0].name,
                     remedy="Give their columns the same types, or drop source.permutation",
                 ) from error

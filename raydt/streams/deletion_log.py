@@ -32,7 +32,7 @@ from pydantic import Field
 
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.quoting import quoted
+from raydt.quoting import quoted, quoted_columns
 from raydt.sources.base import Source
 from raydt.sources.columns.encoding import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.sources.files.formats import find_kind, open_file
@@ -85,7 +85,7 @@ class LoggedDeletions:
         self.file = open_file(form, places[0], as_text=("id",) if kind == "text" else ())
         columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:
-            remedy = f"Its columns are {', '.join(self.file.names)}; rename the one that holds the ids"
+            remedy = f"Its columns are {quoted_columns(self.file.names)}; rename the one that holds the ids"
             raise InputError(f"a {what} needs this column", file=self.file.name, column="id", remedy=remedy)
         for name in columns:
             if self.file.names.count(name) > 1:

@@ -8,6 +8,7 @@ import re
 import pyarrow as pa
 
 from raydt.errors import InputError
+from raydt.quoting import quoted_columns, quotes
 
 #: A name that looks like this is a value: the file has no header.
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
@@ -18,8 +19,7 @@ _COMPARED = 10_000
 def unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
     """The error of ``option``, with what the name could have been."""
     near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
-    shown = ", ".join(other[:60] for other in schema.names[:30]) + (", ..." if len(schema.names) > 30 else "")
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    hint = f"Did you mean {near[0]!r}? " if near and quotes() else ""
     if {"before", "after", "op"} <= set(schema.names):
         hint = "If it is a field of before and after, set source.envelope: debezium. "
     elif f"/{name}=" in file:
@@ -30,5 +30,5 @@ def unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> Inpu
         f"{option} names a column that does not exist",
         file=file,
         column=name,
-        remedy=f"{hint}The columns are {shown or 'none at all'}",
+        remedy=f"{hint}The columns are {quoted_columns(schema.names) or 'none at all'}",
     )

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
-from raydt.quoting import quoted
+from raydt.quoting import quoted, quoted_column
 from raydt.sources.columns.numerals import DECIMAL_COMMA, NUMBER, share
 from raydt.sources.columns.times import kind_of_times
 from raydt.sources.files.damage import END_BYTES
@@ -89,7 +89,8 @@ class CsvDataFile(DataFile):
         self._check_header(names)
         twice = next((name for name, times in Counter(names).items() if times > 1), None)
         if twice is not None:
-            raise InputError("two columns have this name", file=self.name, column=twice, remedy="Rename one of them")
+            column = quoted_column(twice)
+            raise InputError("two columns have this name", file=self.name, column=column, remedy="Rename one of them")
         self.untyped = frozenset(field.name for field in inferred if pa.types.is_null(field.type))
         self.n_rows = 0 if is_empty else None
         self.schema = pa.schema([pa.field(field.name, self._declared(field, first)) for field in inferred])
@@ -108,7 +109,7 @@ class CsvDataFile(DataFile):
             raise InputError(
                 f"{quoted(texts[0].as_py(), 40)} looks like a number with a decimal comma",
                 file=self.name,
-                column=name,
+                column=quoted_column(name),
                 remedy="Write decimal points, or list the column under source.categorical if these are names",
             )
         return pa.float64() if share(texts, NUMBER) > 0.5 else kind
@@ -236,7 +237,7 @@ class CsvDataFile(DataFile):
                 remedy = "Separate the columns by tabs, as the name says, or rename the file"
             if self._chosen:
                 remedy = f"Set source.delimiter: {json.dumps(other)}"
-            raise InputError(f"the header is one column, {names[0][:60]!r}", file=self.name, remedy=remedy)
+            raise InputError(f"the header is one column, {quoted(names[0])}", file=self.name, remedy=remedy)
 
 
 @contextlib.contextmanager

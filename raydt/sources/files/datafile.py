@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from raydt.errors import OR_SKIP, InputError
-from raydt.quoting import quotes
+from raydt.quoting import quoted, quotes
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
 
@@ -227,7 +227,8 @@ class DataFile(ABC):
             return error
         found = diagnosis(*self._ends_of_file(), self.kind)
         if found is None and isinstance(error.__cause__, UnicodeDecodeError):
-            found = f"the column name {str(error.__cause__.object[:60])[1:]} is not UTF-8 text", "Rename the column"
+            name = quoted(error.__cause__.object).removeprefix("b")
+            found = f"the column name {name} is not UTF-8 text", "Rename the column"
         return error if found is None else InputError(found[0], file=self.name, remedy=found[1])
 
     @abstractmethod
