@@ -37,6 +37,7 @@ from raydt.folders.manifest import (
     Kind,
     decode,
     encode,
+    is_checkpoint_file,
     read_checked,
     read_manifest,
     require_meta,
@@ -55,7 +56,8 @@ def save_folder(
 ) -> None:
     """Write a folder, or replace the one there; files that are not of a folder of ours are left alone.
 
-    Equal contents give equal bytes. A crash at any point leaves the previous contents or the new ones.
+    Equal contents give equal bytes. A crash at any point leaves the previous contents or the new ones, and files that
+    the next call removes. One process at a time may write.
 
     Parameters
     ----------
@@ -94,8 +96,9 @@ def save_folder(
         except BaseException:
             _withdraw(folder, {file.name for file in published} - before)
             raise
-        for name in before - {file.name for file in published}:
-            folder.delete(name)
+        own = {MANIFEST, *(file.name for file in published)}
+        for name in sorted(before.union(filter(is_checkpoint_file, folder.names())) - own):
+            folder.delete(name)  # of the contents before, or left by a process that was killed
     except OSError as error:
         raise ModelFileError(f"cannot be written: {error}", file=folder.root) from error
 

@@ -88,6 +88,7 @@ def test_every_operation_on_a_local_folder(tmp_path, fault, old):
             with FaultyStorage(disk=disk) as storage:
                 save(place, NEW)
             assert found(place) == "new"
+            assert set(Folder(place).names()) == files_of(Folder(place)), "what was killed has left files"
             failed = not succeeded
             shutil.rmtree(disk)
     assert at > 12
@@ -113,6 +114,7 @@ def test_every_operation_on_another_filesystem(fault, old):
                 assert set(folder.names()) == files_of(folder)
         save("bucket/model", NEW, memory)
         assert found("bucket/model", memory) == "new"
+        assert set(folder.names()) == files_of(folder), "what was killed has left files"
     assert at > 8
 
 
