@@ -57,10 +57,12 @@ def test_typed_times(
 ) -> None:
     if unit == "ns":
         rows = [(min(max(when, NS_RANGE[0]), NS_RANGE[1]), more) for when, more in rows]
+    kind = data.draw(st.sampled_from(["parquet", "int96", "1.0", "arrow", "stream", "date32", "date64"]))
+    if kind == "1.0":  # has no nanoseconds: Arrow cuts them off when it writes, towards zero
+        rows = [(when, 0) for when, _ in rows]
     exact = [micros(when) * 1000 + more for when, more in rows]
     column = pa.array([value // NANOSECONDS[unit] for value in exact], pa.int64()).cast(pa.timestamp(unit, zone))
     wanted = [value // NANOSECONDS[unit] * NANOSECONDS[unit] // 1000 for value in exact]
-    kind = data.draw(st.sampled_from(["parquet", "int96", "1.0", "arrow", "stream", "date32", "date64"]))
     if kind.startswith("date"):
         column = pa.array([when.date() for when, _ in rows], pa.date32()).cast(getattr(pa, kind)())
         wanted = [micros(datetime(when.year, when.month, when.day)) for when, _ in rows]
