@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pyarrow import fs as pafs
 
-from raydt.errors import ConfigError, InputError, ModelFileError
+from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.folders.folder import Folder
-from raydt.folders.lock import LOCK, locked, locked_here
+from raydt.folders.lock import LOCK, locked, locked_here, taken_away
 
 #: What a process that died while it wrote one of our files has left.
 _UNFINISHED = re.compile(
@@ -185,6 +185,19 @@ class RunFolder(Folder):
                 remedy="Give the folder that replay wrote",
             )
         return folder
+
+    def require_own(self) -> None:
+        """Refuse to write on, in :func:`locked`, if the folder was removed since: only a part of the run would be there.
+
+        Raises
+        ------
+        RaydtError
+        """
+        if taken_away(self):
+            raise RaydtError(
+                f"{self.location}: the run folder was removed or replaced while the run was at work, so that the run "
+                "is lost. Start it again"
+            )
 
     def require_saved(self) -> None:
         """Refuse a run that has saved neither model nor last state: nothing here stands for the whole of it.

@@ -19,8 +19,8 @@ from raydt.folders.folder import Folder
 
 LOCK = ".lock"
 
-#: Paths of the locks that this process holds.
-_HELD: set[str] = set()
+#: Of the locks that this process holds, the files by their paths.
+_HELD: dict[str, os.stat_result] = {}
 
 #: Errors of a filesystem that has no locks (some network mounts).
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -48,15 +48,14 @@ def locked(folder: Folder, name: str = "") -> Iterator[None]:
     lock = FileLock(path, timeout=0.2, mode=0o644)  # long enough to meet a holder who ends and removes the file
     try:
         _acquire(lock, path, f"{folder.location}/{name}".rstrip("/"), folder)
-        _HELD.add(str(path))
-        own = os.stat(path)  # of the lock that is held, as nobody else removes it
+        own = _HELD[str(path)] = os.stat(path)  # of the lock that is held, as nobody else removes it
         try:
             yield
         finally:
             with suppress(OSError):
                 if os.path.samestat(own, os.stat(path)):  # else it was removed, and it is another's
                     path.unlink()  # before it is released: whoever opened it finds that it has no name any more
-            _HELD.discard(str(path))
+            _HELD.pop(str(path), None)
             lock.release()
     finally:
         with suppress(OSError):
@@ -67,6 +66,15 @@ def locked(folder: Folder, name: str = "") -> Iterator[None]:
 def locked_here(folder: Folder) -> bool:
     """Whether it is this process that is inside :func:`locked` for a folder."""
     return folder.path(LOCK) in _HELD
+
+
+def taken_away(folder: Folder) -> bool:
+    """Return True if a folder for which this process is inside :func:`locked` was removed since, or replaced."""
+    path = folder.path(LOCK)
+    try:
+        return path in _HELD and not os.path.samestat(_HELD[path], os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return True
 
 
 def _acquire(lock: FileLock, path: Path, place: str, folder: Folder) -> None:

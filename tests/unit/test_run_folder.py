@@ -63,7 +63,7 @@ def test_a_folder_that_another_process_has_locked_meanwhile_is_not_discarded(tmp
     with locked(first):
         second.discard_if_empty()
         with monkeypatch.context() as elsewhere:
-            elsewhere.setattr(lock, "_HELD", set())
+            elsewhere.setattr(lock, "_HELD", {})
             second.discard_beginning()
         assert first.has(LOCK)
         first.discard_beginning()  # its own

@@ -298,6 +298,7 @@ class Run:
 
     def _conclude(self, error: Exception | None) -> None:
         """Take from the session what is wanted of it in the end: digest, last checkpoint, model."""
+        self.folder.require_own()
         session, stream, recorder = self._now.session, self._now.stream, self._now.recorder
         recorder.statistics, self.ending.work = recorder.totals(session.statistics()), session.work()
         self.meter.batch(recorder.statistics, recorder.updates, 0)
@@ -326,6 +327,7 @@ class Run:
 
     def _checkpoint(self, at: dict[str, Any], snapshot: Snapshot) -> None:
         """Have a checkpoint written of the position the recorder is at."""
+        self.folder.require_own()
         now, components = self._now, self._components(at)
         self.checkpointer.write(now.recorder.updates, self._meta(now.stream, at), snapshot, components)
 
@@ -342,6 +344,7 @@ class Run:
 
     def _recover_from(self, lost: ProcessLostError) -> None:
         """Give up what the lost process was part of; an error if that happens too often."""
+        self.folder.require_own()
         log.warning("%s", lost, extra={"event": "process_lost", "actor": lost.actor, "shard": lost.shard})
         if self._latest is not None:
             self._latest.intake.stop()

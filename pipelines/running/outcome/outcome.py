@@ -24,7 +24,7 @@ from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
-from raydt.errors import ConfigError, InputError, NotWrittenError, RestartsSpentError
+from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import fault
 from raydt.presentation.words import counted
 from raydt.quoting import said
@@ -94,6 +94,11 @@ class Ending:
         """
         interruption, failure = self._interruption, None
         try:
+            self._folder.require_own()
+        except RaydtError:
+            recorder.abandon()
+            raise
+        try:
             if interruption.signal is not None and self.digest is None and error is None:
                 recorder.abandon()  # there is no checkpoint of what it has
             else:
@@ -122,6 +127,10 @@ class Ending:
 
         Called in another thread while the main one may be anywhere; ``undivided`` is held while the recorder changes.
         """
+        try:
+            self._folder.require_own()
+        except RaydtError as gone:
+            return str(gone)
         undivided.acquire(timeout=HASTE_SECONDS / 3)
         summary = self.summary(recorder, source, None, self._interruption.signal)
         write_summary(self._folder, summary)
@@ -157,6 +166,7 @@ class Ending:
 
     def _write(self, summary: dict[str, Any]) -> NotWrittenError | None:
         """Write the summary; the error, if it cannot be written."""
+        self._folder.require_own()
         try:
             with writing(f"{self._folder.location}/summary.json"):
                 write_summary(self._folder, summary)

@@ -1,0 +1,90 @@
+"""A run folder that is removed, or replaced, while the run is at work: one error, and no promise to resume."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_job import JOB
+
+from pipelines import replay
+from pipelines.yaml12 import dump_yaml
+from raydt.errors import RaydtError
+from raydt.exchange.faults import injected
+from raydt.folders.lock import LOCK
+
+CONFIG = {
+    **JOB,
+    "source": {"kind": "synthetic", "generator": "sea", "n": 2000},
+    "cluster": {"backend": "in_process", "batch_size": 20},
+    "checkpoint": {"every_seconds": None, "every_updates": 200},
+    "output": {"report": True, "metrics_every": 50, "predictions": True},
+}
+pytestmark = pytest.mark.usefixtures("steady_checkpoints")
+
+SAID = "the run folder was removed or replaced while the run was at work, so that the run is lost. Start it again"
+#: Points that a run passes, and how often at least.
+POINTS = {"driver.recorded": 90, "checkpoint.before_manifest": 8, "run.before_compaction": 1, "run.before_report": 1}
+
+
+def moved(run: Path) -> None:
+    run.rename(run.with_name("elsewhere"))
+
+
+def removed(run: Path) -> None:
+    moved(run)  # at once, whatever another thread writes there
+    shutil.rmtree(run.with_name("elsewhere"), ignore_errors=True)
+
+
+def replaced(run: Path) -> None:
+    """By a run of another process."""
+    removed(run)
+    run.mkdir()
+    for name in (LOCK, "config.yaml"):
+        (run / name).write_text("another's", encoding="utf-8")
+
+
+def a_file(run: Path) -> None:
+    removed(run)
+    run.write_text("mine", encoding="utf-8")
+
+
+@pytest.mark.parametrize("how", [removed, moved, replaced, a_file])
+@pytest.mark.parametrize("point", POINTS)
+def test_one_error_says_that_the_run_is_lost(point: str, how: Callable[[Path], None], tmp_path: Path) -> None:
+    run, draw = tmp_path / "run", random.Random(f"{point} {how.__name__}")
+    at, passed = draw.randrange(POINTS[point]), iter(range(10**6))
+    stopped = draw.random() < 0.3  # by a signal, too, which would promise to resume
+
+    def remove(there: str) -> None:
+        if there == point and next(passed) == at:
+            how(run)
+            if stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with injected(remove), pytest.raises(RaydtError) as raised:
+        replay(CONFIG, run)
+    assert str(raised.value) == f"{run}: {SAID}"
+    assert not raised.value.kept
+    assert not (run / "summary.json").exists()
+    if how is replaced:
+        assert {path.read_text(encoding="utf-8") for path in (run / LOCK, run / "config.yaml")} == {"another's"}
+
+
+def test_the_command_gives_one_line(raydt, tmp_path: Path) -> None:
+    run, passed = tmp_path / "run", iter(range(10**6))
+
+    def remove(there: str) -> None:
+        if there == "driver.recorded" and next(passed) == 50:
+            removed(run)
+
+    (tmp_path / "job.yaml").write_text(dump_yaml(CONFIG), encoding="utf-8")
+    with injected(remove):
+        code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", run)
+    assert (code, out, err.splitlines()[-1]) == (1, "", f"error: {run}: {SAID}")
+    assert "resume" not in err
