@@ -19,7 +19,7 @@ import click
 import raydt
 from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, RECEIPT_KEY, RECEIPTS, SET, SIGN
 from pipelines.printing import TerminalFormatter, error_text, one_line
-from raydt.errors import STORAGE_REMEDIES, RaydtError
+from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
 from raydt.quoting import discreet, quoting
 
 if TYPE_CHECKING:
@@ -569,10 +569,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         problem = f"{error.object!r} cannot be used, since this process encodes the names of files as {used}"
         click.echo(f"error: {one_line(problem)}. {remedy}", err=True)
         code = 2
-    except OSError as error:  # the storage failed, not the program
-        if error.errno not in STORAGE_REMEDIES:
+    except (MemoryError, OSError) as error:  # the machine or the storage failed, not the program
+        short = shortage(error)
+        if short is None and getattr(error, "errno", None) not in STORAGE_REMEDIES:
             raise
-        click.echo(f"error: {one_line(str(error))}. {STORAGE_REMEDIES[error.errno]}", err=True)
+        text = error_text(short) if short else f"{one_line(str(error))}. {STORAGE_REMEDIES[getattr(error, 'errno', 0)]}"
+        click.echo(f"error: {text}", err=True)
         code = 1
     if arguments is None and code in (130, 143):
         # Nothing is left to do, and the sender of the signal should not wait for a slow interpreter shutdown.

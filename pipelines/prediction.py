@@ -173,7 +173,7 @@ def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:
             tables.append(table)
     try:
         return pa.concat_tables(tables, promote_options="permissive").column(name)
-    except pa.ArrowException as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         problem = "the files hold different types in this column"
         raise InputError(problem, column=name, remedy="Predict them one by one") from error
 

@@ -187,7 +187,7 @@ class RunFolder(Folder):
         return folder
 
     def require_own(self) -> None:
-        """Refuse to write on, in :func:`locked`, if the folder was removed since: only a part of the run would be there.
+        """Refuse to write, inside :func:`locked`, if the folder was removed since: a part of the run would be there.
 
         Raises
         ------

@@ -6,6 +6,7 @@ An input error names the file, the row, the column and the remedy; nothing is ha
 from __future__ import annotations
 
 import errno
+import os
 
 #: What can be done about an error of a filesystem.
 STORAGE_REMEDIES = {
@@ -15,6 +16,9 @@ STORAGE_REMEDIES = {
     errno.ENOSPC: "Free some space, or choose another disk",
     errno.EDQUOT: "The quota of this user is used up: free some space, or choose another disk",
     errno.ENOTDIR: "A part of the path is a file: choose another path",
+    errno.EMFILE: "Raise the limit of open files of this process (ulimit -n)",
+    errno.ENFILE: "End other programs: this machine has too many open files",
+    errno.ENOMEM: "End other programs, or use a machine with more memory",
 }
 
 #: What the remedy of a bad row ends with.
@@ -110,6 +114,29 @@ class NotWrittenError(ModelFileError):
     """A model or state that could not be written: the storage failed, not the input."""
 
     exit_code = 1
+
+
+class ResourceError(RaydtError):
+    """The machine is out of memory or of open files: nothing that was read is to blame, and another try may succeed."""
+
+
+def shortage(error: BaseException, file: str = "") -> ResourceError | None:
+    """Return the error of a machine that is short of something, if that is what an error says.
+
+    Parameters
+    ----------
+    error : BaseException
+        Of the system, or of a library.
+    file : str, optional
+        What was being read.
+    """
+    number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
+    if number not in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        return None
+    asked = f" ({error})" if isinstance(error, MemoryError) and str(error) else ""
+    what = "out of memory" if number == errno.ENOMEM else os.strerror(number).lower()
+    place = f"{file}: cannot be read now: " if file else ""
+    return ResourceError(f"{place}{what}{asked}. {STORAGE_REMEDIES[number]}")
 
 
 class CheckpointsFailError(RaydtError):

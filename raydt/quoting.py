@@ -96,7 +96,7 @@ def discreet(advice: str, *passing: type[BaseException]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        of_a_disk = isinstance(error, OSError) and error.errno in STORAGE_REMEDIES
-        if quotes() or of_a_disk or isinstance(error, (RaydtError, *passing)):  # which have no values in them
+        of_the_machine = isinstance(error, MemoryError) or getattr(error, "errno", None) in STORAGE_REMEDIES
+        if quotes() or of_the_machine or isinstance(error, (RaydtError, *passing)):  # which have no values in them
             raise
         raise RaydtError(f"unexpected {type(error).__name__}; {advice}") from None

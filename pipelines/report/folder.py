@@ -169,6 +169,8 @@ def _table(run: RunFolder, name: str) -> pa.Table | None:
         try:
             part = pq.read_table(file)
             pa.concat_tables([*parts[:1], part])  # a part with another schema is refused here, by name
+        except MemoryError:
+            raise
         except (pa.ArrowException, OSError) as error:
             run.notes.append(f"{name}/{file.name} cannot be read and is left out: {str(error).splitlines()[0]}")
         else:

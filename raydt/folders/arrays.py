@@ -27,7 +27,7 @@ import numpy.typing as npt
 from pyarrow import fs
 
 from raydt.arrays.lazy import Lazy
-from raydt.errors import InputError, ModelFileError
+from raydt.errors import InputError, ModelFileError, shortage
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import (
     MANIFEST,
@@ -284,7 +284,9 @@ def _arrays(data: bytes, types: dict[str, ArrayType], file: str) -> dict[str, np
             for name in types:
                 with members.open(f"{name}.npy") as member:
                     arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
+    except MemoryError as error:
+        raise shortage(error, file) or error from error
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise ModelFileError(f"does not hold the arrays of the manifest: {error}", file=file, remedy=REMEDY) from error
     for name, expected in types.items():
         found = arrays[name]

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from raydt.errors import FormatVersionError, ModelFileError
+from raydt.errors import FormatVersionError, ModelFileError, shortage
 from raydt.folders.folder import Folder
 from raydt.version import __version__
 
@@ -256,8 +256,8 @@ def read_checked(folder: Folder, name: str, size: int | None = None) -> bytes:
                 f"is damaged: it has {found} bytes, the manifest says {size}", file=file, remedy=REMEDY
             )
         return folder.read(name)
-    except OSError as error:
-        raise ModelFileError(f"cannot be read: {error}", file=file) from error
+    except (MemoryError, OSError) as error:
+        raise shortage(error, file) or ModelFileError(f"cannot be read: {error}", file=file) from error
 
 
 def complete(folder: Folder) -> list[int]:

@@ -90,7 +90,7 @@ class PermutedFiles(FileSource):
                 self._flaws |= {row + place: error for place, error in found.items()}
             try:
                 table = pa.concat_tables(tables, promote_options="permissive") if tables else self._table
-            except pa.ArrowException as error:
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
                 raise InputError(
                     f"the files cannot be put into one table ({said(error)})",
                     file=self._files[0].name,

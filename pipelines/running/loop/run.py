@@ -35,7 +35,7 @@ from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
 from pipelines.saving import open_stream, run_meta, state_meta, states_of, stream_at
-from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError
+from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Snapshot
@@ -152,6 +152,7 @@ class Run:
                 self.interruption.hold()  # whatever comes now, it must be possible to write down how the run has ended
             progress.stop()
             self.checkpointer.close()
+        error = error and (shortage(error) or error)
         now = self._now
         summary, error = self.ending.finish(now.recorder, now.stream.source, error)
         if error is not None:

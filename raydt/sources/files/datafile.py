@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from raydt.errors import OR_SKIP, InputError
+from raydt.errors import OR_SKIP, InputError, shortage
 from raydt.quoting import quoted, quotes
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
@@ -179,6 +179,9 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
     except FileNotFoundError:
         raise InputError("the file does not exist", file=file, remedy="Check source.path") from None
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        short = shortage(error, file)
+        if short is not None:
+            raise short from error
         # Arrow quotes values that it cannot convert.
         text = getattr(error, "strerror", None) or (str(error) if quotes() else "")
         reason = text.strip().splitlines()[0][:200] if text.strip() else type(error).__name__
