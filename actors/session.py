@@ -191,7 +191,7 @@ class RaySession:
     def _send(self, batches: list[UpdateBatch], skip_refused: bool) -> Any:
         """Send batches in one message. A stream's state is for whoever takes the result, not for the coordinator."""
         sent = [
-            (replace(batch, barrier=None), None if batch.barrier is None else tuple(batch.barrier.segments))
+            (replace(batch, barrier=None, names=None), None if batch.barrier is None else tuple(batch.barrier.segments))
             for batch in batches
         ]
         return self._peers[0].handle.apply.remote(sent, skip_refused)

@@ -167,7 +167,8 @@ def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any
         gone: set[str] = set()
         for entry in chain.entries:
             gone = (gone | set(entry["deleted"])) - set(entry["inserted"])
-        names = saved.components.get("stream", {}).get("source", {}).get("ids", [])
+        stream = saved.components.get("stream", {})
+        names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
         text = saved.meta.get("columns", {}).get("id_kind") == "text"
         live = saved.arrays["id"].tolist()
         found["keyed"] = chain.keyed

@@ -38,7 +38,7 @@ def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int,
     row = int(batch.row[position])
     file, line = stream.where(row) if row != -1 else (None, None)
     by_value = batch.op[position] == DELETE_VALUE
-    key = "" if by_value else f" (id {quoted(stream.id_of(int(batch.id[position]), row))})"
+    key = "" if by_value else f" (id {quoted(batch.name(position))})"
     if reason == UNKNOWN_ID and batch.op[position] == UPDATE:
         remedy = "Update only live ids, and send the first row of an id as an insert"
     if later:
@@ -147,7 +147,7 @@ class _Search:
             elif op != UPDATE:
                 (live.remove if op == DELETE else live.add)(code)
                 if self._waiting:
-                    self._note(code, int(batch.row[place]))
+                    self._note(batch.name(place), int(batch.row[place]))
         self.checked = batch.stop
         return True
 
@@ -155,12 +155,11 @@ class _Search:
         self._refused += 1
         if len(self._described) < _MOST_DESCRIBED:
             if op != UPDATE:
-                key = self._stream.id_of(int(batch.id[place]), int(batch.row[place]))
-                self._waiting.setdefault(key, []).append(len(self._described))
+                self._waiting.setdefault(batch.name(place), []).append(len(self._described))
             self._described.append((batch, place, DUPLICATE_ID if op == INSERT else UNKNOWN_ID))
 
-    def _note(self, code: int, row: int) -> None:
-        refused = self._waiting.pop(self._stream.id_of(code, row), ())
+    def _note(self, name: Any, row: int) -> None:
+        refused = self._waiting.pop(name, ())
         if refused and row != -1:
             file, line = self._stream.where(row)
             self._later |= dict.fromkeys(refused, f"row {line} of {file}")

@@ -40,7 +40,7 @@ def _seconds(work: Callable[[], object], repeats: int) -> float:
 
 def _searched(repeats: int) -> list[list[str]]:
     rng = np.random.default_rng(1)
-    X, none, rows = rng.random((1 << 14, COLUMNS)), np.empty(0, dtype=np.int64), []
+    X, none, rows = rng.random((1 << 14, COLUMNS)), np.empty(0, dtype=np.int32), []
     slots, codes = np.arange(len(X), dtype=np.int32), np.empty((COLUMNS, len(X)), dtype=np.uint16)
     for cuts in CUTS:
         bins = learn_bins(X, np.full(COLUMNS, NUMERIC, dtype=np.int8), cuts + 1, "quantile", none)

@@ -7,6 +7,7 @@ Codes are places in a dictionary, so that a value cannot be removed: another tak
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -80,12 +81,13 @@ def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) ->
         return dict(stream)
     source["categories"] = erased_categories(saved, source["categories"])
     source["labels"] = _erased_labels(saved, source["labels"])
-    if source["ids"]:
-        alive = set(saved.arrays["id"].tolist())
-        source["ids"] = [
-            value if code in alive or not scope.erases(value) else None for code, value in enumerate(source["ids"])
-        ]
-    return {**stream, "source": source}
+    rest = dict(stream)
+    if "id_codes" in stream:
+        alive, codes = set(saved.arrays["id"].tolist()), stream["id_codes"].tolist()
+        kept = [code in alive or not scope.erases(name) for code, name in zip(codes, stream["ids"], strict=True)]
+        rest["ids"] = list(compress(stream["ids"], kept))
+        rest |= {name: stream[name][np.array(kept, dtype=np.bool_)] for name in ("id_codes", "id_died")}
+    return {**rest, "source": source}
 
 
 def erased_classes(saved: SavedModel) -> list[Any]:

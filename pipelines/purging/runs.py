@@ -208,7 +208,7 @@ class RunPurge:
         else:
             ids: list[Any] = self.saved.arrays["id"].tolist()
             if pa.types.is_string(kind):
-                names = self._stream["source"]["ids"]
+                names = dict(zip(self._stream["id_codes"].tolist(), self._stream["ids"], strict=True))
                 ids = [names[code] for code in ids]
             live = pc.is_in(column, pa.array(ids, kind))
         kept = pc.or_(live, pc.is_null(column))

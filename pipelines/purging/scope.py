@@ -45,8 +45,8 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
         log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
     if not log.ids:
         raise InputError("it has no id", file=log.file.name, remedy="Check that it is the right file")
-    codes = saved.arrays["id"].tolist()
-    live = {names.ids[code] for code in codes} if names.text_ids else set(codes)
+    codes = saved.arrays["id"]
+    live = set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
     row = next((row for row, name in enumerate(log.ids) if name in live), None)
     if row is not None:
         remedy = (

@@ -7,6 +7,7 @@ same update.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,13 @@ from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
-from raydt.examples.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
+from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.learners import traits_of
 from raydt.quoting import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
 from raydt.streams.deletion_log import LoggedDeletions
+from raydt.streams.text_ids import TextIds
 
 _NOTHING = "Nothing has been changed"
 
@@ -40,8 +42,8 @@ class StateNames:
         Column of ids; without one, new rows get running numbers.
     text_ids : bool
         Whether ids are text, and the state holds their codes.
-    ids : list
-        Text ids in the order of their codes; None in place of one that was erased.
+    ids : TextIds
+        Codes of text ids; none where they are integers.
     labels : dict
         Of the state's source: ``classes`` (none where labels are numbers), or ``positive``, ``rest`` and ``names``.
     next_id : int
@@ -53,7 +55,7 @@ class StateNames:
     label: str
     id: str | None
     text_ids: bool
-    ids: list[Any]
+    ids: TextIds
     labels: dict[str, Any]
     next_id: int
     numbered: list[list[int]]
@@ -62,13 +64,15 @@ class StateNames:
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
         """Return the columns recorded in a state; ``label`` and ``id_column`` take precedence over its column names."""
         columns = saved.meta.get("columns", {})
-        source = saved.components.get("stream", {}).get("source", {})
-        labels = source.get("labels", {})
+        stream = saved.components.get("stream", {})
+        labels, ids = stream.get("source", {}).get("labels", {}), TextIds()
+        if "id_codes" in stream:
+            ids.restore(stream)
         return cls(
             label=label or columns.get("label") or "y",
             id=id_column or columns.get("id"),
             text_ids=columns.get("id_kind") == "text",
-            ids=source.get("ids", []),
+            ids=ids,
             labels=labels if "positive" in labels else {"classes": saved.classes},
             next_id=saved.next_id,
             numbered=saved.meta.get("numbered", []),
@@ -104,8 +108,8 @@ class Insertions:
     y : ndarray of int32 or, of a regression, float64, shape (n,)
     classes : list
     categories : dict of str to list
-    all_ids : list
-        As ``StateNames.ids``.
+    all_ids : TextIds
+        As ``StateNames.ids``, once the update is applied.
     source : FileSource, optional
         Where they were read.
     """
@@ -117,7 +121,7 @@ class Insertions:
     y: Targets
     classes: list[Any]
     categories: dict[str, list[Any]]
-    all_ids: list[Any]
+    all_ids: TextIds
     source: FileSource | None = None
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
@@ -132,8 +136,11 @@ def no_deletions() -> Deletions:
     return Deletions(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-def no_insertions(saved: SavedModel, names: StateNames) -> Insertions:
+def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) -> Insertions:
     """Where no file of rows is given."""
+    all_ids = deepcopy(names.ids)
+    if names.text_ids:
+        all_ids.give(deletions.names, np.full(len(deletions.ids), DELETE, dtype=np.int8))
     none = np.empty(0, dtype=np.int64)
     width = saved.features.sparse
     X, y = (
@@ -141,7 +148,7 @@ def no_insertions(saved: SavedModel, names: StateNames) -> Insertions:
         no_targets(0, dtype_of(traits_of(saved.options).reading.regression)),
     )
     sparse = SparseRows.empty(width) if width else None
-    return Insertions(none, none, X, sparse, y, saved.classes, saved.categories, names.ids)
+    return Insertions(none, none, X, sparse, y, saved.classes, saved.categories, all_ids)
 
 
 def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletions:
@@ -171,10 +178,9 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
     if not log.ids:
         remedy = f"Check that it is the right file, or leave out --delete. {_NOTHING}"
         raise InputError("it has no id to delete", file=log.file.name, remedy=remedy)
-    codes = _codes(log.ids, names)
-    ids = np.array([0 if code is None else code for code in codes], dtype=np.int64)
+    ids = names.ids.look(_texts(log.ids)) if names.text_ids else np.array(log.ids, dtype=np.int64)
     refuse_numbered(names.numbered, ids, log.file.name)
-    unknown = np.array([code is None for code in codes], dtype=np.bool_) | (store.find(ids) < 0)
+    unknown = store.find(ids) < 0
     if unknown.any():
         row = int(np.argmax(unknown))
         problem, remedy = REFUSALS[UNKNOWN_ID]
@@ -220,17 +226,15 @@ def read_insertions(
             if chunk.bad:
                 raise chunk.bad[min(chunk.bad)]
             chunks.append(chunk)
-    empty = no_insertions(saved, names)
+    empty = no_insertions(saved, names, deletions)
     X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])
     sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
     y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
     _check_labels(source, y, saved, names)
-    state = source.state()
-    if names.id is None:
-        ids = running_ids(names.next_id, len(y), path)
-    else:
-        ids = np.concatenate([empty.ids, *(chunk.id for chunk in chunks)])
-    given = _named(ids, state["ids"]) if names.text_ids else ids
+    given: npt.NDArray[Any] = running_ids(names.next_id, len(y), path)
+    if names.id is not None:
+        given = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
+    ids = empty.all_ids.give(given, np.full(len(given), INSERT, dtype=np.int8)) if names.text_ids else given
     live = (store.find(ids) >= 0) & ~np.isin(ids, deletions.ids)
     if live.any():
         row = int(np.argmax(live))
@@ -240,7 +244,7 @@ def read_insertions(
     if again is not None:
         raise _at(source, again, names.id, f"id {quoted(given.tolist()[again])} is given twice", "Give every id once")
     ones = concatenated(sparse) if sparse else None
-    return Insertions(given, ids, X, ones, y, source.classes, _grown_categories(source, saved), state["ids"], source)
+    return Insertions(given, ids, X, ones, y, source.classes, _grown_categories(source, saved), empty.all_ids, source)
 
 
 def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
@@ -258,7 +262,7 @@ def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> 
     files, options = find_rows(
         saved, path, kind, wanted=wanted, label=names.label, id_column=names.id, as_text=tuple(text)
     )
-    source = open_rows(saved, files, options, labels=names.labels, ids=names.ids)
+    source = open_rows(saved, files, options, labels=names.labels)
     if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():
         here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
         problem = f"the ids are {here}, but those of the state are {there}"
@@ -311,22 +315,10 @@ def _like(value: Any, known: list[Any]) -> Any:
     return int(value) if value.lstrip("-").isdigit() and str(int(value)) == value else None
 
 
-def _codes(given: list[Any], names: StateNames) -> list[int | None]:
-    """Ids of a file as the state has them; None for what cannot be one."""
-    if not names.text_ids:
-        return list(given)
-    codes = {value: code for code, value in enumerate(names.ids) if value is not None}
-    return [codes.get(value) for value in given]
-
-
 def _texts(values: list[Any]) -> npt.NDArray[Any]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
-
-
-def _named(ids: npt.NDArray[np.int64], values: list[Any]) -> npt.NDArray[Any]:
-    return _texts([values[code] for code in ids.tolist()])
 
 
 def _first_repeated(ids: npt.NDArray[np.int64]) -> int | None:

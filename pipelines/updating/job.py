@@ -104,7 +104,7 @@ def update(
         session = saved.session()
         store = session.coordinator.store
         gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()
-        new = no_insertions(saved, names)
+        new = no_insertions(saved, names, gone)
         if insert is not None:
             new = read_insertions(str(insert), kind, saved, names, store, gone)
         batch = _batch(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
@@ -214,9 +214,10 @@ def _contents(
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     components: dict[str, Any] = state_components(*session.state())
-    live = set(components["coordinator"]["id"].tolist()) if names.text_ids else set()
-    ids = [value if code in live else None for code, value in enumerate(new.all_ids)]
-    components["stream"] = {"source": {"categories": new.categories, "labels": labels, "ids": ids}}
+    components["stream"] = {"source": {"categories": new.categories, "labels": labels}}
+    if names.text_ids:
+        new.all_ids.keep(set(components["coordinator"]["id"].tolist()))
+        components["stream"] |= new.all_ids.state()
     return meta, components
 
 

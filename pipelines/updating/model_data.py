@@ -112,7 +112,7 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
     ----------
     saved, files, options
     **dictionaries
-        ``labels`` and ``ids`` to go on from, as in the state of a source; empty if left out.
+        ``labels`` to go on from, as in the state of a source; empty if left out.
 
     Raises
     ------

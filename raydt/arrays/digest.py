@@ -10,19 +10,45 @@ The format is in ``docs/reference/formats.md``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 _MAGIC = b"raydt-digest-2\n"
+#: A digest that is not complete: an object of hashlib.
+Digest = Any
+#: Numbers of a padded array that are made at a time.
+_BLOCK = 1 << 16
+
+
+class Padded(NamedTuple):
+    """An array of one dimension that is too long to be made: ``head``, then ``rest`` times ``fill``.
+
+    At the places ``ones`` of the rest, ascending, it has 1 instead.
+    """
+
+    head: npt.NDArray[Any]
+    rest: int
+    fill: int
+    ones: npt.NDArray[np.integer]
+
+    def blocks(self) -> Iterator[npt.NDArray[Any]]:
+        """The array, some numbers at a time."""
+        yield self.head
+        for begin in range(0, self.rest, _BLOCK):
+            block = np.full(min(_BLOCK, self.rest - begin), self.fill, dtype=self.head.dtype)
+            first, last = np.searchsorted(self.ones, [begin, begin + len(block)])
+            block[self.ones[first:last] - begin] = 1
+            yield block
+
 
 #: A name and an array of booleans, integers or floats.
-Part = tuple[str, npt.NDArray[Any]]
+Part = tuple[str, npt.NDArray[Any] | Padded]
 
 
-def digest(parts: Iterable[Part]) -> str:
+def digest(parts: Iterable[Part], begun: Digest | None = None) -> str:
     """Digest of named arrays in the order given.
 
     Floats count by their bits: -0.0 differs from 0.0, and one NaN from another.
@@ -31,6 +57,8 @@ def digest(parts: Iterable[Part]) -> str:
     ----------
     parts : iterable of (str, ndarray)
         Arrays of booleans, integers or floats, of any shape and memory layout.
+    begun : Digest, optional
+        Of the parts before these, as :func:`begin_digest` made it; it stays as it is.
 
     Returns
     -------
@@ -42,15 +70,28 @@ def digest(parts: Iterable[Part]) -> str:
     TypeError
         An array holds something other than booleans, integers or floats.
     """
+    sha = begin_digest(()) if begun is None else begun.copy()
+    _add(sha, parts)
+    return f"sha256:{sha.hexdigest()}"
+
+
+def begin_digest(parts: Iterable[Part]) -> Digest:
+    """Begin a digest that :func:`digest` goes on with, any number of times."""
     sha = hashlib.sha256(_MAGIC)
+    _add(sha, parts)
+    return sha
+
+
+def _add(sha: Digest, parts: Iterable[Part]) -> None:
     for name, values in parts:
-        array = np.asarray(values)
+        padded = values if isinstance(values, Padded) else None
+        array = np.asarray(values if padded is None else padded.head)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"part {name!r} has dtype {array.dtype}; only booleans, integers and floats have a digest")
-        little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-        label = name.encode()
-        shape = ",".join(map(str, little.shape))
-        sha.update(f"{len(label)}:".encode() + label + f"{little.dtype.str}({shape})\n".encode())
-        # A view as bytes, not tobytes(): no copy. Empty arrays of several dimensions have no such view.
-        sha.update(little.reshape(-1).view(np.uint8).data if little.size else b"")
-    return f"sha256:{sha.hexdigest()}"
+        dtype, label = array.dtype.newbyteorder("<"), name.encode()
+        shape = ",".join(map(str, array.shape if padded is None else (len(array) + padded.rest,)))
+        sha.update(f"{len(label)}:".encode() + label + f"{dtype.str}({shape})\n".encode())
+        for block in (array,) if padded is None else padded.blocks():
+            little = block.astype(dtype, order="C", copy=False)
+            # A view as bytes, not tobytes(): no copy. Empty arrays of several dimensions have no such view.
+            sha.update(little.reshape(-1).view(np.uint8).data if little.size else b"")

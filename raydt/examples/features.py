@@ -95,10 +95,6 @@ class Features:
         """Group of each of some sparse features, given by index: a fixed hash (``raydt.arrays.sparse``)."""
         return hashed_groups(indices, self.groups)
 
-    def sparse_of(self, groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Indices of the sparse features in several groups, ascending. O(sparse features)."""
-        return np.flatnonzero(np.isin(self.groups_of(np.arange(self.sparse)), groups))
-
     def assign(self, shards: int) -> list[npt.NDArray[np.int64]]:
         """Groups of each of ``shards`` shards, contiguous and in order; a shard beyond G owns none."""
         g = self.groups

@@ -28,6 +28,8 @@ Log = dict[str, npt.NDArray[Any]]
 
 #: Which operations carry a row of features, indexed by operation code.
 CARRIES_ROW = np.array([True, False, True, True, True])
+#: Which operations name an example, indexed by operation code; a query may.
+WITH_ID = np.array([True, True, False, False, True])
 
 #: Names of the operation codes, in their order.
 OP_NAMES = ("insert", "delete", "query", "delete_value", "update")
@@ -103,7 +105,7 @@ class UpdateBatch:
         Classes known once the last row of this batch has been read; 0 of a regression.
     row : ndarray of int64, shape (m,)
         Row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion ordered
-        by row r of a deletion log. ``Stream.where`` and ``Stream.id_of`` read it.
+        by row r of a deletion log. ``Stream.where`` reads it.
     warmup : int
         How many leading updates of the *stream* are warm-up inserts.
     barrier : Barrier, optional
@@ -116,6 +118,8 @@ class UpdateBatch:
     every : int
         The statistics are wanted at each multiple of this within the batch, too (:attr:`BatchResult.within`); 0 if not.
         Only learners that say so in their traits give them.
+    names : list of str, length m, optional
+        Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
     """
 
     start: int
@@ -130,9 +134,14 @@ class UpdateBatch:
     sparse: SparseRows | None = None
     class_order: npt.NDArray[np.int64] | None = None
     every: int = 0
+    names: list[str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def name(self, position: int) -> Any:
+        """The id of an update as the user knows it."""
+        return int(self.id[position]) if self.names is None else self.names[position]
 
     @property
     def stop(self) -> int:

@@ -4,6 +4,9 @@ A numeric feature has bins of neighbouring values and, after them, one for NaN; 
 frequent category and one for all others; a sparse binary one has the bins 0 and 1. A *cut* t of a numeric or sparse
 feature sends codes up to t to the left, one of a categorical feature sends the category of code t to the left.
 
+A sparse feature has bins only if the first rows had both a 0 and a 1 in it: no split can be on any other. So nothing
+here has a length of the number of possible sparse features.
+
 Invariant: bins never change. A later value falls into the nearest bin, a later category among the others.
 """
 
@@ -156,7 +159,9 @@ def numeric_bins(
 
 
 class Bins(NamedTuple):
-    """Bins of d features, in order, as kernels take them.
+    """Bins of d features, in order, as kernels take them: the dense features, then the sparse ones that have a cut.
+
+    A *place* is a position among these d features; a *number* is a position among all features, those without bins too.
 
     Attributes
     ----------
@@ -170,9 +175,11 @@ class Bins(NamedTuple):
     starts : ndarray of int64, shape (d + 1,)
         Where the values of each feature begin.
     seen : ndarray of uint8, shape (d,)
-        Whether the first rows had a NaN (numeric), another category (categorical), both 0 and 1 (sparse).
+        Whether the first rows had a NaN (numeric), another category (categorical); 1 of a sparse feature.
     default : ndarray of int32, shape (d,)
         The most frequent code, of equals the smaller; 0 for sparse features. It decides what is stored, not results.
+    sparse : ndarray of int32
+        Index of each sparse feature, in order.
     """
 
     kinds: npt.NDArray[np.int8]
@@ -181,9 +188,26 @@ class Bins(NamedTuple):
     starts: npt.NDArray[np.int64]
     seen: npt.NDArray[np.uint8]
     default: npt.NDArray[np.int32]
+    sparse: npt.NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.kinds)
+
+    @property
+    def dense(self) -> int:
+        """Number of dense features."""
+        return len(self.kinds) - len(self.sparse)
+
+    def numbers(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Numbers of features given by place; what is negative stays."""
+        all_numbers = np.concatenate([np.arange(self.dense), self.dense + self.sparse.astype(np.int64), [-1]])
+        return np.where(places < 0, places, all_numbers[places])
+
+    def places(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Places of features given by number; d for a number without bins, and what is negative stays."""
+        place = self.dense + np.searchsorted(self.sparse, numbers - self.dense)
+        known = np.append(self.sparse, -1)[place - self.dense] == numbers - self.dense
+        return np.where(numbers < self.dense, numbers, np.where(known, place, len(self)))
 
     def counts(self) -> npt.NDArray[np.int64]:
         """Bins of each feature, int64, shape (d,)."""
@@ -196,21 +220,43 @@ class Bins(NamedTuple):
         return np.where(self.kinds == CATEGORICAL, np.where(available > 2, available, available == 2), available)
 
     def arrays(self) -> Arrays:
-        """Arrays for a file; :meth:`from_arrays` reads them."""
-        return {f"bins_{name}": array for name, array in self._asdict().items()}
+        """Arrays for a file, of the dense features, and the indices of the sparse ones; see :meth:`from_arrays`."""
+        d = self.dense
+        parts = self._asdict() | {name: getattr(self, name)[:d] for name in ("kinds", "seen", "default")}
+        parts["starts"] = self.starts[: d + 1]
+        names = self._fields if len(self.sparse) else self._fields[:-1]
+        return {f"bins_{name}": parts[name] for name in names}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Bins:
         """Bins that :meth:`arrays` wrote."""
-        return cls(**{name: arrays[f"bins_{name}"] for name in cls._fields})
+        sparse = arrays.get("bins_sparse", np.empty(0, dtype=np.int32))
+        found = cls(**{name: arrays[f"bins_{name}"] for name in cls._fields[:-1]}, sparse=sparse)
+        return found.with_sparse(found.sparse) if len(found.sparse) else found
+
+    def with_sparse(self, sparse: npt.NDArray[np.int32]) -> Bins:
+        """These bins, which are of dense features, and those of the sparse features of some indices after them."""
+        s = len(sparse)
+        return Bins(
+            kinds=np.append(self.kinds, np.full(s, SPARSE, dtype=np.int8)),
+            values=self.values,
+            ranks=self.ranks,
+            starts=np.append(self.starts, np.full(s, self.starts[-1])),
+            seen=np.append(self.seen, np.ones(s, dtype=np.uint8)),
+            default=np.append(self.default, np.zeros(s, dtype=np.int32)),
+            sparse=sparse,
+        )
 
     def select(self, features: npt.NDArray[np.int64]) -> Bins:
         """Bins of some of the features, in the order given."""
         starts, sizes = self.starts[features], np.diff(self.starts)[features]
         begin = np.concatenate([[0], np.cumsum(sizes)])
         at = np.repeat(starts - begin[:-1], sizes) + np.arange(begin[-1])
+        kinds = self.kinds[features]
+        among_sparse = (np.cumsum(self.kinds == SPARSE) - 1)[features[kinds == SPARSE]]
         return Bins(
-            self.kinds[features], self.values[at], self.ranks[at], begin, self.seen[features], self.default[features]
+            *(kinds, self.values[at], self.ranks[at], begin, self.seen[features], self.default[features]),
+            self.sparse[among_sparse],
         )
 
 
@@ -224,6 +270,7 @@ def joined(parts: Sequence[Bins]) -> Bins:
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         np.concatenate([part.seen for part in parts]),
         np.concatenate([part.default for part in parts]),
+        np.concatenate([part.sparse for part in parts]),
     )
 
 
@@ -236,10 +283,10 @@ def learn_bins(
     kinds: npt.NDArray[np.int8],
     max_bins: int,
     method: str,
-    ones: npt.NDArray[np.int64],
+    sparse: npt.NDArray[np.int32],
     rows: npt.NDArray[np.int32] | None = None,
 ) -> Bins:
-    """Bins of the features of the first rows. O(d n log n), and O(1) for each sparse feature.
+    """Bins of the features of the first rows. O(d n log n).
 
     Parameters
     ----------
@@ -251,16 +298,16 @@ def learn_bins(
         B, that of NaN counted if there is one.
     method : {"doubling", "quantile"}
         Appendix A of Lin et al. (its loop makes B + 1 bins as printed), or equal frequency.
-    ones : ndarray of int64, shape (sparse features,)
-        How many of the rows have a 1 in each sparse feature.
+    sparse : ndarray of int32
+        Indices, ascending, of the sparse features that are 1 in some of the rows and 0 in others.
     rows : ndarray of int32, optional
         The rows of X to take, all by default; a few columns of them are copied at a time.
     """
     rows = np.arange(len(X), dtype=np.int32) if rows is None else rows
-    d, s, n = X.shape[1], len(ones), len(rows)
+    d, n = X.shape[1], len(rows)
     values: list[npt.NDArray[np.float64]] = []
     ranks: list[npt.NDArray[np.int32]] = []
-    seen, default = np.zeros(d + s, dtype=np.uint8), np.zeros(d + s, dtype=np.int32)
+    seen, default = np.zeros(d, dtype=np.uint8), np.zeros(d, dtype=np.int32)
     columns = np.empty((0, n))
     for j in range(d):
         if j % _TURNED == 0:
@@ -284,15 +331,13 @@ def learn_bins(
             values.append(categories[kept][in_order])
             ranks.append(in_order.astype(np.int32))
             default[j] = np.append(counts[kept], others).argmax()
-    seen[d:] = (ones > 0) & (ones < n)
-    starts = np.cumsum([0, *(len(v) for v in values), *([0] * s)])
-    all_kinds = np.concatenate([kinds, np.full(s, SPARSE)]).astype(np.int8)
     none: list[Any] = [np.empty(0)]
     return Bins(
-        all_kinds,
+        kinds.astype(np.int8),
         np.concatenate(values or none),
         np.concatenate(ranks or none).astype(np.int32),
-        starts.astype(np.int64),
+        np.cumsum([0, *(len(v) for v in values)]).astype(np.int64),
         seen,
         default,
-    )
+        sparse,
+    ).with_sparse(sparse)

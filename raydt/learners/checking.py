@@ -11,7 +11,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
 from raydt.examples.targets import NUMBERS
-from raydt.learners.binning import SPARSE, Bins
+from raydt.learners.binning import Bins
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -47,8 +47,8 @@ def typed(arrays: Arrays, name: str, dtype: Any, shape: tuple[int, ...]) -> npt.
     return array
 
 
-def check_bins(arrays: Arrays, kinds: npt.NDArray[np.int8]) -> Bins:
-    """Bins of features of these kinds, NUMERIC, CATEGORICAL or SPARSE. O(d + bins).
+def check_bins(arrays: Arrays, kinds: npt.NDArray[np.int8], width: int = 0) -> Bins:
+    """Bins of dense features of these kinds, and of some of ``width`` sparse ones. O(d + bins).
 
     Raises
     ------
@@ -59,12 +59,15 @@ def check_bins(arrays: Arrays, kinds: npt.NDArray[np.int8]) -> Bins:
     for name, dtype in _BINS.items():
         shape = (total,) if name in ("values", "ranks") else (d + (name == "starts"),)
         typed(arrays, f"bins_{name}", dtype, shape)
+    if "bins_sparse" in arrays:
+        sparse = typed(arrays, "bins_sparse", np.int32, (arrays["bins_sparse"].size,))
+        within = (np.diff(sparse) > 0).all() and (sparse >= 0).all() and (sparse < width).all()
+        require(within, "bins_sparse", f"is not ascending below {width}")
     bins = Bins.from_arrays(dict(arrays))
-    require(np.array_equal(bins.kinds, kinds), "bins_kinds", "does not have the kinds of the features")
+    require(np.array_equal(bins.kinds[:d], kinds), "bins_kinds", "does not have the kinds of the features")
     steps = np.diff(bins.starts)
     require(bins.starts[0] == 0 and bins.starts[-1] == total and (steps >= 0).all(), "bins_starts", "does not ascend")
-    require(not steps[bins.kinds == SPARSE].any(), "bins_starts", "gives values to a sparse feature")
-    feature = np.repeat(np.arange(d), steps)
+    feature = np.repeat(np.arange(len(bins)), steps)
     ascends = np.diff(bins.values) > 0
     require(
         (ascends | (np.diff(feature) > 0)).all() and np.isfinite(bins.values).all(), "bins_values", "does not ascend"

@@ -24,8 +24,6 @@ Bools = npt.NDArray[np.bool_]
 #: Width the bins of Algorithm 4 begin with, and doublings that make it infinite.
 FIRST_WIDTH = 1e-10
 FOREVER = 1058
-#: ``bins_kinds`` of a sparse feature: its one cut, if the warm-up had both values, has 0 on the left.
-SPARSE = 2
 
 
 class MalformedModelError(Exception):
@@ -120,8 +118,10 @@ def _starts(values: list[float], doublings: int, most: int) -> list[int]:
     return starts
 
 
-def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> tuple[list[FeatureBins], Bools]:
-    """Bins of the dense features as a state has them, and which sparse ones had both values in the warm-up.
+def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> tuple[list[FeatureBins], Ints]:
+    """Bins of the dense features as a state has them, and indices of the sparse ones that had both values then.
+
+    The one cut of such a sparse feature has 0 on the left.
 
     Raises
     ------
@@ -129,11 +129,12 @@ def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> 
         They are not those of these features.
     """
     starts, values, ranks = state["bins_starts"], state["bins_values"], state["bins_ranks"]
-    dense = len(features.names)
-    kinds = np.concatenate([features.kinds, np.full(features.sparse, SPARSE)])
+    kinds, sparse = features.kinds, np.asarray(state.get("bins_sparse", ()), dtype=np.int64)
     if not np.array_equal(state["bins_kinds"], kinds) or not len(starts) - 1 == len(kinds) == len(state["bins_seen"]):
         raise MalformedModelError("the bins do not match the features")
-    if starts[0] != 0 or (np.diff(starts) < 0).any() or not starts[dense] == starts[-1] == len(values) == len(ranks):
+    if len(sparse) and not (sparse[0] >= 0 and (np.diff(sparse) > 0).all() and sparse[-1] < features.sparse):
+        raise MalformedModelError("the sparse features with bins do not ascend")
+    if starts[0] != 0 or (np.diff(starts) < 0).any() or not starts[-1] == len(values) == len(ranks):
         raise MalformedModelError("the bins of the features do not follow one another")
     found = []
     for j, categorical in enumerate(features.categorical):
@@ -143,4 +144,4 @@ def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> 
                 raise MalformedModelError(f"the categories of feature {j} do not have the bins 0 to {len(rank) - 1}")
             part = part[np.argsort(rank)]
         found.append(FeatureBins(categorical, np.asarray(part, np.float64), bool(state["bins_seen"][j])))
-    return found, state["bins_seen"][dense:].astype(np.bool_)
+    return found, sparse

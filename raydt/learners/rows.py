@@ -66,17 +66,12 @@ class RowsOnShards:
     def __init__(self, features: Features, shards: int) -> None:
         self._features = features
         self._groups = features.assign(shards)
-        self._columns = [features.columns_of(groups) for groups in self._groups]
+        #: Columns of ``X`` that each shard owns.
+        self.columns = [features.columns_of(groups) for groups in self._groups]
         self._shard_of_groups = np.repeat(np.arange(shards), [len(groups) for groups in self._groups])
         self._shard_of_columns = np.zeros(len(features.names), dtype=np.int64)
-        for shard, columns in enumerate(self._columns):
+        for shard, columns in enumerate(self.columns):
             self._shard_of_columns[columns] = shard
-
-    def owned(self) -> npt.NDArray[np.int64]:
-        """Numbers of the features of all shards, one shard after the other. O(features)."""
-        dense = len(self._features.names)
-        sparse = [dense + self._features.sparse_of(groups) for groups in self._groups]
-        return np.concatenate([part for parts in zip(self._columns, sparse, strict=True) for part in parts])
 
     def owners(self, features: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The shard that has each of some features, by number. O(features asked for)."""
@@ -107,7 +102,7 @@ class RowsOnShards:
             X = replies[0]["X"]
         else:
             X = np.empty((len(slots), len(self._features.names)))
-            for columns, reply in zip(self._columns, replies, strict=True):
+            for columns, reply in zip(self.columns, replies, strict=True):
                 X[:, columns] = reply["X"]
         n = self._features.sparse
         sparse = merged([SparseRows(reply["indptr"], reply["indices"], n) for reply in replies]) if n else None
@@ -121,7 +116,7 @@ class RowsOnShards:
         sparse = rows.sparse(self._features.sparse)
         if self._features.sparse:
             sparse = sparse.of_groups(self._groups[shard], self._features.groups)
-        columns = self._columns[shard]  # neighbours
+        columns = self.columns[shard]  # neighbours
         part = rows.X[:, columns[0] : columns[-1] + 1] if len(columns) else rows.X[:, :0]
         return {"X": part, "indptr": sparse.indptr, "indices": sparse.indices}
 

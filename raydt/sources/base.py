@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -64,7 +64,7 @@ class Rows:
     n_classes : int
         Classes known after these rows; 0 under :attr:`Reading.regression`.
     id : ndarray of int64, shape (n,)
-        The id column, or the row number where the source has none. String ids are given codes.
+        The id column, or the row number where the source has none; -1 where ids are text (``names``).
     op : ndarray of int8, shape (n,), or None
         Operation codes of a changelog (``raydt.examples.updates``), or ``IGNORED``.
     bad : dict of int to InputError
@@ -74,6 +74,8 @@ class Rows:
         of timestamps or dates, integers as they are. At most ``raydt.sources.columns.times.LARGEST_TIME`` in size.
     sparse : SparseRows, n rows, or None
         The sparse features, if the source has some; without ones where the operation carries no features.
+    names : ndarray of object, shape (n,), or None
+        Text ids, None where there is none; the stream gives them numbers.
     """
 
     start: int
@@ -85,6 +87,7 @@ class Rows:
     bad: dict[int, InputError]
     ts: npt.NDArray[np.int64] | None = None
     sparse: SparseRows | None = None
+    names: npt.NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -97,7 +100,7 @@ class Source(Protocol):
     ----------
     features : Features
     id_kind : str
-        ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"`` (codes are the ids).
+        ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
     id_column : str or None
         Name of the id column, for messages.
     is_changelog : bool
@@ -156,14 +159,8 @@ class Source(Protocol):
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based) of a row number, for messages."""
 
-    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
-
-    def id_of(self, code: int) -> Any:
-        """The user's id of an entry of :attr:`Rows.id`: the string if ids are strings, else the integer itself."""
-
     def state(self, row: int | None = None) -> dict[str, Any]:
-        """Dictionaries of categories, labels and string ids, as plain JSON values.
+        """Dictionaries of categories, labels and tokens, as plain JSON values.
 
         With ``row``, as they were before that row was read, so that reading ahead does not show.
         """

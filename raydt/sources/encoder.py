@@ -6,7 +6,7 @@ bad (late, or with an id that is live) has been encoded by then, and its codes s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -156,7 +156,6 @@ class RowEncoder:
         if not reading.regression:
             most = reading.most_classes(sparse=self.sparse is not None)
             self.labels = Labels(most=most, with_more=reading.with_classes if self.sparse is None else "")
-        self._ids = Dictionary()
         self._op_values = options.op_values
 
     def _require_numbers(self, label: str, untyped: frozenset[str]) -> None:
@@ -246,8 +245,9 @@ class RowEncoder:
                 X[:, j] = self._categories[name].encode(
                     columns[name], row, self._coded(columns[name], with_features, bad)
                 )
-        ids = self._encode_ids(columns, row, n, bad.keep(with_id))
-        return Rows(row, X, y, len(self.labels.classes), ids, op, bad, ts, sparse)
+        return Rows(
+            row, X, y, len(self.labels.classes), self._ids(columns, row, n), op, bad, ts, sparse, self._names(columns)
+        )
 
     def to_read(self, names: list[str]) -> list[str]:
         """Return the columns of a file to read for these columns of the rows."""
@@ -284,15 +284,18 @@ class RowEncoder:
         bad.add_mask(missing(column), needed, name, "no id", _SKIP)
         bad.add_mask(beyond_int64(column), needed, name, "the id does not fit into a signed 64-bit integer", _SKIP)
 
-    def _encode_ids(
-        self, columns: Mapping[str, pa.Array], row: int, n: int, keep: Mask | None
-    ) -> npt.NDArray[np.int64]:
+    def _ids(self, columns: Mapping[str, pa.Array], row: int, n: int) -> npt.NDArray[np.int64]:
         if self._id is None:
             return np.arange(row, row + n, dtype=np.int64)
-        column = columns[self._id]
         if self.id_kind == "text":
-            return self._ids.encode(column, row, keep)
-        return np.array(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+            return np.full(n, -1, dtype=np.int64)
+        return np.array(columns[self._id].fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+
+    def _names(self, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.object_] | None:
+        """Text ids of rows."""
+        if self._id is None or self.id_kind != "text":
+            return None
+        return np.array([*columns[self._id].to_pylist(), None], dtype=np.object_)[:-1]
 
     def _numeric(
         self, columns: Mapping[str, pa.Array], n: int, needed: Mask | None, bad: BadRows
@@ -346,16 +349,6 @@ class RowEncoder:
         lost = missing(column)
         return column, row, None if lost is None else ~lost
 
-    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Codes of string ids as known before each row, -1 if unknown; integers as they are."""
-        if self.id_kind != "text":
-            return np.array(ids, dtype=np.int64)
-        return np.array([self._ids.code(i, r) for i, r in zip(ids, before.tolist(), strict=True)], dtype=np.int64)
-
-    def id_of(self, code: int) -> Any:
-        """The string behind a code; integers as they are."""
-        return self._ids.values[code] if self.id_kind == "text" else code
-
     def _dictionaries(self) -> dict[str, Dictionary]:
         tokens = {} if self.sparse is None or self.tokens is None else {self.sparse: self.tokens.dictionary}
         return {**self._categories, **tokens}
@@ -365,7 +358,6 @@ class RowEncoder:
         return {
             "categories": {name: d.values[: d.known(row)] for name, d in self._dictionaries().items()},
             "labels": self.labels.state(row),
-            "ids": self._ids.values[: self._ids.known(row)],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -375,4 +367,3 @@ class RowEncoder:
         if self.sparse is not None and self.tokens is not None:
             self.tokens.dictionary = Dictionary(state["categories"].get(self.sparse, ()))
         self.labels.restore(state["labels"])
-        self._ids = Dictionary(state["ids"])

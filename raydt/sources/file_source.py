@@ -6,11 +6,10 @@ Invariant: a row's number is its place over all files, the same wherever reading
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.errors import ConfigError, InputError
@@ -164,14 +163,6 @@ class FileSource:
                 return file.name, row - begin
             begin += file.n_rows
         return self._files[-1].name, row - begin
-
-    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
-        return self._encoder.id_codes(ids, before)
-
-    def id_of(self, code: int) -> Any:
-        """The user's id of an entry of :attr:`Rows.id`."""
-        return self._encoder.id_of(code)
 
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Dictionaries as known before ``row`` (all, if None)."""

@@ -8,9 +8,8 @@ more for a read-only array.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,18 +61,13 @@ class StoredSource:
         self.tokens = pa.array(
             source.state().get("categories", {}).get(self.features.sparse_column, []), pa.large_string()
         )
-        self._ids = pa.array([], pa.large_string())
-        self._id_row = np.empty(0, dtype=np.int64)
-        if self.id_kind == "text":
-            self._id_row = _first_rows(self.chunks)
-            self._ids = pa.array([source.id_of(code) for code in range(len(self._id_row))], pa.large_string())
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         arrays = [value for chunk in self.chunks for value in _arrays(chunk).values()]
         sparse = [chunk.sparse for chunk in self.chunks if chunk.sparse is not None]
-        return sum(int(part.nbytes) for part in [*arrays, *sparse, self._ids])
+        return sum(int(part.nbytes) for part in arrays) + sum(part.nbytes for part in sparse)
 
     def first_bad(self) -> InputError | None:
         """Return the error of the first bad row, if there is one."""
@@ -112,21 +106,6 @@ class StoredSource:
         start, file, first = self._places[max(0, bisect_right(self._places, row, key=lambda place: place[0]) - 1)]
         return file, first + row - start
 
-    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Ids as :attr:`Rows.id` has them; -1 for a string that does not appear before row ``before[i]``."""
-        if self.id_kind != "text":
-            return np.array(ids, dtype=np.int64)
-        codes = np.array([self._codes.get(value, -1) for value in ids], dtype=np.int64)
-        return np.where(codes < np.searchsorted(self._id_row, before, side="left"), codes, -1)
-
-    @cached_property
-    def _codes(self) -> dict[str, int]:
-        return {value: code for code, value in enumerate(self._ids.to_pylist())}
-
-    def id_of(self, code: int) -> Any:
-        """The string behind a code; integers as they are."""
-        return self._ids[code].as_py() if self.id_kind == "text" else code
-
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Nothing to keep: every row is encoded."""
         return {}
@@ -146,15 +125,3 @@ def _places(source: Source, chunk: Rows) -> list[tuple[int, str, int]]:
     if source.where(chunk.start + len(chunk) - 1) == (file, first + len(chunk) - 1):
         return [(chunk.start, file, first)]
     return [(row, *source.where(row)) for row in range(chunk.start, chunk.start + len(chunk))]
-
-
-def _first_rows(chunks: Sequence[Rows]) -> npt.NDArray[np.int64]:
-    """Row in which each id code appears first; codes appear in ascending order."""
-    found, known = [np.empty(0, dtype=np.int64)], 0
-    for chunk in chunks:
-        largest = np.maximum.accumulate(chunk.id)
-        new = np.flatnonzero(np.diff(largest, prepend=known - 1) > 0)
-        new = new[largest[new] >= known]
-        found.append(chunk.start + new)
-        known += len(new)
-    return np.concatenate(found)

@@ -59,17 +59,5 @@ class Stream(Protocol):
             ordered by row r of a deletion log has -2 - r, and the file is then the log.
         """
 
-    def id_of(self, code: int, row: int) -> Any:
-        """The example of an update as the user names it: a string where ids are strings, else an integer.
-
-        Parameters
-        ----------
-        code : int
-            The update's entry in ``UpdateBatch.id``.
-        row : int
-            Its entry in ``UpdateBatch.row``. A deletion log names ids that the source has not shown (all have code
-            -1), so the log's own text is the answer for its deletions.
-        """
-
     def take_skipped(self) -> list[Skipped]:
         """Bad rows passed over since the last call, up to the current position."""

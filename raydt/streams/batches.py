@@ -113,7 +113,7 @@ class BatchesStream(RowStream):
             self._reader = RowReader(self.source, self._low, self._skip_bad, without=active, recorded=self._seen)
             self._reader.skipped = skipped
             self._removed = False
-        rows = self._reader.take(self._available(size))
+        rows = self._take(self._available(size))
         if not len(rows):
             self._reader.finish()
             self._seen = END
@@ -173,6 +173,7 @@ class BatchesStream(RowStream):
             "row": self._low,
             "n_classes": self._n_classes,
             "source": self.source.state(self._seen),
+            **({} if self._text_ids is None else self._text_ids.state()),
             "seen": self._seen,
             "step": self._step,
             "active": active[:, 0].copy(),

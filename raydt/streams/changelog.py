@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from raydt.examples.updates import CARRIES_ROW, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, QUERY, WITH_ID, UpdateBatch
 from raydt.sources.base import Source
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
@@ -48,6 +48,10 @@ class ChangelogStream(RowStream):
         if self._seq < self.warmup:
             size = self._inserts_first(rows.op, *self.source.where(int(rows.row[0])))
         rows = self._reader.take(min(size, len(rows)))
-        op = np.asarray(rows.op)
+        op, ids = np.asarray(rows.op), rows.id
+        if self._text_ids is not None and rows.names is not None:
+            names = rows.names.copy()
+            names[~WITH_ID[op] & ~((op == QUERY) & self.delayed)] = None
+            ids = self._text_ids.give(names, op)
         carries = CARRIES_ROW[op]
-        return self._batch(op, rows.id, rows if carries.all() else rows[carries], rows.row)
+        return self._batch(op, ids, rows if carries.all() else rows[carries], rows.row)

@@ -21,6 +21,7 @@ over in silence.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -206,16 +207,19 @@ class DeletionLogStream(RowStream):
         deletes = int(np.count_nonzero(op))
         done, self._done = self._done, self._done + deletes
         row = log.row[done : self._done]
-        ids = self.source.id_codes([log.ids[i] for i in row.tolist()], log.after[done : self._done])
-        return self._spread(op, self._reader.take(len(op) - deletes), ids, -2 - row)
+        names = np.array([*(log.ids[i] for i in row.tolist()), None], dtype=np.object_)[:-1]
+        rows = self._reader.take(len(op) - deletes)
+        if self._text_ids is None or rows.names is None:
+            return self._spread(op, rows, names.astype(np.int64), -2 - row)
+        every = np.empty(len(op), dtype=np.object_)
+        every[op == INSERT], every[op == DELETE] = rows.names, names
+        ids = self._text_ids.give(every, op, logged=True)
+        batch = self._spread(op, replace(rows, id=ids[op == INSERT]), ids[op == DELETE], -2 - row)
+        return replace(batch, names=every.tolist())
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it: of the log for its deletions (``row`` = -2 - row of the log), else of the source."""
         return (self._log.file.name, -2 - row) if row < -1 else super().where(row)
-
-    def id_of(self, code: int, row: int) -> Any:
-        """The id in the log for its deletions, whether or not the source has it; else that of the source."""
-        return self._log.ids[-2 - row] if row < -1 else super().id_of(code, row)
 
     def _require_after_warmup(self) -> None:
         """Refuse a deletion that is due in the warm-up for sure, before any row is read.

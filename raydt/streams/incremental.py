@@ -26,7 +26,7 @@ class IncrementalStream(RowStream):
     """Update t inserts the t-th good row."""
 
     def _next(self, size: int) -> UpdateBatch | None:
-        rows = self._reader.take(self._reader.available(size))
+        rows = self._take(self._reader.available(size))
         if not len(rows):
             self._reader.finish()
             return None

@@ -89,7 +89,7 @@ class RandomUpdatesStream(RowStream):
         if not available:
             self._reader.finish()
             return None
-        ids = self._reader.peek(available).id
+        ids = self._peek(available).id
         if self._live is not None and int(ids[0]) in self._live:
             size = 1  # a delete, after which the row is looked at again
         if self._n_active + available > len(self._active):
@@ -101,7 +101,7 @@ class RandomUpdatesStream(RowStream):
         chance = Chance(self._coin, self._pick, self._p, self.warmup)
         drawn = _draw(chance, self._seq, ids, self._active, self._n_active, op, deleted)
         m, taken, self._n_active = drawn
-        return self._spread(op[:m], self._reader.take(taken), deleted[: m - taken])
+        return self._spread(op[:m], self._take(taken), deleted[: m - taken])
 
     def _deletes_before(self, row: GoodRows) -> bool:
         """Whether the next update is a delete."""

@@ -39,6 +39,7 @@ class GoodRows:
     row: npt.NDArray[np.int64]
     ts: npt.NDArray[np.int64] | None = None
     sparse: SparseRows | None = None
+    names: npt.NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -47,7 +48,8 @@ class GoodRows:
         op = None if self.op is None else self.op[index]
         ts = None if self.ts is None else self.ts[index]
         sparse = None if self.sparse is None else self.sparse[index]
-        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index], ts, sparse)
+        names = None if self.names is None else self.names[index]
+        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index], ts, sparse, names)
 
 
 class RowReader:
@@ -99,6 +101,7 @@ class RowReader:
             None,
             np.empty(0, np.int64),
             sparse=SparseRows.empty(width) if width else None,
+            names=np.empty(0, dtype=np.object_) if source.id_kind == "text" else None,
         )
 
     def available(self, n: int) -> int:
@@ -119,7 +122,7 @@ class RowReader:
 
     def _append(self, chunk: Rows) -> None:
         numbers = np.arange(chunk.start, chunk.start + len(chunk))
-        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, numbers, chunk.ts, chunk.sparse)
+        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, numbers, chunk.ts, chunk.sparse, chunk.names)
         self._read_to = chunk.start + len(chunk)
         if chunk.bad and not self._skip_bad:
             first = min(chunk.bad)
@@ -207,6 +210,7 @@ def _joined(parts: list[GoodRows]) -> GoodRows:
     op = None if parts[0].op is None else np.concatenate([part.op for part in parts if part.op is not None])
     ts = None if parts[0].ts is None else np.concatenate([part.ts for part in parts if part.ts is not None])
     sparse = [part.sparse for part in parts if part.sparse is not None]
+    names = [part.names for part in parts if part.names is not None]
     return GoodRows(
         np.concatenate([part.X for part in parts]),
         np.concatenate([part.y for part in parts]),
@@ -215,4 +219,5 @@ def _joined(parts: list[GoodRows]) -> GoodRows:
         np.concatenate([part.row for part in parts]),
         ts,
         concatenated(sparse) if sparse else None,
+        np.concatenate(names) if names else None,
     )

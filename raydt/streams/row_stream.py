@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from raydt.quoting import quoted
 from raydt.sources.base import Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.reader import GoodRows, RowReader
+from raydt.streams.text_ids import TextIds
 
 
 class RowStreamOptions(BaseModel, ABC):
@@ -75,6 +77,7 @@ class RowStream(ABC):
         self._n_classes = source.known_classes
         self._live: set[int] | None = set() if self.chooses_deletes and source.id_kind != "row" else None
         self._reader = RowReader(source, 0, self._skip_bad)
+        self._text_ids = TextIds() if source.id_kind == "text" else None
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:
         """Updates from the current position on, ``size`` to a batch; less before a bad row and at the end.
@@ -88,9 +91,19 @@ class RowStream(ABC):
             raise ValueError(f"size must be at least 1, got {size}")
         while (batch := self._next(size)) is not None:
             if self._live is not None:
-                last = dict(zip(batch.id.tolist(), batch.op.tolist(), strict=True))
-                self._live.update(id_ for id_, op in last.items() if op == INSERT)
-                self._live.difference_update(id_ for id_, op in last.items() if op != INSERT)
+                inserted = batch.op == INSERT
+                last = dict(
+                    zip(
+                        batch.id.tolist(),
+                        zip(inserted.tolist(), np.cumsum(inserted).tolist(), strict=True),
+                        strict=True,
+                    )
+                )
+                deleted = {id_: rows for id_, (is_live, rows) in last.items() if not is_live}
+                self._live.update(last.keys() - deleted.keys())
+                self._live.difference_update(deleted)
+                if self._text_ids is not None:
+                    self._text_ids.end(batch.id[inserted], deleted)
             yield batch
 
     @abstractmethod
@@ -104,13 +117,27 @@ class RowStream(ABC):
         example: then the answer is 1.
         """
         while (n := self._reader.available(size)) and self._live is not None:
-            row = self._reader.peek(1)
+            row = self._peek(1)
             if int(row.id[0]) not in self._live:
-                return _before_collision(self._reader.peek(n).id, self._live)
+                return _before_collision(self._peek(n).id, self._live)
             if self._deletes_before(row):
                 return 1
             self._refuse(row)
         return n
+
+    def _peek(self, k: int) -> GoodRows:
+        """The next ``k`` rows, which must be available, with the ids they will have if they are inserted next."""
+        rows = self._reader.peek(k)
+        if self._text_ids is None or rows.names is None:
+            return rows
+        return replace(rows, id=self._text_ids.look(rows.names))
+
+    def _take(self, k: int) -> GoodRows:
+        """Hand out the next ``k`` rows, which must be available, as inserts."""
+        rows = self._reader.take(k)
+        if self._text_ids is None or rows.names is None:
+            return rows
+        return replace(rows, id=self._text_ids.give(rows.names, np.full(k, INSERT, dtype=np.int8)))
 
     def _deletes_before(self, row: GoodRows) -> bool:
         """Whether this model deletes something before it inserts the next row, whose id is live.
@@ -124,10 +151,10 @@ class RowStream(ABC):
 
     def _refuse(self, row: GoodRows) -> None:
         """Make the next row bad, because its id is live."""
-        number, code = int(row.row[0]), int(row.id[0])
-        file, line = self.source.where(number)
+        name = int(row.id[0]) if row.names is None else row.names[0]
+        file, line = self.source.where(int(row.row[0]))
         error = InputError(
-            f"id {quoted(self.source.id_of(code))}: {REFUSALS[DUPLICATE_ID][0]}",
+            f"id {quoted(name)}: {REFUSALS[DUPLICATE_ID][0]}",
             file=file,
             row=line,
             column=self.source.id_column,
@@ -161,12 +188,23 @@ class RowStream(ABC):
         self, op: npt.NDArray[np.int8], ids: npt.NDArray[np.int64], rows: GoodRows, row: npt.NDArray[np.int64]
     ) -> UpdateBatch:
         """Number a batch and count its classes; ``rows`` are those of its updates that carry features."""
+        names = None if self._text_ids is None else self._text_ids.names_of(ids)
         start = self._seq
         self._n_classes = max(self._n_classes, classes_in(rows.y))
         self._seq += len(op)
         order = in_order(self.source.classes[: self._n_classes], self.source.positive is not None)
         return UpdateBatch(
-            start, op, ids, rows.X, rows.y, self._n_classes, row, self.warmup, sparse=rows.sparse, class_order=order
+            start,
+            op,
+            ids,
+            rows.X,
+            rows.y,
+            self._n_classes,
+            row,
+            self.warmup,
+            sparse=rows.sparse,
+            class_order=order,
+            names=names,
         )
 
     def _spread(
@@ -192,7 +230,8 @@ class RowStream(ABC):
     def state(self) -> dict[str, Any]:
         """Position and dictionaries; see :meth:`raydt.streams.base.Stream.state`."""
         row = self._reader.position
-        return {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
+        state = {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
+        return state if self._text_ids is None else state | self._text_ids.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
@@ -201,6 +240,8 @@ class RowStream(ABC):
         self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
         if self._live is not None:
             self._live = set(state["active"].tolist())
+        if self._text_ids is not None:
+            self._text_ids.restore(state)
 
     def inputs(self) -> dict[str, Any]:
         """No file other than the source."""
@@ -209,10 +250,6 @@ class RowStream(ABC):
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it of an update; see :meth:`raydt.streams.base.Stream.where`."""
         return self.source.where(row)
-
-    def id_of(self, code: int, row: int) -> Any:
-        """An update's example as the user names it; see :meth:`raydt.streams.base.Stream.id_of`."""
-        return self.source.id_of(code)
 
     def length(self) -> int | None:
         """At most so many updates, where the source's number of rows is known: bad and ignored rows are among them."""

@@ -58,7 +58,7 @@ class SlidingWindowStream(RowStream):
         op = np.full(length, INSERT, dtype=np.int8)
         op[filling::2] = DELETE
         deletes = (length - filling + 1) // 2 if length > filling else 0
-        rows = self._reader.take(length - deletes)
+        rows = self._take(length - deletes)
         self._active.push(rows.id)
         return self._spread(op, rows, self._active.take_first(deletes))
 

@@ -169,7 +169,7 @@ class TimeWindowStream(RowStream):
         A row is younger than whatever has expired when it arrives, so these are the first in the list also once all
         the rows are in it.
         """
-        rows = self._reader.take(inserts)
+        rows = self._take(inserts)
         if rows.ts is not None:
             self._now = int(rows.ts.max(initial=self._now))
             self._expiries.update(zip(rows.ts.tolist(), rows.row.tolist(), rows.id.tolist(), strict=True))

@@ -97,12 +97,6 @@ class MemorySource:
     def where(self, row: int) -> tuple[str, int]:
         return "memory", row
 
-    def id_codes(self, ids: Sequence[Any], before: np.ndarray) -> np.ndarray:
-        return np.array(ids, dtype=np.int64)
-
-    def id_of(self, code: int) -> Any:
-        return code
-
     def state(self, row: int | None = None) -> dict[str, Any]:
         return {}
 

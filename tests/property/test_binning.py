@@ -30,7 +30,7 @@ numbers = st.lists(st.one_of(values, values, values, st.just(math.nan)), max_siz
 categories = st.lists(st.integers(-1, 6).map(float), max_size=40)
 bins_at_most = st.sampled_from((2, 3, 4, 5, 8, 16, 1024))
 methods = st.sampled_from(("doubling", "quantile"))
-NO_SPARSE = np.empty(0, dtype=np.int64)
+NO_SPARSE = np.empty(0, dtype=np.int32)
 
 
 def learned(column: list[float], kind: int, max_bins: int, method: str = "doubling") -> Bins:
@@ -98,18 +98,23 @@ def test_category_bins_equal_the_twin(column: list[float], max_bins: int) -> Non
 def test_columns_do_not_see_each_other(rows: list[tuple[float, ...]], max_bins: int, method: str) -> None:
     X = np.array(rows, np.float64).reshape(-1, 3) + 0.0
     kinds = np.array([NUMERIC, CATEGORICAL, NUMERIC], np.int8)
-    ones = np.array([0, len(X) // 2, len(X)])
-    whole = learn_bins(X, kinds, max_bins, method, ones)
+    sparse = np.array([3, 70, 10**9], dtype=np.int32)
+    whole = learn_bins(X, kinds, max_bins, method, sparse)
     alone = [learn_bins(X[:, [j]], kinds[[j]], max_bins, method, NO_SPARSE) for j in range(3)]
-    alone.append(learn_bins(X[:, :0], kinds[:0], max_bins, method, ones))
-    for name, array in joined(alone).arrays().items():
-        np.testing.assert_array_equal(array, whole.arrays()[name])
-        assert array.dtype == whole.arrays()[name].dtype
+    alone.append(learn_bins(X[:, :0], kinds[:0], max_bins, method, sparse))
+    for name, array in joined(alone)._asdict().items():
+        np.testing.assert_array_equal(array, getattr(whole, name))
+        assert array.dtype == getattr(whole, name).dtype
     assert whole.kinds.tolist() == [NUMERIC, CATEGORICAL, NUMERIC, SPARSE, SPARSE, SPARSE]
-    assert whole.cuts()[3:].tolist() == [0, int(0 < len(X) // 2 < len(X)), 0]
-    order = np.array([4, 2, 0, 1])
+    assert whole.cuts()[3:].tolist() == [1, 1, 1]
+    order = np.array([4, 2, 0, 5, 1])
     for chosen, j in zip(whole.select(order).cuts(), order, strict=True):
         assert chosen == whole.cuts()[j]
+    assert whole.select(order).sparse.tolist() == [70, 10**9]
+    places = np.array([-1, 0, 2, 3, 4, 5])
+    assert whole.numbers(places).tolist() == [-1, 0, 2, 6, 73, 10**9 + 3]
+    assert whole.places(whole.numbers(places)).tolist() == places.tolist()
+    assert whole.places(np.array([3, 5, 7, 74, 2**31 - 2])).tolist() == [6] * 5
     again = Bins.from_arrays(whole.arrays())
     assert all(np.array_equal(a, b) for a, b in zip(again, whole, strict=True))
 

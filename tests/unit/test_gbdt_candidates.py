@@ -19,7 +19,7 @@ def _bins(method: str):
     X = np.column_stack([rng.normal(size=900), rng.exponential(size=900), *rng.integers(0, [[4], [40]], (2, 900))])
     kinds = np.array([NUMERIC, NUMERIC, NUMERIC, CATEGORICAL], dtype=np.int8)
     twins = [derived_bins(X[:, j], kind == CATEGORICAL, 64, method) for j, kind in enumerate(kinds)]
-    return learn_bins(X, kinds, 64, method, np.empty(0, dtype=np.int64)), twins
+    return learn_bins(X, kinds, 64, method, np.empty(0, dtype=np.int32)), twins
 
 
 @pytest.mark.parametrize("method", ["doubling", "quantile"])
@@ -27,7 +27,7 @@ def test_candidates_are_those_of_the_twin(method):
     bins, twins = _bins(method)
     options = GBDTOptions(max_bins=64, candidate_fraction=0.15, binning=method, random_state=3)
     drawn = draw(bins, np.arange(4), bins.cuts(), 10, 3, ITERATIONS)
-    twin = Candidates(twins, np.empty(0, dtype=np.bool_), options)
+    twin = Candidates(twins, 0, options)
     assert twin.per_feature == 10
     assert np.array_equal(twin.cuts, bins.cuts())
     feature = np.repeat(np.arange(4), np.diff(drawn.first))

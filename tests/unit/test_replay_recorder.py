@@ -37,9 +37,6 @@ class FakeSource:
     def __init__(self, id_kind="integer"):
         self.id_kind = id_kind
 
-    def id_of(self, code):
-        return f"c{code}" if self.id_kind == "text" else code
-
 
 class FakeStream:
     delayed = False
@@ -49,9 +46,6 @@ class FakeStream:
 
     def where(self, row):
         return ("data.csv", row % 100) if row >= 0 else ("deletions.csv", -2 - row)
-
-    def id_of(self, code, row):
-        return self.source.id_of(code) if row >= 0 else "nobody"
 
 
 def read(folder, table):
@@ -156,7 +150,8 @@ def test_predictions_carry_the_ids_of_the_user(tmp_path):
     folder = RunFolder(tmp_path)
     recorder = Recorder(folder, Output(predictions=True), FakeStream("text"))
     op = np.array([INSERT, QUERY], dtype=np.int8)
-    batch = UpdateBatch(0, op, np.array([5, -1]), np.zeros((2, 1)), np.array([1, -1], np.int32), 3, np.arange(2))
+    rows = np.zeros((2, 1)), np.array([1, -1], np.int32), 3, np.arange(2)
+    batch = UpdateBatch(0, op, np.array([5, -1]), *rows, names=["c5", None])
     recorder.record(batch, BatchResult(2, np.array([0, 1], np.int32)), 0.0)
     recorder.close()
     assert [row["id"] for row in read(folder, "predictions")] == ["c5", None]
@@ -167,7 +162,8 @@ def test_predictions_carry_the_ids_of_the_user(tmp_path):
 def test_a_refused_deletion_of_a_log_names_the_log_and_its_id(tmp_path):
     recorder = Recorder(RunFolder(tmp_path), Output(), FakeStream("text"))
     op = np.array([DELETE], dtype=np.int8)
-    batch = UpdateBatch(4, op, np.array([-1]), np.zeros((0, 1)), np.zeros(0, np.int32), 1, np.array([-5]))
+    rows = np.zeros((0, 1)), np.zeros(0, np.int32), 1, np.array([-5])
+    batch = UpdateBatch(4, op, np.array([-1]), *rows, names=["nobody"])
     error = recorder.update_error(batch, Refusal(0, UNKNOWN_ID))
     assert str(error).startswith("deletions.csv, row 3: update 4: no live example has this id (id 'nobody'). ")
     assert error.remedy.endswith("set stream.on_error: skip")

@@ -26,10 +26,11 @@ FEATURES = [
 NAMES = Names(FEATURES, ["no", "yes", "perhaps", "never"], {"colour": ["red", "green", "blue"]})
 #: Boundaries 0.5 and 2.5 of a; of colour, blue has the first bin and red the second.
 BINS = {
-    "bins_kinds": np.array([0, 1, 2, 2, 2, 2, 2], np.int8),
+    "bins_kinds": np.array([0, 1], np.int8),
     "bins_values": np.array([0.5, 2.5, 0.0, 2.0]),
     "bins_ranks": np.array([0, 0, 1, 0], np.int32),
-    "bins_starts": np.array([0, 2, 4, 4, 4, 4, 4, 4]),
+    "bins_starts": np.array([0, 2, 4]),
+    "bins_sparse": np.array([0, 2, 4], np.int32),
 }
 
 

@@ -145,14 +145,12 @@ def test_bad_rows_do_not_depend_on_chunks(tmp_path):
         assert read(chunk_rows) == whole
 
 
-def test_string_ids_get_codes(tmp_path):
+def test_string_ids_are_named(tmp_path):
     source = parquet(tmp_path, {"a": [1, 2, 3, 4], "y": [0, 0, 0, 0], "id": ["x", "y", None, "x"]}, id="id")
     rows = one(source)
     assert source.id_kind == "text"
-    assert rows.id[[0, 1, 3]].tolist() == [0, 1, 0]
+    assert rows.names[[0, 1, 3]].tolist() == ["x", "y", "x"]
     assert problems(rows) == {2: (2, "id", "no id")}
-    found = source.id_codes(["y", "y", "x", "nobody"], np.array([1, 2, 1, 99]))
-    assert found.tolist() == [-1, 1, 0, -1]
 
 
 def test_integer_ids(tmp_path):

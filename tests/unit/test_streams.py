@@ -197,7 +197,7 @@ def test_a_delete_by_value_needs_features_and_label_but_no_id(tmp_path, ids):
     assert batch.op.tolist() == [INSERT, DELETE_VALUE, INSERT]
     assert batch.X.tolist() == [[0.5, 0], [0.5, 0], [1.5, 1]]
     assert batch.y.tolist() == [0, 0, 1]
-    assert [source.id_of(code) for code in batch.id[[0, 2]]] == [ids[0], ids[4]]
+    assert [batch.name(place) for place in (0, 2)] == [ids[0], ids[4]]
     skipped = stream.take_skipped()
     assert [entry.row for entry in skipped] == [2, 3]
     assert ["no value" in skipped[0].reason, "no label" in skipped[1].reason] == [True, True]

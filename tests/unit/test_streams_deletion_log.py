@@ -90,9 +90,9 @@ def test_a_deletion_is_traced_to_its_row_of_the_log(tmp_path, size):
     stream = stream_of(tmp_path, "id,after\nnobody,3\n007,1\nb,1\n", source=source)
     found = []
     for batch in stream.batches(size):
-        for op, code, row in zip(batch.op.tolist(), batch.id.tolist(), batch.row.tolist(), strict=True):
+        for place, (op, row) in enumerate(zip(batch.op.tolist(), batch.row.tolist(), strict=True)):
             file, at = stream.where(row)
-            found.append((op, file.rsplit("/", 1)[-1], at, stream.id_of(code, row)))
+            found.append((op, file.rsplit("/", 1)[-1], at, batch.name(place)))
     assert found == [
         (INSERT, "t.parquet", 0, "b"),
         (DELETE, "log.csv", 1, "007"),  # which comes later
@@ -106,7 +106,7 @@ def test_a_deletion_is_traced_to_its_row_of_the_log(tmp_path, size):
 def test_integer_ids_are_their_own_names(tmp_path):
     stream = stream_of(tmp_path, "id,after\n99,0\n", rows=1)
     (batch,) = stream.batches(9)
-    names = [stream.id_of(*update) for update in zip(batch.id.tolist(), batch.row.tolist(), strict=True)]
+    names = [batch.name(place) for place in range(len(batch))]
     assert (names, batch.row.tolist(), stream.where(0)) == ([99, 10], [-2, 0], ("memory", 0))
 
 

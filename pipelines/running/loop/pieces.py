@@ -70,5 +70,6 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
             sparse=None if batch.sparse is None else batch.sparse[rows],
             y=batch.y[rows],
             row=batch.row[begin:end],
+            names=None if batch.names is None else batch.names[begin:end],
             barrier=batch.barrier if end == len(batch) else None,
         )

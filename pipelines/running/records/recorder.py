@@ -83,7 +83,7 @@ class Recorder(Tally):
             self._predictions.append(
                 {
                     "seq": np.arange(batch.start, batch.start + n)[predicted],
-                    "id": self._ids(batch.id[:n][predicted]),
+                    "id": self._ids(batch, np.flatnonzero(predicted)),
                     "prediction": self._names(prediction[predicted]),
                     "truth": self._names(truths(batch, n)[predicted]),
                 }
@@ -247,11 +247,10 @@ class Recorder(Tally):
             }
         )
 
-    def _ids(self, codes: npt.NDArray[np.int64]) -> Any:
+    def _ids(self, batch: UpdateBatch, places: npt.NDArray[np.int64]) -> Any:
         """Ids as the user knows them; null for a query, which need not have one, where they are strings."""
-        if self._source.id_kind != "text":
-            return codes
-        return [self._source.id_of(code) if code >= 0 else None for code in codes.tolist()]
+        names = batch.names
+        return batch.id[places] if names is None else [names[place] for place in places.tolist()]
 
     def _names(self, codes: Targets) -> pa.Array:
         """Labels of class codes; null for -1, and for the guess of a model before any label is known.

@@ -90,7 +90,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def _learn(self, slots: Any) -> Bins:
         self._held.make_room(slots)
-        kinds, none = self._features.kinds[self.columns], np.empty(0, dtype=np.int64)
+        kinds, none = self._features.kinds[self.columns], np.empty(0, dtype=np.int32)
         bins = learn_bins(self._held.X, kinds, self._options.max_bins, "quantile", none, slots)
         self._begin(bins)
         return bins

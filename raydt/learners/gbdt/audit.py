@@ -24,7 +24,7 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
-from raydt.learners.gbdt.recompute import RecomputedTree, Rows, recorded_trees
+from raydt.learners.gbdt.recompute import RecomputedTree, Rows, only, recorded_trees
 from raydt.learners.gbdt.recompute_candidates import Candidates, training_bins
 from raydt.learners.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 
@@ -108,17 +108,24 @@ def _examine(
         return found
     found |= {"trees": len(state["tree_nodes"]), "nodes": len(state["node_feature"])}
     found["splits"] = int((state["node_feature"] >= 0).sum())
-    bins, both = recorded_bins(state, features)
+    bins, with_cut = recorded_bins(state, features)
     if history.complete:
         first = _trained(state, history)
         ones = None if history.sparse is None else history.sparse[np.flatnonzero(first)]
-        derived, derived_both = training_bins(history.X[first], ones, features, options)
+        derived, derived_with_cut = training_bins(history.X[first], ones, features, options)
         differing = [j for j, pair in enumerate(zip(bins, derived, strict=True)) if not pair[0].equals(pair[1])]
-        differing += [len(bins) + j for j in np.flatnonzero(both != derived_both).tolist()]
+        differing += (len(bins) + np.setxor1d(with_cut, derived_with_cut)).tolist()
         broken += [f"the bins of feature {j} are not those of the rows of the last training" for j in differing]
         broken += _scale(options, state, history.y[first])
-    trees = _Trees(options, state, Candidates(bins, both, options), history.y[source[held]], held)
-    rows = Rows(history.X[source[held]], sparse, bins, options.l2_regularization, trees.units)
+    # From here on sparse features are numbered as those with a cut are: there are few of them.
+    feature = state["node_feature"].astype(np.int64)
+    above, place = feature >= len(bins), np.searchsorted(with_cut, feature - len(bins))
+    there = np.append(with_cut, -1)[place] == feature - len(bins)
+    feature = np.where(above, np.where(there, len(bins) + place, len(bins) + len(with_cut)), feature)
+    state = {**state, "node_feature": feature}
+    trees = _Trees(options, state, Candidates(bins, len(with_cut), options), history.y[source[held]], held)
+    ones = None if sparse is None else only(sparse, with_cut)
+    rows = Rows(history.X[source[held]], ones, bins, options.l2_regularization, trees.units)
     for t, tree in trees.recomputed(rows):
         broken += trees.failures(t, tree)
         splits = trees.tree[t].feature >= 0

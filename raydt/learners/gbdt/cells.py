@@ -128,6 +128,7 @@ class CellStore:
             longer = np.empty((need, self._matrix.shape[1]), dtype=self._matrix.dtype)
             longer[:have] = self._matrix
             self._matrix = longer
+        rows = self._with_bins(rows)
         listed = np.flatnonzero(~self.whole[: len(self._columns)])
         counts = np.empty(len(slots), dtype=np.int64)
         entries = np.empty(len(slots) * len(listed) + len(rows.indices), dtype=np.uint32)
@@ -137,6 +138,14 @@ class CellStore:
         )
         if len(listed) or len(self._bins) > len(self._columns):
             self._lists.put(slots, counts, entries[:used])
+
+    def _with_bins(self, rows: Rows) -> Rows:
+        """The sparse features that have bins, by place among the sparse ones that have. O(ones log(features))."""
+        sparse = self._bins.sparse
+        place = np.searchsorted(sparse, rows.indices)
+        known = np.append(sparse, -1)[place] == rows.indices
+        before = np.concatenate([[0], np.cumsum(known)])
+        return rows._replace(indptr=before[rows.indptr], indices=place[known].astype(np.int32))
 
     def add(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
         """Keep rows once the features of the matrix are chosen."""

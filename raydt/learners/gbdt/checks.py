@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
-from raydt.learners.binning import SPARSE, Bins
+from raydt.learners.binning import Bins
 from raydt.learners.checking import check_bins, check_held, require, typed
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.options import GBDTOptions
@@ -22,11 +22,6 @@ _NODES = {"feature": np.int32, "cut": np.int32, "left": np.int32, "right": np.in
 _SUMS = {"G": np.int64, "H": np.int64, "tried_g": np.int64, "tried_h": np.int64}
 _SUMS |= {"above": np.uint16, "below": np.uint16}
 _SCALARS = ("seq", "warmup", "classes", "exponent", "rebuilds", "rebuilt_rows", *RECORD)
-
-
-def _kinds(features: Features) -> npt.NDArray[np.int8]:
-    """Of the dense features, then of the sparse ones."""
-    return np.concatenate([features.kinds, np.full(features.sparse, SPARSE, dtype=np.int8)])
 
 
 def check_trees(arrays: Arrays, bins: Bins, max_leaf_nodes: int, types: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
@@ -46,8 +41,10 @@ def check_trees(arrays: Arrays, bins: Bins, max_leaf_nodes: int, types: Mapping[
         typed(arrays, f"node_{name}", dtype, (n,))
     feature, cut, left, right = (arrays[f"node_{name}"] for name in ("feature", "cut", "left", "right"))
     inner = feature >= 0
-    require(((feature >= -1) & (feature < len(bins))).all(), "node_feature", "names a feature that is not there")
-    require(((cut >= 0) & (cut < bins.cuts()[feature]))[inner].all(), "node_cut", "names a cut that is not there")
+    place = bins.places(feature[inner])
+    is_there = (feature >= -1).all() and (place < len(bins)).all()
+    require(is_there, "node_feature", "names a feature that is not there, or has no cut")
+    require(((cut[inner] >= 0) & (cut[inner] < bins.cuts()[place])).all(), "node_cut", "names a cut that is not there")
     first = np.repeat(np.cumsum(counts) - counts, counts)
     node = np.arange(n)
     size = np.repeat(counts, counts)
@@ -66,7 +63,7 @@ def check_model(arrays: Arrays, options: GBDTOptions, features: Features, classe
         only = typed(arrays, "only", np.float64, (1,))
         require((np.isfinite(only).all() and 0 <= only[0] < max(1, classes)) or classes == 0, "only", "is no class")
         return
-    bins = check_bins(arrays, _kinds(features))
+    bins = check_bins(arrays, features.kinds, features.sparse)
     check_trees(arrays, bins, options.max_leaf_nodes, {**_NODES, "gain": np.float64})
     if "node_count" in arrays:  # an earlier version did not save it
         count = typed(arrays, "node_count", np.int64, arrays["node_feature"].shape)
@@ -113,7 +110,8 @@ def check_state(
     else:
         require(((y >= 0) & (y < classes)).all() and y.dtype == np.int32, "y", "names a class that is not there")
     if "tree_nodes" in arrays:
-        leaves = check_trees(arrays, check_bins(arrays, _kinds(features)), options.max_leaf_nodes, {**_NODES, **_SUMS})
+        bins = check_bins(arrays, features.kinds, features.sparse)
+        leaves = check_trees(arrays, bins, options.max_leaf_nodes, {**_NODES, **_SUMS})
         _check_classes(arrays, options, classes)
         typed(arrays, "drift", np.uint16, (rows,))
         _check_rows(arrays, leaves, rows, classes)

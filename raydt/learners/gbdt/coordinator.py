@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import digest
+from raydt.arrays.digest import Digest, Padded, begin_digest, digest
 from raydt.arrays.sparse import SparseRows
 from raydt.evaluation.ranking import LEVELS
 from raydt.examples.admission import Admission, nothing_admitted
@@ -35,7 +35,7 @@ from raydt.examples.updates import (
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
-from raydt.learners.binning import Bins, joined
+from raydt.learners.binning import SPARSE, Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
 from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
@@ -74,6 +74,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
         self._extent: tuple[int, int, int] | None = None  # nodes, leaves and depth of the trees, where they are known
+        self._bins_digested: tuple[Bins, Digest] | None = None
         self._restored = False  # and the shards do not have the histograms of the state yet
 
     @property
@@ -173,7 +174,7 @@ class GBDTCoordinator(BatchCoordinator):
         if self.ensemble is not None:
             rows = admitted.row[asked]
             sparse = None if batch.sparse is None else batch.sparse[rows]
-            predictor = predictor_of(self.ensemble)
+            predictor = predictor_of(self.ensemble, self.features.sparse)
             scores = predictor.scores(batch.X[rows], sparse)
             result.predictions[asked] = predictor.classes_of(scores)
             if not self.options.regression:
@@ -222,8 +223,10 @@ class GBDTCoordinator(BatchCoordinator):
         """Make the bins from some rows and train on these; returns those held out (only the first time)."""
         o, y, former = self.options, self.store.y, self.ensemble
         parts = yield Ask("learn", {"slots": slots})
-        order = np.argsort(self._rows.owned())
-        bins = joined([Bins.from_arrays(part) for part in parts]).select(order)
+        learned = [Bins.from_arrays(part) for part in parts]
+        dense, columns = len(self.features.names), self._rows.columns
+        owned = [(own, dense + part.sparse) for own, part in zip(columns, learned, strict=True)]
+        bins = joined(learned).select(np.argsort(np.concatenate([part for both in owned for part in both])))
         rest, held = held_out_rows(slots, o) if o.early_stopping and former is None else (slots, slots[:0])
         origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
         classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
@@ -282,7 +285,7 @@ class GBDTCoordinator(BatchCoordinator):
     def predictor(self) -> GBDTPredictor | ConstantPredictor:
         """Predictions of the trees as they are now; they change with the next update."""
         if self.ensemble is not None:
-            return predictor_of(self.ensemble)
+            return predictor_of(self.ensemble, self.features.sparse)
         return ConstantPredictor(self._constant(), self.options.regression)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
@@ -311,9 +314,28 @@ class GBDTCoordinator(BatchCoordinator):
             # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is
             # the same without them.
             skipped = ("node_tried_g", "node_tried_h", "node_above", "node_below")
-            parts |= e.bins.arrays() | {name: array for name, array in e.nodes().items() if name not in skipped}
+            parts |= {name: array for name, array in e.nodes().items() if name not in skipped}
             parts["origin"] = np.array([e.loss.origin])
-        return digest([*((name, parts[name]) for name in sorted(parts)), self._row_part()])
+        begun = None if e is None else self._bins_digest(e.bins)
+        return digest([*((name, parts[name]) for name in sorted(parts)), self._row_part()], begun)
+
+    def _bins_digest(self, bins: Bins) -> Digest:
+        """The beginning of a digest: the bins of all features, those of sparse ones without a cut too.
+
+        O(possible sparse features) time once for each training, and O(1) memory.
+        """
+        if self._bins_digested is None or self._bins_digested[0] is not bins:
+            arrays, width = bins.arrays(), self.features.sparse
+            sparse, none = arrays.pop("bins_sparse", bins.sparse), bins.sparse[:0]
+            rest = {
+                "kinds": (SPARSE, none),
+                "starts": (bins.starts[-1], none),
+                "seen": (0, sparse),
+                "default": (0, none),
+            }
+            longer = {f"bins_{name}": Padded(arrays[f"bins_{name}"], width, *after) for name, after in rest.items()}
+            self._bins_digested = bins, begin_digest((name, longer.get(name, arrays[name])) for name in sorted(arrays))
+        return self._bins_digested[1]
 
     def _row_columns(self, slots: Slots) -> Arrays:
         """Labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""

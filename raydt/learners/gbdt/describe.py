@@ -215,13 +215,14 @@ def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], n
 
 def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str, str]:
     """Question of a split: a feature and the value it is compared with."""
-    name, kind = names.feature(feature), int(model["bins_kinds"][feature])
+    name = names.feature(feature)
+    if feature >= len(model["bins_kinds"]):
+        return name, "= 0"
+    kind = int(model["bins_kinds"][feature])
     begin, end = model["bins_starts"][feature : feature + 2].tolist()
     if kind == _NUMERIC:
         at = begin + cut
         return name, f"\N{LESS-THAN OR EQUAL TO} {threshold(model['bins_values'][at])}" if at < end else "is there"
-    if kind != _CATEGORICAL:
-        return name, "= 0"
     known = np.flatnonzero(model["bins_ranks"][begin:end] == cut)
     if not len(known):
         return name, "= any other"
@@ -232,15 +233,14 @@ def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str,
 def importances(model: Columns, names: Names) -> Table:
     """The features by their share in the gain of all splits."""
     split = model["node_feature"] >= 0
-    used = model["node_feature"][split]
-    splits = np.bincount(used)
-    gain = np.bincount(used, weights=model["node_gain"][split])
+    used, place, splits = np.unique(model["node_feature"][split], return_inverse=True, return_counts=True)
+    gain = np.bincount(place, weights=model["node_gain"][split])
     total = float(gain.sum())
-    order = sorted(np.flatnonzero(splits).tolist(), key=lambda j: (-gain[j], j))
+    order = sorted(range(len(used)), key=lambda i: (-gain[i], i))
     rows = []
-    for j in order[:FEATURES_SHOWN]:
-        part = float(gain[j]) / total if total > 0 else None
-        rows.append(Row((names.feature(j), count(splits[j]), share(part, 1)), part))
+    for i in order[:FEATURES_SHOWN]:
+        part = float(gain[i]) / total if total > 0 else None
+        rows.append(Row((names.feature(int(used[i])), count(splits[i]), share(part, 1)), part))
     more, unused = len(order) - len(rows), feature_count(names.features) - len(order)
     remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
     remarks += [f"{count(unused)} {'is' if unused == 1 else 'are'} not used."] if unused > 0 else []

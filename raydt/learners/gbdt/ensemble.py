@@ -225,7 +225,7 @@ class Ensemble:
         return order, position
 
     def nodes(self) -> Arrays:
-        """The trees, one after the other, their nodes in preorder; and how many nodes each has."""
+        """The trees, one after the other, their nodes in preorder, with numbers of features; nodes of each tree."""
         order, position = self.preorder()
         tree, i = np.nonzero(order >= 0)
         node = order[tree, i]
@@ -235,8 +235,10 @@ class Ensemble:
             array = getattr(self.trees, name)[tree, node]
             if name in ("left", "right"):
                 array = np.where(inner, position[tree, array], -1).astype(np.int32)
-            elif name in ("feature", "cut"):
-                array = np.where(inner, array, -1 if name == "feature" else 0).astype(np.int32)
+            elif name == "feature":
+                array = self.bins.numbers(np.where(inner, array, -1)).astype(np.int32)
+            elif name == "cut":
+                array = np.where(inner, array, 0).astype(np.int32)
             elif name == "value":
                 array = np.where(inner, 0.0, array)
             elif name in ("above", "below"):
@@ -258,14 +260,14 @@ class Ensemble:
 
     def take(self, arrays: Arrays, leaf: npt.NDArray[Any], ledger: npt.NDArray[Any]) -> None:
         """Replace everything by canonical arrays; rows take slots 0, 1, ..."""
-        trees = trees_of(arrays, self.options.max_leaf_nodes)
+        trees = trees_of(arrays, self.bins, self.options.max_leaf_nodes)
         for name, theirs in trees._asdict().items():
             getattr(self.trees, name)[:] = theirs
         self.leaf[:, : len(leaf)] = leaf.T
         self.ledger[:, : len(ledger)] = ledger.T
 
 
-def trees_of(arrays: Arrays, max_leaf_nodes: int) -> Trees:
+def trees_of(arrays: Arrays, bins: Bins, max_leaf_nodes: int) -> Trees:
     """Trees of canonical arrays: nodes are numbered in preorder, and so are histograms."""
     counts = arrays["tree_nodes"]
     trees = new_trees(len(counts), max_leaf_nodes)
@@ -274,6 +276,7 @@ def trees_of(arrays: Arrays, max_leaf_nodes: int) -> Trees:
     for name in _NODE_ARRAYS:
         if f"node_{name}" in arrays:  # a model without rows has no sums
             getattr(trees, name)[tree, node] = arrays[f"node_{name}"]
+    trees.feature[tree, node] = bins.places(arrays["node_feature"])
     inner = trees.feature >= 0
     t, v = np.nonzero(inner)
     for child in (trees.left, trees.right):

@@ -14,7 +14,7 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
-from raydt.learners.binning import SPARSE, Bins
+from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import softmax
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
@@ -78,21 +78,23 @@ class GBDTPredictor:
     trees : Trees
         Of all iterations.
     bins : Bins
+    width : int
+        How many sparse features there may be.
     classes : int
         K; 0 of a regression.
     per : int
         Trees of an iteration.
     origin : float
         F of no trees.
-    gain, cover : ndarray, shape (trees, nodes), optional
+    counted : pair of ndarray, shape (trees, nodes), optional
         Gain of every split, and examples at every node, of a saved model.
     """
 
     def __init__(
-        self, trees: Trees, bins: Bins, classes: int, per: int, origin: float, gain: Any = None, cover: Any = None
+        self, trees: Trees, bins: Bins, width: int, classes: int, per: int, origin: float, counted: Any = (None, None)
     ) -> None:
         self._trees, self._bins, self._classes, self._per, self._origin = trees, bins, classes, per, origin
-        self._gain, self._cover = gain, cover
+        self._width, (self._gain, self._cover) = width, counted
 
     @property
     def iterations(self) -> int:
@@ -161,9 +163,11 @@ class GBDTPredictor:
         value = np.zeros((len(t), per))
         value[np.arange(len(t)), t % per] = trees.value[used]
         stored = StoredTrees(starts, feature, np.zeros(len(t)), left, right)
-        dense = int((self._bins.kinds != SPARSE).sum())
+        trees_of_places = binned(stored, cut, self._bins, self._bins.dense, value)
         return replace(
-            binned(stored, cut, self._bins, dense, value),
+            trees_of_places,
+            sparse=self._width,
+            feature=self._bins.numbers(trees_of_places.feature),
             cover=None if self._cover is None else self._cover[used],
             origin=np.full(per, self._origin),
             link="identity" if self._classes == 0 else "logistic" if per == 1 else "softmax",
@@ -173,7 +177,8 @@ class GBDTPredictor:
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in the gain of all splits, shape (d,); all 0 without splits."""
         inner = self._trees.feature >= 0
-        total = np.bincount(self._trees.feature[inner], self._gain[inner], minlength=len(self._bins))
+        numbers, d = self._bins.numbers(self._trees.feature[inner]), self._bins.dense + self._width
+        total = np.bincount(numbers, self._gain[inner], minlength=d)
         shares: npt.NDArray[np.float64] = total / max(total.sum(), np.finfo(np.float64).tiny)
         return shares
 
@@ -205,10 +210,10 @@ class ConstantPredictor:
         return shares
 
 
-def predictor_of(ensemble: Ensemble) -> GBDTPredictor:
-    """Predictions of trees in memory."""
+def predictor_of(ensemble: Ensemble, width: int) -> GBDTPredictor:
+    """Predictions of trees in memory; ``width`` is how many sparse features there may be."""
     e = ensemble
-    return GBDTPredictor(e.trees, e.bins, e.classes, e.per, e.loss.origin)
+    return GBDTPredictor(e.trees, e.bins, width, e.classes, e.per, e.loss.origin)
 
 
 def constant_of(y: npt.NDArray[Any]) -> float:
@@ -224,11 +229,11 @@ def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions,
         only = float(model["only"][0]) if "only" in model else constant_of(model["y"])
         return ConstantPredictor(only, options.regression, (len(features.names), features.sparse))
     arrays = dict(model)
-    trees = trees_of(arrays, options.max_leaf_nodes)
-    classes = int(model["classes"][0])
-    per = 1 if one_tree(options, classes) else classes
+    bins, classes = Bins.from_arrays(arrays), int(model["classes"][0])
+    trees = trees_of(arrays, bins, options.max_leaf_nodes)
+    per, origin = 1 if one_tree(options, classes) else classes, float(model["origin"][0])
     if "node_gain" not in arrays:
-        return GBDTPredictor(trees, Bins.from_arrays(arrays), classes, per, float(model["origin"][0]))
+        return GBDTPredictor(trees, bins, features.sparse, classes, per, origin)
     counts = arrays["tree_nodes"]
     tree = np.repeat(np.arange(len(counts)), counts)
     node = np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -236,4 +241,4 @@ def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions,
     gain[tree, node] = arrays["node_gain"]
     cover[tree, node] = arrays.get("node_count", 0)  # an earlier version did not save it
     known = cover if "node_count" in arrays else None
-    return GBDTPredictor(trees, Bins.from_arrays(arrays), classes, per, float(model["origin"][0]), gain, known)
+    return GBDTPredictor(trees, bins, features.sparse, classes, per, origin, (gain, known))

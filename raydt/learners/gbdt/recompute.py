@@ -101,6 +101,14 @@ class RecomputedTree:
     best: Floats
 
 
+def only(sparse: SparseRows, indices: Ints) -> SparseRows:
+    """Rows with some of their features only, ascending indices, which are numbered from 0."""
+    place = np.searchsorted(indices, sparse.indices)
+    kept = np.append(indices, -1)[place] == sparse.indices
+    row = np.repeat(np.arange(len(sparse)), sparse.lengths)[kept]
+    return SparseRows.of_lengths(np.bincount(row, minlength=len(sparse)), place[kept].astype(np.int32), len(indices))
+
+
 class Rows:
     """Binned rows, dealt down one tree after the other."""
 

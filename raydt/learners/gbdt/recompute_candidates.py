@@ -15,7 +15,7 @@ import numpy as np
 from raydt.arrays import rng
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
-from raydt.learners.recorded_bins import Bools, FeatureBins, Floats, Ints, derived_bins
+from raydt.learners.recorded_bins import FeatureBins, Floats, Ints, derived_bins
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 def training_bins(
     X: Floats, sparse: SparseRows | None, features: Features, options: GBDTOptions
-) -> tuple[list[FeatureBins], Bools]:
-    """Bins of the dense features from the raw rows of a training, and which sparse ones had both values in them."""
+) -> tuple[list[FeatureBins], Ints]:
+    """Bins of the dense features from the raw rows of a training, and indices of the sparse ones with both values."""
     dense = [
         derived_bins(X[:, j], categorical, options.max_bins, options.binning)
         for j, categorical in enumerate(features.categorical)
     ]
-    ones = np.bincount([] if sparse is None else sparse.indices, minlength=features.sparse)
-    return dense, (ones > 0) & (ones < len(X))
+    indices, ones = np.unique([] if sparse is None else sparse.indices, return_counts=True)
+    return dense, indices[ones < len(X)].astype(np.int64)
 
 
 class Candidates:
-    """Candidates of all features: which cuts may split, and how many candidates a feature has at most."""
+    """Candidates: which cuts may split, and how many a feature has at most, of dense features and ``sparse`` ones."""
 
-    def __init__(self, bins: Sequence[FeatureBins], both: Bools, options: GBDTOptions) -> None:
-        self.cuts = np.concatenate([np.array([b.cuts for b in bins], np.int64), both])
+    def __init__(self, bins: Sequence[FeatureBins], sparse: int, options: GBDTOptions) -> None:
+        self.cuts = np.array([*(b.cuts for b in bins), *([1] * sparse)], np.int64)
         self.per_feature = math.ceil(options.candidate_fraction * options.max_bins)
         self.key = rng.stream_key(options.random_state, "gbdt candidates")
         self.total = int(np.minimum(self.cuts, self.per_feature).sum())

@@ -36,10 +36,9 @@ class GBDTShard(ShardWithRows):
 
     def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
-        self._options, self._sparse_of = options, features.sparse_of(groups)
-        #: All features of this shard, ascending: these columns, then sparse ones.
-        self.owned = np.concatenate([self.columns, len(features.names) + self._sparse_of])
-        self._kinds = features.kinds[self.columns]
+        self._options, self._kinds = options, features.kinds[self.columns]
+        #: Places, among the bins of all features, of those of this shard, ascending.
+        self.owned = self.columns
         self._cells: CellStore | None = None
         self._trees: ShardTrees | None = None
         self._change: Change | None = None
@@ -71,14 +70,13 @@ class GBDTShard(ShardWithRows):
         self._draw()
 
     def _own(self, slots: npt.NDArray[np.int32]) -> Rows:
-        """The features of some rows, numbered as this shard does."""
+        """The features of some rows."""
         return self._ones(slots)._replace(X=self._held.X[slots])
 
     def _ones(self, slots: npt.NDArray[np.int32]) -> Rows:
         """The sparse features alone."""
         sparse = self._held.sparse(slots)
-        own = np.searchsorted(self._sparse_of, sparse.indices).astype(np.int32)
-        return Rows(self._held.X[:0], sparse.indptr, own)
+        return Rows(self._held.X[:0], sparse.indptr, sparse.indices)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: histograms follow from rows, leaves and ledger."""
@@ -94,14 +92,17 @@ class GBDTShard(ShardWithRows):
     def _on_learn(self, slots: Any) -> dict[str, Any]:
         """Make the bins from the rows of a training."""
         self._held.make_room(slots)
-        indices = self._held.sparse(np.array(slots)).indices
-        ones = np.bincount(indices, minlength=self._features.sparse)[self._sparse_of]
-        bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, ones, slots)
+        indices, ones = np.unique(self._held.sparse(np.array(slots)).indices, return_counts=True)
+        sparse = indices[ones < len(slots)]
+        bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, sparse, slots)
         return bins.arrays()
 
     def _on_begin(self, bins: Any, all_cuts: Any, trees: int, per: int, squared: bool, units: Any) -> None:
         """Take the bins of these columns, for ``trees`` trees, ``per`` an iteration; the first rows come next."""
-        self._bins, self._all_cuts = Bins.from_arrays(bins).select(self.owned), np.array(all_cuts)
+        bins = Bins.from_arrays(bins)
+        own = np.isin(self._features.groups_of(bins.sparse), self.groups)
+        self.owned = np.concatenate([self.columns, bins.dense + np.flatnonzero(own)])
+        self._bins, self._all_cuts = bins.select(self.owned), np.array(all_cuts)
         self._units, self._squared, self._per, self._iterations = Units(*units), squared, per, trees // per
         self._cells, self._trees, self._change = CellStore(self._bins, len(self.columns)), None, None
 
@@ -173,7 +174,7 @@ class GBDTShard(ShardWithRows):
         return self._answer(children.ravel())
 
     def _answer(self, opened: npt.NDArray[np.int64]) -> Any:
-        """The best split of each of some leaves (with its global feature), and the sides of their rows."""
+        """The best split of each of some leaves (its feature by place among all bins), and the sides of their rows."""
         assert self._growth is not None
         leaf, found = self._growth.leaf[opened], self._growth.found[opened]
         has = found[:, FEATURE] >= 0

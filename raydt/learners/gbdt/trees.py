@@ -102,7 +102,7 @@ def _goes_left(rows: Any, i: int, j: int, cut: int, bins: Any) -> bool:
     """Whether row ``i`` is on the left of a cut of feature ``j``."""
     kind = bins.kinds[j]
     if kind == SPARSE:
-        return not is_one(rows.indices, rows.indptr[i], rows.indptr[i + 1], j - rows.X.shape[1])
+        return not is_one(rows.indices, rows.indptr[i], rows.indptr[i + 1], bins.sparse[j - rows.X.shape[1]])
     a, b = bins.starts[j], bins.starts[j + 1]
     x = rows.X[i, j]
     if kind == CATEGORICAL:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -102,14 +102,6 @@ class SyntheticSource(ABC):
     def where(self, row: int) -> tuple[str, int]:
         """The generator's name and the row."""
         return f"synthetic {self.purpose}", row if self._order is None else int(self._order[row])
-
-    def id_codes(self, ids: Sequence[Any], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Ids are row numbers."""
-        return np.array(ids, dtype=np.int64)
-
-    def id_of(self, code: int) -> Any:
-        """Ids are row numbers."""
-        return code
 
     def state(self, row: int | None = None) -> dict[str, Any]:
         """Nothing to keep."""
