@@ -14,9 +14,6 @@ import numpy.typing as npt
 
 from raydt.examples.updates import DELETE, UPDATE
 
-#: For so many rows after the deletion of its example an id keeps its code.
-REMEMBERED = 1024
-
 Codes = npt.NDArray[np.int64]
 #: Text ids of rows, dtype object; None of a row without one.
 Names = npt.NDArray[np.object_]
@@ -25,9 +22,11 @@ Names = npt.NDArray[np.object_]
 class TextIds:
     """Codes of text ids, in order of first appearance among the rows of a stream.
 
-    An id whose example is deleted, or was never inserted, is forgotten :data:`REMEMBERED` rows later. If it appears
-    once more after that, it is a new id, and gets the next code.
+    An id whose example is deleted, or was never inserted, is forgotten ``remembered`` rows later. If it appears once
+    more after that, it is a new id, and gets the next code.
     """
+
+    remembered = 1024
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
@@ -88,7 +87,7 @@ class TextIds:
     def _known(self, name: str | None, row: int) -> int:
         """The code of an id at the row of a number, or -1."""
         code = -1 if name is None else self._codes.get(name, -1)
-        return code if self._died.get(code, row) + REMEMBERED > row else -1
+        return code if self._died.get(code, row) + self.remembered > row else -1
 
     def _die(self, code: int, row: int) -> None:
         if code in self._names and code not in self._died:
@@ -98,7 +97,7 @@ class TextIds:
         """Drop what is not remembered any longer. Amortised O(1) for each id."""
         while self._died:
             code, row = next(iter(self._died.items()))
-            if row + REMEMBERED > self._rows:
+            if row + self.remembered > self._rows:
                 break
             del self._died[code]
             name = self._names.pop(code)

@@ -14,9 +14,9 @@ from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.sources.opening import open_source
 from raydt.sources.options import ArrowFiles
 from raydt.sources.stored import StoredSource
-from raydt.streams import text_ids
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions
+from raydt.streams.text_ids import TextIds
 from tests.small_tables import examples, random_changes, table_of, written
 
 #: Rows for which an id is remembered here, so that few rows forget many ids.
@@ -35,7 +35,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_ids, "REMEMBERED", FEW)
+    monkeypatch.setattr(TextIds, "remembered", FEW)
 
 
 def opener(folder: Path, model: str, draw: random.Random) -> Any:

@@ -172,9 +172,9 @@ def rewritten_but(table: str) -> Change:
 
 
 def all_text_ids(saved: Any, stream: Any, scope: Any) -> Any:
-    """Leave the ids in their dictionary, and only these."""
-    done = dictionaries.erased_stream(saved, stream, scope)
-    return {**done, "source": {**done["source"], "ids": stream["source"]["ids"]}}
+    """Leave the text ids, and only these."""
+    ids = {name: stream[name] for name in ("ids", "id_codes", "id_died")}
+    return {**dictionaries.erased_stream(saved, stream, scope), **ids}
 
 
 #: What is left, and how names of files begin that then hold a canary.

@@ -76,7 +76,7 @@ def test_an_example_can_be_replaced(shared: Path, tmp_path: Path) -> None:
     assert receipt.ids.tolist() == receipt.inserted.tolist() == ["k0005"]
     _, components = load_folder(tmp_path / "second")
     assert -9.0 in components["group-000"]["X"]
-    assert components["stream"]["source"]["ids"][5] == "k0005"
+    assert components["stream"]["ids"][components["stream"]["id_codes"].tolist().index(5)] == "k0005"
 
 
 def test_the_new_state_says_what_it_is_and_holds_no_deleted_id(shared: Path, tmp_path: Path) -> None:
