@@ -52,9 +52,57 @@ def written(path: Path, table: pa.Table) -> Path:
     return path
 
 
-def table_of(rows: Sequence[Row]) -> pa.Table:
+def table_of(rows: Sequence[Row], width: int = 16) -> pa.Table:
     """A table of rows; what they do not say themselves follows from what they say, so that equal rows are equal."""
-    return pa.Table.from_pylist([{**derived(row), **row} for row in rows], SCHEMA)
+    schema = SCHEMA.with_metadata({"n_features": str(width)})
+    whole = [row if "number" in row else {**derived(row), **row} for row in rows]
+    return pa.Table.from_pylist(whole, schema)
+
+
+#: Names that raydt's own files have as keys or values, that look like numbers or nothing, or are hard to print.
+HOSTILE = (
+    *("completed", "status", "model_digest", "null", "NaN", "nan", "", " ", "0", "-0.0", "1e5", "true", "e0"),
+    *("a,b", 'say "so"', "two\nlines", "../up", "\u202eright to left", "\U0001f9ea", "cafe\u0301", "caf\xe9", "\x00"),
+    "long" * 40,
+)
+#: Possible sparse features of hostile rows.
+WIDE = 1 << 20
+
+
+class Hostile:
+    """Changes what the numbers and names of rows are, and never which of them are equal, or their order.
+
+    Numbers are multiplied by a power of two and moved by an offset, each column by its own; categories, labels and ids
+    get hostile names; sparse features get indices up to the last of :data:`WIDE`.
+    """
+
+    def __init__(self, draw: random.Random) -> None:
+        scale = lambda: draw.choice((2.0**-40, 2.0**-10, 1.0, 2.0**30))  # noqa: E731
+        self._numbers = {name: (scale(), draw.choice((0.0, 0.0, -1.0, 2.0**12))) for name in "abc"}
+        self._label = scale(), draw.choice((0.0, 2.0**30))
+        names = draw.sample(HOSTILE, len(HOSTILE))
+        self._values = dict(zip("pqrxyz", names, strict=False))
+        self._ids = names[6:]
+        self._index = draw.choice((1, (WIDE - 1) // 15))
+
+    def id(self, name: str) -> str:
+        """An id in the place of ``e<number>``: a hostile one for small numbers."""
+        place = int(name[1:])
+        return self._ids[place] if place < len(self._ids) else name
+
+    def row(self, row: Row) -> Row:
+        """The row, complete."""
+        found = {**derived(row), **row}
+        for name, (scale, offset) in self._numbers.items():
+            for column in (name, f"{name}_or_null"):
+                if found.get(column) is not None:
+                    found[column] = (found[column] + offset) * scale
+        for column in ("d", "d_or_null", "y", "y_of_three"):
+            found[column] = self._values.get(found[column], found[column])
+        if found["number"] is not None:
+            found["number"] = found["number"] * self._label[0] + self._label[1]
+        found["ones"] = [index * self._index for index in found["ones"]]
+        return {**found, "id": self.id(found["id"])}
 
 
 def derived(row: Row) -> Row:

@@ -229,10 +229,12 @@ class OneRule(Learner):
             len(model["counts"]) <= classes and (model["counts"] >= 0).all(), "counts", "does not count the classes"
         )
         for group in (groups or {}).values():
-            require(np.array_equal(group["label"], model["y"]), "label", "is not what the coordinator has")
+            same = group["label"].dtype == np.int32 and np.array_equal(group["label"], model["y"])
+            require(same, "label", "is not what the coordinator has")
             require(len(group["X"]) == len(model["y"]), "X", "has not one row for each example")
         if groups is not None:
             ids, born, seq = model["id"], model["born"], model["seq"]
+            require(seq.dtype == np.int64, "seq", "is no number")
             require(len(np.unique(ids)) == len(ids) == len(model["y"]), "id", "does not name each example once")
             require(((model["y"] >= 0) & (model["y"] < classes)).all(), "y", "is no class")
             require(

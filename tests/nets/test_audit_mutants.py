@@ -17,6 +17,7 @@ from raydt.learners.auditing import audit
 from raydt.streams.history import history_of
 from tests.cases import CASES, Trial, every_case, never
 
+LARGEST = float(np.finfo(np.float64).max)
 #: Changes of each array of the coordinator or of one group, in every test run and in nightly ones.
 FEW, MANY = 3, 60
 
@@ -54,9 +55,12 @@ def changed(array: np.ndarray, draw: random.Random) -> np.ndarray | None:
     old = copy.flat[at].item()
     try:
         if array.dtype.kind == "f":
-            copy.flat[at] = draw.choice((old + 1, -2 * old - 1, np.nan))
+            near = old + 1, -2 * old - 1, old * 2.0**40, old * 2.0**-40, old + 2.0**30
+            copy.flat[at] = draw.choice((*near, *near, np.nan, np.inf, -np.inf, LARGEST, -LARGEST))
         else:
-            copy.flat[at] = draw.choice((int(old) + 1, int(old) - 1, int(not old)))
+            near = int(old) + 1, int(old) - 1, int(not old)
+            ends = (0, 1) if array.dtype.kind == "b" else (np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)
+            copy.flat[at] = draw.choice((*near, *near, *ends))
     except (OverflowError, ValueError):
         return None
     return None if copy.tobytes() == array.tobytes() else copy
@@ -95,6 +99,32 @@ def test_every_changed_number_is_found(trial: Trial, sound) -> None:
 def test_every_changed_number_is_found_in_volume(trial: Trial, sound) -> None:
     _, stayed = survivors(trial, sound(trial), MANY)
     assert not stayed, f"neither refused nor found by the audit, nor in {trial.learner.kind}'s unproven"
+
+
+#: What may become of a whole array, and what may not be told from what was there.
+SHAPES = {
+    "one shorter": lambda array: array[:-1],
+    "one longer": lambda array: np.concatenate([array, array[-1:]]),
+    "another type": lambda array: array.astype(np.float32 if array.dtype.kind == "f" else np.uint32),
+    "another dimension": lambda array: array[None],
+    "none": lambda array: None,
+}
+
+
+@every_case("audit mutants")
+def test_every_changed_shape_is_refused_or_found(trial: Trial, sound) -> None:
+    """An array of another length, type or dimension, or none: never sound, and never a traceback."""
+    features, classes, state, groups, history = sound(trial)
+    stayed = []
+    for where, arrays in (("coordinator", state), *groups.items()):
+        for name, array in arrays.items():
+            for what, change in SHAPES.items() if array.ndim and array.size else ():
+                mutant = {other: values for other, values in arrays.items() if other != name}
+                mutant |= {} if what == "none" else {name: change(array)}
+                states = (mutant, groups) if where == "coordinator" else (state, {**groups, where: mutant})
+                if verdict(trial, features, classes, *states, history) == "sound":
+                    stayed.append(f"{where}: {name} {what}")
+    assert not stayed
 
 
 @every_case("audit mutants")

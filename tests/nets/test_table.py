@@ -25,6 +25,7 @@ MODULES = (
     "nets.test_costs",
     "nets.test_nodes",
     "nets.test_audit_mutants",
+    "nets.test_memory",
     "fuzz.learners",
     "property.test_tree_sum",
     "unit.test_export",

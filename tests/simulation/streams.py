@@ -22,10 +22,14 @@ from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions
 from raydt.streams.row_stream import RowStreamOptions
 from tests.cases import Trial
-from tests.small_tables import Row, examples, random_changes, spelled, table_of, written
+from tests.small_tables import WIDE, Hostile, Row, examples, random_changes, spelled, table_of, written
 
 #: Most rows of a warm-up that a learner needs and the stream does not have: all streams begin with so many inserts.
 WARMUP = 2
+
+
+#: Rows after which the id of a deleted example is forgotten here, so that short streams forget some.
+REMEMBERED = 3
 
 
 class Workload(NamedTuple):
@@ -42,7 +46,11 @@ class Workload(NamedTuple):
 
     def open(self) -> Stream:
         """The stream from its beginning, with nothing known of its categories, labels and ids."""
-        return self.options.make(self.stored or open_source(self.source, reading=self.reading))
+        stream: Any = self.options.make(self.stored or open_source(self.source, reading=self.reading))
+        if stream._text_ids is not None:
+            stream._text_ids.remembered = REMEMBERED
+        opened: Stream = stream
+        return opened
 
     def fit(self, trial: Trial) -> Workload:
         """The same examples as a case takes them: its columns, and a warm-up if its learner cannot do without."""
@@ -59,12 +67,20 @@ class Workload(NamedTuple):
 
 
 def workload(folder: Path, name: str, rows: Sequence[Row], batch: int, model: str, **options: Any) -> Workload:
-    """A stream over ``rows``, which are written to ``folder``."""
-    path = written(folder / f"{name}.arrow", table_of(rows))
+    """A stream over ``rows``, which are written to ``folder``; complete ones have :data:`WIDE` sparse features."""
+    wide = {"width": WIDE} if rows and "number" in rows[0] else {}
+    path = written(folder / f"{name}.arrow", table_of(rows, **wide))
     changelog = {"op": "op"} if model == "changelog" else {}
     source = ArrowFiles(path=str(path), id="id", ts="ts", features=["a", "b", "c", "d"], **changelog)
     adapter: TypeAdapter[Any] = TypeAdapter(StreamOptions)
     return Workload(source, adapter.validate_python({"model": model, "on_error": "skip", **options}), batch)
+
+
+def hostile(folder: Path) -> Workload:
+    """Numbers of any scale and offset, names that are hard to keep apart, and ids that come back when forgotten."""
+    change = Hostile(random.Random("hostile"))
+    rows = spelled("+0 +1 +2 -1 +3 +4 +5 +1 -0 -2 +6 +7 +8 +9 +0 +2 *1 -1")
+    return workload(folder, "hostile", [change.row(row) for row in rows], 4, "changelog")
 
 
 def insert_only(folder: Path) -> Workload:
@@ -134,6 +150,7 @@ NAMED: dict[str, Callable[[Path], Workload]] = {
         short_of_warm_up,
         refusals,
         late_class,
+        hostile,
     )
 }
 
@@ -152,6 +169,8 @@ def random_workload(folder: Path, seed: int, least_warmup: int = 0) -> Workload:
         # as soon as the rows run out: either might delete in the warm-up, which is refused.
         classes = "xy"
     rows = examples(n, seed_of_rows, classes)
+    kind = random.Random(f"kind {seed}")
+    change = Hostile(kind) if kind.random() < 0.5 else None
     options: dict[str, Any] = {"warmup": warmup}
     if model == "sliding_window":
         options |= {"window": draw.randint(max(1, warmup), 15)}
@@ -168,7 +187,10 @@ def random_workload(folder: Path, seed: int, least_warmup: int = 0) -> Workload:
     elif model == "changelog":
         rows, options = random_changes(draw, n + 10, least_warmup), {"warmup": least_warmup}
     elif model == "deletion_log":
-        log = {"id": [f"e{draw.randrange(n + 2)}" for _ in range(n // 2)]}
+        names = [f"e{draw.randrange(n + 2)}" for _ in range(n // 2)]
+        log: dict[str, Any] = {"id": names if change is None else [change.id(name) for name in names]}
         log["after"] = [draw.choice((None, draw.randint(warmup, n))) for _ in log["id"]]
         options |= {"deletion_log": str(written(folder / f"{seed}.log.arrow", pa.table(log)))}
+    if change is not None:
+        rows = [change.row(row) for row in rows]
     return workload(folder, str(seed), rows, draw.choice((1, 3, 4, 7, 16)), model, **options)

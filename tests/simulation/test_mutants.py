@@ -18,6 +18,7 @@ from raydt.sessions import snapshots
 from raydt.sources.file_source import FileSource
 from raydt.streams.random_updates import RandomUpdatesStream
 from raydt.streams.row_stream import RowStream
+from raydt.streams.text_ids import TextIds
 from tests.simulation.scenarios import DRAWN, examine, scenario
 
 #: Seeds a mutant may survive before it counts as not found.
@@ -203,6 +204,30 @@ def a_stream_restores_its_active_ids_in_another_order(patch):
 @mutant("chain")
 def a_source_forgets_its_dictionaries(patch):
     patch.setattr(FileSource, "restore", lambda self, state: None)
+
+
+@mutant("chain")
+def a_stream_forgets_which_ids_have_died(patch):
+    restore = TextIds.restore
+    patch.setattr(
+        TextIds, "restore", lambda self, state: restore(self, {**state, "id_died": np.full_like(state["id_died"], -1)})
+    )
+
+
+@mutant("chain")
+def a_stream_counts_rows_anew(patch):
+    restore = TextIds.restore
+    patch.setattr(TextIds, "restore", lambda self, state: restore(self, {**state, "id_rows": 0}))
+
+
+@mutant("chain")
+def a_checkpoint_keeps_names_without_spaces(patch):
+    restore = TextIds.restore
+    patch.setattr(
+        TextIds,
+        "restore",
+        lambda self, state: restore(self, {**state, "ids": [name.strip() or "?" for name in state["ids"]]}),
+    )
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -110,7 +110,7 @@ class DyingAtRemoval(Checkpoints):
 def test_a_driver_crashes_while_it_removes_checkpoints_that_cannot_be_restored(tmp_path):
     setup, workload, events = SETUPS["chain"], NAMED["slot_reuse"](tmp_path), Counter()
     expected = undisturbed(setup, workload)
-    for seed in range(10):
+    for seed in range(30):
         faults = Faults(crash=0.02, rot=0.5)
         simulation = simulate(setup, workload, 2, store=DyingAtRemoval, faults=faults, seed=seed)
         assert simulation.run() == expected
