@@ -15,12 +15,12 @@ from typing import Any, ParamSpec, TypeVar, cast
 from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
-from raydt.errors import InputError, ModelFileError
+from raydt.errors import FormatVersionError, InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
-from raydt.folders.manifest import MANIFEST, complete, newest
+from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.learners import in_present_spelling, traits_of
 from raydt.quoting import quoting
-from raydt.sessions.saved_model import SavedModel, model_meta, open_model
+from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
@@ -66,9 +66,12 @@ def config_of(folder: RunFolder) -> Config:
 
     Raises
     ------
+    FormatVersionError
+        The run is of a format that this version does not read.
     InputError
         It is damaged.
     """
+    require_format(folder)
     try:
         data = load_yaml(folder.read_text("config.yaml"))
         if isinstance(data, dict):  # written by a run: nobody is to correct its spelling
@@ -78,6 +81,26 @@ def config_of(folder: RunFolder) -> Config:
         reason = "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the run folder from a copy, or run the replay again"
         raise InputError(f"it is damaged ({reason})", file=f"{folder.location}/config.yaml", remedy=remedy) from error
+
+
+def require_format(folder: RunFolder) -> None:
+    """Refuse a run of a format that this version does not read, by what lies in its folder; damage is left to others.
+
+    Raises
+    ------
+    FormatVersionError
+    """
+    checkpoints = sorted((name for name in folder.names("checkpoints") if name.isdecimal()), key=int)
+    for place in [f"checkpoints/{name}" for name in checkpoints[::-1]] + [MODEL]:
+        if folder.has(f"{place}/{MANIFEST}"):
+            try:
+                manifest = read_manifest(folder.inside(place))
+                learner_of({**manifest.meta, **manifest.origin}, folder.location)
+            except FormatVersionError:
+                raise
+            except ModelFileError:
+                continue
+            return
 
 
 def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
@@ -90,15 +113,32 @@ def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
         above = folder.location.rpartition("/")[0]
         places = [folder, *(RunFolder(place) for place in (above, above.rpartition("/")[0]) if place)]
         run = next((place for place in places if place.has("config.yaml")), None)
-        with quoting(run is None or config_of(run).output.quote_values):
+        with quoting(run is None or _quotes(run)):
             return work(*arguments, **named)
 
     return discreetly
 
 
+def _quotes(run: RunFolder) -> bool:
+    """Whether messages about a run may quote values: of whatever format its config is, and not if it is damaged."""
+    try:
+        return load_yaml(run.read_text("config.yaml"))["output"]["quote_values"] is not False
+    except (OSError, ValueError, TypeError, LookupError):
+        return False
+
+
 def states_of(config: Config, folder: RunFolder) -> RunFolder:
     """Where the states of a run are: ``checkpoints`` in its folder, or ``checkpoint.path``."""
     return RunFolder(config.checkpoint.path) if config.checkpoint.path else folder.inside("checkpoints")
+
+
+def states_of_any_format(folder: RunFolder) -> RunFolder:
+    """As :func:`states_of`, of a run of any format: its config may have options that this version does not know."""
+    try:
+        return states_of(config_of(folder), folder)
+    except FormatVersionError:
+        place = load_yaml(folder.read_text("config.yaml")).get("checkpoint", {}).get("path")
+        return RunFolder(place) if place else folder.inside("checkpoints")
 
 
 def state_meta(
@@ -145,7 +185,9 @@ def last_state(states: RunFolder) -> RunFolder:
 
 def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
     """Manifest values and components of :func:`last_state`."""
-    checkpoint = read_checkpoint(last_state(states))
+    place = last_state(states)
+    checkpoint = read_checkpoint(place)
+    learner_of(checkpoint.meta, place.location)
     return checkpoint.meta, checkpoint.components
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, replaced
+from pipelines.purging.former import FormerSession
 from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.scope import Scope
@@ -28,12 +29,14 @@ from pipelines.reporting import report_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary
 from pipelines.running.records.table_parts import Parts
-from pipelines.saving import config_of, last_state, states_of
-from raydt.errors import InputError
-from raydt.folders.arrays import save_folder
+from pipelines.saving import last_state, states_of_any_format
+from raydt.errors import FormatVersionError, InputError
+from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.lock import LOCK
-from raydt.sessions.saved_model import SavedModel, understood
+from raydt.folders.manifest import FORMAT_VERSION
+from raydt.sessions.saved_model import understood
+from raydt.sessions.session import InProcessSession
 
 #: Tables that name examples; the others hold counts, and numbers of splits.
 PREDICTIONS, QUARANTINE, REPORT = "predictions", "quarantine", "report.html"
@@ -74,19 +77,31 @@ class RunPurge:
                 remedy="Complete it with raydt resume, or remove the folder",
             )
         self.since = datetime.fromisoformat(self._summary["ended"])
-        self._states = states_of(config_of(folder), folder)
+        self._states = states_of_any_format(folder)
         place = last_state(self._states)
         self._checkpoint: Checkpoint = read_checkpoint(place)
-        meta = {**self._checkpoint.meta, "kind": "state"}
-        self.saved: SavedModel = understood(meta, self._checkpoint.components, place.location)
-        self._session = self.saved.session()
+        meta, components = self._checkpoint.meta, self._checkpoint.components
+        self._origin: dict[str, Any] = {}
+        self._session: InProcessSession | FormerSession
+        try:
+            self.saved = understood(meta, components, place.location)
+            self._session = self.saved.session()
+        except FormatVersionError:
+            self.saved = understood(meta, components, place.location, any_format=True)
+            model = load_folder(folder.path("model"), "model", filesystem=folder.filesystem)[1]
+            self._session = FormerSession(self._checkpoint, model["arrays"])
+            self._origin = {key: meta[key] for key in ("format_version", "raydt_version")}
+            self.out_of_reach = (
+                *self.out_of_reach,
+                "arrays of the state: this version knows the rows of its format only",
+            )
         # Read before anything is written: the files they are in will be replaced.
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
 
     @property
     def active(self) -> int:
         """Live examples."""
-        return int(self._session.coordinator.store.live)
+        return len(self.saved.arrays["id"])
 
     def digest(self) -> str:
         """Of the model.
@@ -96,6 +111,9 @@ class RunPurge:
         InputError
             It is not the one of the summary.
         """
+        former = self._checkpoint.meta["format_version"] != FORMAT_VERSION
+        if former or isinstance(self._session, FormerSession):
+            return str(self._summary["model_digest"])  # another format may compute it in another way
         digest = str(self._session.digest())
         if digest != self._summary["model_digest"]:
             raise InputError(
@@ -178,11 +196,11 @@ class RunPurge:
         components = self._components
         tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
         meta = {**self._checkpoint.meta, **self._names()}
-        for key in ("kind", "raydt_version", "segments", "copies_since"):
+        for key in ("kind", "raydt_version", "format_version", "segments", "copies_since"):
             meta.pop(key, None)
         recorder = {**components["recorder"], "tables": tables}
         rest = {"stream": self._stream, "recorder": recorder, "scores": components["scores"]}
-        CheckpointStore(states, 1).write(self._checkpoint.number, meta, self._session.snapshot(), rest)
+        CheckpointStore(states, 1).write(self._checkpoint.number, meta | self._origin, self._session.snapshot(), rest)
 
     def _write_rest(self, folder: RunFolder) -> None:
         """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""
@@ -222,7 +240,7 @@ class RunPurge:
 
     def _write_model(self, folder: RunFolder) -> None:
         kept = ("learner", "features", "classes", "categories", "config_hash", "source_fingerprint", "offset")
-        meta = {key: self._checkpoint.meta[key] for key in kept} | self._names()
+        meta = {key: self._checkpoint.meta[key] for key in kept} | self._names() | self._origin
         save_folder(folder.inside("model"), "model", meta, {"arrays": self._session.model()})
 
     def _write_texts(self, folder: RunFolder) -> None:

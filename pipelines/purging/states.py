@@ -100,4 +100,4 @@ class StatePurge:
 
 
 #: Of ``meta``: what is written anew.
-_OF_THE_FILE = ("kind", "raydt_version", "segments")
+_OF_THE_FILE = ("kind", "raydt_version", "format_version", "segments")

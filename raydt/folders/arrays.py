@@ -122,7 +122,7 @@ def open_folder(
     def read(component: str) -> dict[str, Any]:
         return {name: value for entry in files[component] for name, value in read_entry(folder, entry).items()}
 
-    meta = {**manifest.meta, "kind": manifest.kind, "raydt_version": manifest.raydt_version}
+    meta = {**manifest.meta, **manifest.origin}
     return meta, Lazy(files, read)
 
 

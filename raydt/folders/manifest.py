@@ -24,7 +24,9 @@ from raydt.version import __version__
 AnyFolder = TypeVar("AnyFolder", bound=Folder)
 
 FORMAT: Literal["raydt-folder"] = "raydt-folder"
-FORMAT_VERSION: Literal[1] = 1
+#: Raised with every change of what a model or a state consists of: names and types of arrays, options of learners, keys
+#: of ``meta``. ``tests/unit/test_formats.py`` fails if it is not.
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 
 #: Longer lists are written with this many entries to a line.
@@ -76,11 +78,16 @@ class Manifest(BaseModel):
     model_config = _STRICT
 
     format: Literal["raydt-folder"]
-    format_version: Literal[1]
+    format_version: int = Field(ge=1, le=FORMAT_VERSION)
     kind: Kind
     raydt_version: str
     meta: dict[str, Any]
     files: list[FileEntry]
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Kind and format of the folder, and the raydt that wrote it: for readers, beside ``meta``."""
+        return {"kind": self.kind, "raydt_version": self.raydt_version, "format_version": self.format_version}
 
     @property
     def own(self) -> set[str]:
@@ -114,14 +121,11 @@ def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: S
         As :func:`require_meta`.
     """
     _has_all(kind, meta)  # that values are JSON shows when they are encoded, before anything is written
-    manifest = Manifest(
-        format=FORMAT,
-        format_version=FORMAT_VERSION,
-        kind=kind,
-        raydt_version=__version__,
-        meta=dict(meta),
-        files=list(files),
-    )
+    # A folder of another format that is written again stays what it is, and its origin is among its meta.
+    origin: dict[str, Any] = {"raydt_version": __version__, "format_version": FORMAT_VERSION}
+    origin |= {key: value for key, value in meta.items() if key in origin}
+    own = {key: value for key, value in meta.items() if key not in (*origin, "kind")}
+    manifest = Manifest(format=FORMAT, kind=kind, **origin, meta=own, files=list(files))
     folder.publish(MANIFEST, seal(encode(manifest.model_dump(exclude_none=True))))
 
 
@@ -143,13 +147,13 @@ def read_manifest(folder: Folder) -> Manifest:
             file=folder.root,
         ) from error
     raw = decode(data, file)
-    if raw.get("format") == FORMAT and raw.get("format_version") != FORMAT_VERSION:
+    if raw.get("format") == FORMAT and raw.get("format_version") not in range(1, FORMAT_VERSION + 1):
         # Looked at before the hash: a later format may compute it in another way.
         raise FormatVersionError(
-            f"is of format version {raw.get('format_version')!r}, this raydt {__version__} reads version "
-            f"{FORMAT_VERSION}",
+            f"is of format {raw.get('format_version')!r}, written by raydt {raw.get('raydt_version')}; this raydt "
+            f"({__version__}) reads formats up to {FORMAT_VERSION}",
             file=file,
-            remedy="Use the version of raydt that wrote it",
+            remedy="Use the raydt that wrote it, or a later one",
         )
     body, _, _ = data.rpartition(_SEAL)
     if data != seal(body + b"\n}\n"):

@@ -266,6 +266,9 @@ class Learner(ABC):
         "seq": "queries and refused updates are counted, which leave nothing behind"
     }
 
+    #: The oldest formats of which this learner reads models and states (``raydt.folders.manifest.FORMAT_VERSION``).
+    oldest: ClassVar[Mapping[str, int]] = {"model": 1, "state": 1}
+
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
         """Options of this learner in today's spelling, if these are in that of an earlier version; else None."""
         return None

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from raydt.arrays.lazy import Lazy
 from raydt.arrays.sparse import LARGEST_WIDTH
-from raydt.errors import ModelFileError
+from raydt.errors import FormatVersionError, ModelFileError
 from raydt.examples.features import Features
 from raydt.examples.targets import in_order
 from raydt.folders.arrays import open_folder
@@ -28,6 +28,7 @@ from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import in_present_spelling, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
+from raydt.version import __version__
 
 #: Where a run puts its model.
 MODEL = "model"
@@ -197,7 +198,44 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
     return understood(meta, with_rows(meta, components, str(path)), str(path))
 
 
-def understood(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str) -> SavedModel:
+def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) -> Learner:
+    """The learner of a model or state, if it reads folders of this format: to be asked before anything else is read.
+
+    Parameters
+    ----------
+    meta : mapping
+        As of :func:`understood`.
+    path : str
+        The folder, for messages.
+    any_format : bool
+        Take a format that the learner does not read, too.
+
+    Raises
+    ------
+    FormatVersionError
+        The folder is sound, but of a format that this version does not read.
+    ModelFileError
+        The learner is one this version does not have.
+    """
+    options = in_present_spelling(meta["learner"])
+    kind = options.get("kind") if isinstance(options, dict) else None
+    if not isinstance(kind, str) or kind not in learners():
+        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
+    learner = learners()[kind]
+    found, oldest = meta["format_version"], learner.oldest[meta["kind"]]
+    if found < oldest and not any_format:
+        raise FormatVersionError(
+            f"is a sound {meta['kind']} of format {found}, written by raydt {meta['raydt_version']}; this raydt "
+            f"({__version__}) reads a {meta['kind']} of {kind} from format {oldest} on",
+            file=path,
+            remedy="Use the raydt that wrote it, or run the replay again. raydt report and raydt purge of its run work",
+        )
+    return learner
+
+
+def understood(
+    meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
+) -> SavedModel:
     """Contents of a model or state folder, checked for all that kernels rely on.
 
     Parameters
@@ -207,24 +245,29 @@ def understood(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], p
         As :func:`raydt.folders.checkpoint.with_rows` returns them.
     path : str
         The folder, for messages.
+    any_format : bool
+        Of a format that the learner does not read, tell what is the same in all: features, classes, categories and
+        rows. Defaults stand for unknown options, and arrays are not checked.
 
     Raises
     ------
     ModelFileError
         The arrays do not fit each other, or the learner is one this version does not have.
     """
+    learner = learner_of(meta, path, any_format=any_format)
     meta = {**meta, "learner": in_present_spelling(meta["learner"])}
-    kind = meta["learner"].get("kind") if isinstance(meta["learner"], dict) else None
-    if not isinstance(kind, str) or kind not in learners():
-        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
-    learner = learners()[kind]
     try:
         described = _Meta.model_validate(meta)
-        options = learner.Options.model_validate(described.learner)
+        options = (
+            learner.Options.model_construct(**described.learner)
+            if any_format
+            else learner.Options.model_validate(described.learner)
+        )
         features = _features(described.features, options)
         saved = SavedModel(learner, options, features, described.classes, described.categories, meta, components)
         groups = saved.groups if saved.is_state else None
-        learner.check(options, features, len(described.classes), saved.arrays, groups)
+        if not any_format:
+            learner.check(options, features, len(described.classes), saved.arrays, groups)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
             raise ValueError(f"example ids must be smaller than next_id ({saved.next_id})")
     except (KeyError, ValueError) as error:

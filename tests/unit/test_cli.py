@@ -210,7 +210,12 @@ def test_a_violated_guarantee_is_code_3(raydt, job, tmp_path):
     meta, components = load_folder(state, "state")
     threshold = components["coordinator"]["threshold"]
     components["coordinator"]["threshold"] = np.where(threshold != 0, threshold + 0.5, threshold)
-    save_folder(state, "state", {k: v for k, v in meta.items() if k not in ("kind", "raydt_version")}, components)
+    save_folder(
+        state,
+        "state",
+        {k: v for k, v in meta.items() if k not in ("kind", "raydt_version", "format_version")},
+        components,
+    )
     code, out, _ = raydt("audit", tmp_path / "run")
     assert code == 3
     assert re.search(r"conformance\s+violated", out)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from raydt.errors import ModelFileError
+from raydt.errors import FormatVersionError, ModelFileError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import MANIFEST, encode, seal
+from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, encode, seal
 
 META = {
     "learner": {"kind": "fudyadt", "epsilon": 0.1},
@@ -87,6 +87,7 @@ def test_round_trip(tmp_path, monkeypatch, place):
     meta, components = load_folder(path, "state", filesystem=filesystem)
     assert meta.pop("kind") == "state"
     assert meta.pop("raydt_version")
+    assert meta.pop("format_version") == FORMAT_VERSION
     assert meta == META
     assert_equal(components, COMPONENTS)
 
@@ -239,9 +240,10 @@ def test_files_of_another_folder_are_noticed(folder, tmp_path):
 
 
 def test_another_format_version_is_named(folder):
-    reseal(folder, lambda manifest: manifest.update(format_version=2))
-    with pytest.raises(ModelFileError, match=r"format version 2, this raydt .* reads version 1.*that wrote it"):
-        load_folder(folder)
+    for number in (0, FORMAT_VERSION + 1, "2", None, []):
+        reseal(folder, lambda manifest, number=number: manifest.update(format_version=number))
+        with pytest.raises(FormatVersionError, match=r"is of format .*; this raydt .* reads formats up to \d+\. Use"):
+            load_folder(folder)
 
 
 def test_another_kind_is_named(folder):

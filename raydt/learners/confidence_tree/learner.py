@@ -28,6 +28,7 @@ class ConfidenceTree(Learner):
     """Makes the two halves of the learner, its predictor and its audit."""
 
     kind = "confidence_tree"
+    oldest: ClassVar[dict[str, int]] = {"model": 2, "state": 2}
     Options = ConfidenceTreeOptions
     unproven: ClassVar[dict[str, str]] = {
         "seq": "queries and refused updates are counted, which leave nothing behind",

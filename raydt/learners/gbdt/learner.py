@@ -30,6 +30,7 @@ class GBDT(Learner):
     """Makes the two halves of the learner, its predictor and its audit."""
 
     kind = "gbdt"
+    oldest: ClassVar[dict[str, int]] = {"model": 1, "state": 2}
     Options = GBDTOptions
     unproven: ClassVar[dict[str, str]] = {
         "seq": "queries and refused updates are counted, which leave nothing behind",

@@ -1,0 +1,123 @@
+"""Runs of every format: each command reads them, or says in one sentence which version does; a purge works on all."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.cli import main
+from raydt.folders.manifest import FORMAT_VERSION
+from raydt.learners import learners
+from tests.former.runs import HERE, LEARNERS
+
+RUNS = [(number, kind) for number in range(1, FORMAT_VERSION + 1) for kind in LEARNERS]
+#: What each command gets after the run, and the kind of folder that it needs; None: nothing that has a format.
+COMMANDS = {
+    "report": (None, []),
+    "purge": (None, []),
+    "predict": ("model", ["rows.csv", "--out", "out.parquet"]),
+    "explain": ("model", ["rows.csv"]),
+    "export": ("model", ["--to", "treelite", "--out", "model.tl"]),
+    "audit": ("state", []),
+    "verify": ("state", []),
+    "update": ("state", ["--delete", "gone.csv", "--dry-run"]),
+}
+
+
+def run_of(number: int, kind: str, folder: Path) -> Path:
+    shutil.unpack_archive(HERE / f"format-{number}" / f"{kind}.zip", folder / "run")
+    return folder / "run"
+
+
+def ended(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    return int(end.value.code or 0)
+
+
+def manifests(run: Path) -> list[Path]:
+    return [*run.glob("model/manifest.json"), *run.glob("checkpoints/*/manifest.json")]
+
+
+def test_there_is_a_run_of_each_learner_and_format() -> None:
+    shipped = {kind for kind, learner in learners().items() if type(learner).__module__.startswith("raydt.")}
+    assert shipped == {*LEARNERS}
+    for number, kind in RUNS:
+        assert (HERE / f"format-{number}" / f"{kind}.zip").is_file(), "make it as tests/former/runs.py says"
+
+
+@pytest.mark.parametrize(("number", "kind"), RUNS)
+def test_every_command_reads_it_or_says_which_version_does(
+    number: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = learners()[kind].traits(learners()[kind].Options()).reading
+    header = [feature["name"] for feature in json.loads((run_of(number, kind, tmp_path) / "summary.json").read_text(
+        encoding="utf-8"))["features"]]  # fmt: skip
+    rows = f"{','.join(header)}\n{','.join(['1'] * len(header))}\n"
+    Path("rows.csv").write_text(rows, encoding="utf-8")
+    Path("gone.csv").write_text("id\n149\n", encoding="utf-8")
+    for command, (needs, rest) in COMMANDS.items():
+        shutil.rmtree("run")
+        code = ended([command, str(run_of(number, kind, tmp_path)), *rest])
+        said = capsys.readouterr().err
+        if needs and number < learners()[kind].oldest[needs]:
+            assert code == 2
+            assert re.search(rf"is a sound {needs} of format {number}, written by raydt 0\.\d", said)
+            oldest = learners()[kind].oldest[needs]
+            assert f"reads a {needs} of {kind} from format {oldest} on. Use the raydt that wrote it" in said
+        elif code:
+            assert code == 2
+            expected = "depends on the order|naive Bayes|an earlier version saved|no such column|sparse|it holds|lists"
+            assert re.search(expected, said), said
+            assert source.needs_sparse or command in ("verify", "explain", "export"), said
+
+
+@pytest.mark.parametrize(("number", "kind"), RUNS)
+def test_a_purge_erases_what_is_not_live_and_keeps_the_format(
+    number: int, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(number, kind, tmp_path)
+    assert ended(["purge", str(run)]) == 0
+    assert "0 removed" not in capsys.readouterr().out
+    (checkpoint,) = run.glob("checkpoints/2*")
+    (segment,) = (entry for entry in json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["meta"][
+        "segments"])  # fmt: skip
+    assert segment[2] == 40, "rows that are not live are left"
+    predicted = pq.read_table(run / "predictions").column("id").to_pylist()
+    assert {one for one in predicted if one is not None} <= {*range(110, 150)}
+    kept = number if number < learners()[kind].oldest["state"] else FORMAT_VERSION
+    for manifest in manifests(run):
+        assert json.loads(manifest.read_text(encoding="utf-8"))["format_version"] == kept
+    assert ended(["purge", str(run)]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    if number >= learners()[kind].oldest["state"]:
+        assert ended(["audit", str(run)]) == 0
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_a_later_format_is_named_before_anything_else_is_read(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_of(FORMAT_VERSION, kind, tmp_path)
+    for manifest in manifests(run):
+        text = manifest.read_text(encoding="utf-8").replace(
+            f'"format_version": {FORMAT_VERSION}', f'"format_version": {FORMAT_VERSION + 1}'
+        )
+        manifest.write_text(text.replace('"raydt_version": "', '"raydt_version": "9'), encoding="utf-8")
+    config = run / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("learner:", "learner:\n  later: 1"), encoding="utf-8")
+    for command, (needs, rest) in COMMANDS.items():
+        code, said = ended([command, str(run), *rest]), capsys.readouterr().err
+        if command == "report":
+            assert code == 0
+            continue
+        assert code == 2, (command, needs)
+        assert f"is of format {FORMAT_VERSION + 1}, written by raydt 9" in said, (command, said)
+        assert f"reads formats up to {FORMAT_VERSION}. Use the raydt that wrote it, or a later one" in said
