@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from raydt.errors import ConfigError, InputError
+from raydt.examples.targets import OUT_OF_RANGE, out_of_range
 from raydt.sources.columns.encoding import LARGEST_INTEGER
 
 
@@ -85,6 +86,9 @@ def numbers_of(y: Any) -> npt.NDArray[np.float64]:
         row = int(np.argmax(bad))
         what = "NaN" if np.isnan(numbers[row]) else "infinity or a value too large for dtype('float64')"
         raise InputError(f"Input y contains {what}", row=row, remedy="Drop rows without a number")
+    if (bad := out_of_range(numbers)).any():
+        row = int(np.argmax(bad))
+        raise InputError(f"y has {float(numbers[row])!r}, {OUT_OF_RANGE}", row=row, remedy="Give y in another unit")
     numbers += 0.0
     return numbers
 

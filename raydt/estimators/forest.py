@@ -129,9 +129,9 @@ class ExactForestRegressor(_ExactForest, Regressor):
 
     Notes
     -----
-    Labels count as integers, in units of 2**-20 of the power of two above the largest absolute live label. If that
-    power changes, all trees are built again. While a label a million times as large as the others is live, all others
-    therefore count as 0: leave such outliers out, or learn the logarithm.
+    Labels count as integers: rounded to 2**-20 of the power of two above the largest absolute live label, or to 2**-40
+    of it where most labels are close together, beside an outlier or far from 0. If that changes, all trees are built
+    again.
 
     Examples
     --------

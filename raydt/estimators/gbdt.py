@@ -127,7 +127,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     max_bins : int, default 1024
         Largest number of bins of a feature. Each training of all trees makes them from its rows.
     binning : {"doubling", "quantile"}
-        Bins of equal width, doubled until they are few enough; or of equal frequency.
+        Bins of equal width: the smallest, 1e-10 times a power of two, that makes few enough; or of equal frequency.
     candidate_fraction : float, default 0.1
         Share of ``max_bins`` that an iteration considers as splits of a feature.
     robustness_tolerance : float, default 0.1

@@ -22,6 +22,18 @@ NUMBERS = np.dtype(np.float64)
 #: where each label is its own class, as ids are, that is quadratic in the rows and a rebuild cubic.
 MOST_CLASSES = 1000
 
+#: Least and largest absolute value of a number other than 0. Squares of such numbers and of their differences, and sums
+#: of these squares, are normal float64; learners, metrics and audits rely on it.
+NUMBERS_FROM, NUMBERS_TO = 1e-140, 1e140
+OUT_OF_RANGE = f"a label that is neither 0 nor from {NUMBERS_FROM:g} to {NUMBERS_TO:g} in absolute value"
+
+
+def out_of_range(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Mask of the numbers that no learner takes, shape (n,); NaN is not among them."""
+    size = np.abs(numbers)
+    mask: npt.NDArray[np.bool_] = (size > NUMBERS_TO) | ((size < NUMBERS_FROM) & (size > 0.0))
+    return mask
+
 
 def dtype_of(regression: bool) -> np.dtype[Any]:
     """The dtype of what a learner is taught."""

@@ -12,6 +12,7 @@ Invariant: bins never change. A later value falls into the nearest bin, a later 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,29 +25,44 @@ from raydt.examples.features import CATEGORICAL, NUMERIC
 
 #: The third kind of feature here: a binary one that rows name if it is 1.
 SPARSE = 2
-#: Width of a bin that Algorithm 4 (Lin et al., ICML 2025, appendix A) begins with.
-FIRST_WIDTH = 1e-10
+#: Widths of bins are this one of Algorithm 4 (Lin et al., ICML 2025, appendix A), doubled or halved, however often.
+WIDTH = 1e-10
+#: Numbers of an exponent beyond this are moved by as many bits as ``MOVED``, so that all their differences are normal.
+FAR, MOVED = 960, 64
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 
+@inner_kernel
+def _fill(values: Any, most: int, width: float, ends: Any) -> int:
+    """Fill bins of a width: how many there are, at most ``most + 1``; the index behind each bin goes into ``ends``."""
+    bins, start = 1, values[0]
+    for i in range(1, len(values)):
+        if values[i] - start > width:
+            if bins == most:
+                return most + 1
+            ends[bins - 1] = i
+            bins, start = bins + 1, values[i]
+    ends[bins - 1] = len(values)
+    return bins
+
+
 @kernel
 def _doubled(values: Any, most: int, ends: Any) -> int:
-    """Places after the last value of each bin into ``ends``; the number of bins. ``values`` ascend strictly."""
-    width = FIRST_WIDTH
-    while True:
-        bins, start = 1, values[0]
-        for i in range(1, len(values)):
-            if values[i] - start > width:
-                if bins == most:
-                    bins += 1
-                    break
-                ends[bins - 1] = i
-                bins, start = bins + 1, values[i]
-        if bins <= most:
-            ends[bins - 1] = len(values)
-            return bins
-        width *= 2.0
+    """Fill at most ``most`` bins of the smallest width that allows it; how many. ``values``, more, ascend strictly.
+
+    A greater width never makes more bins, so the search may begin anywhere: here at bins that share the range.
+    """
+    doublings = math.frexp((values[-1] - values[0]) / most / WIDTH)[1]
+    width = math.ldexp(WIDTH, doublings)
+    while width > 0.0 and _fill(values, most, width, ends) <= most:
+        doublings -= 1
+        width = math.ldexp(WIDTH, doublings)
+    bins = _fill(values, most, width, ends)
+    while bins > most:
+        doublings += 1
+        bins = _fill(values, most, math.ldexp(WIDTH, doublings), ends)
+    return bins
 
 
 @inner_kernel
@@ -125,6 +141,12 @@ def _distinct(x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.
     return ordered[first], np.append(first[1:], n)
 
 
+def _moved(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Numbers whose differences neither overflow nor lose bits: very large or small ones times a power of two."""
+    exponent = math.frexp(max(-values[0], values[-1]))[1]
+    return values if abs(exponent) <= FAR else np.ldexp(values, -MOVED if exponent > 0 else MOVED)
+
+
 def numeric_bins(
     x: npt.NDArray[np.float64], most: int, method: str
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -145,11 +167,11 @@ def numeric_bins(
     if not n:
         return np.empty(0), np.zeros(1, dtype=np.int64)
     values, up_to = _distinct(x)
-    if method == "doubling":
-        ends = np.empty(most, dtype=np.int64)
-        ends = ends[: _doubled(values, most, ends)]
-    elif len(values) <= most:
+    if len(values) <= most:
         ends = np.arange(1, len(values) + 1)
+    elif method == "doubling":
+        ends = np.empty(most, dtype=np.int64)
+        ends = ends[: _doubled(_moved(values), most, ends)]
     else:
         last = -(-np.arange(1, most + 1) * n // most) - 1  # in order, the last number of each bin
         ends = np.unique(np.searchsorted(up_to, last, side="right") + 1)

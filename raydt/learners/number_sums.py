@@ -27,7 +27,7 @@ MOST_UNITS = 65536
 MOST_EXAMPLES = 2**24
 #: No node has a greater mass, with classes or with numbers.
 LARGEST_MASS = 2.0**56
-#: Of a power of two: labels beyond it, and ranges below its inverse, are not told apart.
+#: Of a power of two: a range below its inverse is none, and no end of one lies beyond it.
 LARGEST_EXPONENT = 900
 
 
@@ -60,14 +60,11 @@ class LabelRange(NamedTuple):
     @classmethod
     def seen(cls, y: npt.NDArray[np.float64]) -> LabelRange:
         """The range of the labels of a warm-up; around them, if they are all the same. O(n)."""
-        largest = 2.0**LARGEST_EXPONENT
-        low, high = (float(np.clip(end, -largest, largest)) for end in (y.min(initial=np.inf), y.max(initial=-np.inf)))
-        if low > high:
+        if len(y) == 0:
             return cls.of(0.0, 1.0)
-        if not high - low >= 2.0**-LARGEST_EXPONENT:
-            room = max(1.0, abs(low))
-            return cls.of(low - room, low + room)
-        return cls.of(low, high)
+        low, high = float(y.min()), float(y.max())
+        room = (abs(low) or 1.0) if low == high else 0.0
+        return cls.of(low - room, high + room)
 
     @property
     def known(self) -> bool:
@@ -83,8 +80,8 @@ class LabelRange(NamedTuple):
         return units
 
     def numbers(self, mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Predictions, shape (n,), of means in units; of a negative one, where there is no example, the middle."""
-        numbers: npt.NDArray[np.float64] = self.low + self.unit * np.where(mean < 0.0, 0.5 * self.top, mean)
+        """Predictions, shape (n,), of means in units; of a negative one, where there is no example, 0."""
+        numbers: npt.NDArray[np.float64] = np.where(mean < 0.0, 0.0, self.low + self.unit * mean)
         return numbers
 
 

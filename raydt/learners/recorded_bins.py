@@ -21,9 +21,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-#: Width the bins of Algorithm 4 begin with, and doublings that make it infinite.
+#: Width the bins of Algorithm 4 begin with here; doublings that make it infinite, and halvings that make it 0.
 FIRST_WIDTH = 1e-10
-FOREVER = 1058
+FOREVER, NOTHING = 1058, -1042
 
 
 class MalformedModelError(Exception):
@@ -81,24 +81,27 @@ def derived_bins(x: Floats, categorical: bool, max_bins: int, binning: str) -> F
     seen = len(known) < len(x)
     most = max(1, max_bins - seen)
     values = np.unique(known)
-    if binning == "quantile" and len(values) > most:
+    if len(values) <= most:
+        first = np.arange(1, len(values))
+    elif binning == "quantile":
         last = known[[-(-i * len(known) // most) - 1 for i in range(1, most + 1)]]
         first = np.unique(np.searchsorted(values, last, side="right"))[:-1]
-    elif binning == "quantile":
-        first = np.arange(1, len(values))
     else:
-        first = np.array(_starts_of_doubled(values.tolist(), most), np.int64)[1:]
+        # Numbers from 2**960 on, or below 2**-960, in units of 2**64 or 2**-64: differences are normal numbers.
+        size = math.frexp(float(np.abs(values).max()))[1]
+        unit = math.ldexp(1.0, 64 * ((size > 960) - (size < -960)))
+        first = np.array(_starts_of_doubled((values / unit).tolist(), most), np.int64)[1:]
     low, high = values[first - 1], values[first]
     middle = low / 2 + high / 2
     return FeatureBins(False, np.where(middle < high, np.maximum(middle, low), low), seen)
 
 
 def _starts_of_doubled(values: list[float], most: int) -> list[int]:
-    """First value of each bin of the first width, doubled from 1e-10, that makes at most so many bins.
+    """First value of each bin of the least width, 1e-10 doubled or halved, that makes at most so many bins.
 
     A greater width never makes more bins (what begins a bin moves right only), so the doublings can be halved.
     """
-    few, many = FOREVER, -1
+    few, many = FOREVER, NOTHING
     while few - many > 1:
         middle = (few + many) // 2
         few, many = (middle, many) if len(_starts(values, middle, most)) <= most else (few, middle)

@@ -159,7 +159,7 @@ class NumberPredictor(TreePredictor):
 
 
 def node_numbers(model: Arrays) -> npt.NDArray[np.float64]:
-    """Mean label of each node or, if it is empty, of the nearest node above it; the middle of the range without any."""
+    """Mean label of each node or, if it is empty, of the nearest node above it; 0 without any."""
     n, left, right = model["counts"][:, 0], model["left"], model["right"]
     mean = np.full(len(n), -1.0)
     np.divide(model[SUMS][:, 0].astype(np.float64), n.astype(np.float64), out=mean, where=n > 0)

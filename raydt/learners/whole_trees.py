@@ -29,8 +29,8 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: What the numbers of a node's sequence are keys of; 0 and 1 are those of its children.
 ORDER, CUTS = 2, 3
-#: A share of a class, and a mean of numeric labels, are counted in these parts: 2**-40 and 2**-20.
-SHARE_BITS, NUMBER_BITS = 40, 20
+#: A share of a class is counted in parts of 2**-40.
+SHARE_BITS = 40
 _HALF_BITS = SHARE_BITS // 2
 #: Columns of what a step did: nodes counted; subtrees, rows and nodes rebuilt; depth of the topmost rebuild.
 PATH, SUBTREES, ROWS, NODES, DEPTH = range(5)
@@ -182,12 +182,12 @@ def put_back(order: Any, swaps: Any, drawn: int) -> None:
 def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
     """Add the vote of a leaf; of numbers ``votes`` are the sum and how many trees it has. A leaf without rows has none.
 
-    Of n rows, class k gets ``floor(2**40 c_k / n)``; of numbers the vote is ``floor(2**20 sum / n)`` in units.
+    Of n rows, class k gets ``floor(2**40 c_k / n)``; of numbers the vote is ``floor(sum / n)`` in units.
     """
     if numeric:
         n = totals[node, 0]
         if n > 0:
-            votes[0] += (totals[node, 1] << NUMBER_BITS) // n
+            votes[0] += totals[node, 1] // n
             votes[1] += 1
         return
     n = np.int64(0)

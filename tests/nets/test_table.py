@@ -22,6 +22,7 @@ MODULES = (
     "nets.test_ray",
     "nets.test_purge",
     "nets.test_runs",
+    "nets.test_scales",
     "nets.test_costs",
     "nets.test_nodes",
     "nets.test_audit_mutants",

@@ -1,7 +1,8 @@
 """Bins of a feature, value by value: the slow twin of ``raydt.learners.binning``.
 
 Source: Lin, Chung, Lao, Zhao, "Online Gradient Boosting Decision Tree" (ICML 2025), appendix A, Algorithm 4. Where
-this leaves it: the printed loop never counts its first bin, and so makes one more than B; a value that was not seen
+this leaves it: the printed loop never counts its first bin, and so makes one more than B; its width of 1e-10 is halved
+as well as doubled, and there are values whose differences are not numbers; a value that was not seen
 goes to the nearest bin; NaN has a code of its own, right of every cut; categories have a bin each.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 
 class NumericBins:
@@ -49,17 +50,25 @@ class CategoryBins:
 
 
 def doubling(values: Sequence[float], most: int) -> list[list[float]]:
-    """Algorithm 4: the members of each bin, for sorted ``values``."""
-    width = 1e-10
+    """Algorithm 4: the members of each bin, for sorted ``values``; the width begins where equal values alone share."""
+    gaps = [high / 2 - low / 2 for low, high in pairwise(values) if low < high]
+    if len(gaps) < most:
+        return [list(equal) for _, equal in groupby(values)]
+    largest = max(map(abs, values))
+    by = 2.0**64 if largest < 2.0**-960 else 2.0**-64 if largest >= 2.0**960 else 1.0
+    k = -1060
+    if by == 1.0:
+        k = math.frexp(min(gaps) / 1e-10)[1] - 1
     while True:
+        width = math.ldexp(1e-10, k)
         bins: list[list[float]] = []
         for v in values:
-            if not bins or v - bins[-1][0] > width:
+            if not bins or v * by - bins[-1][0] * by > width:
                 bins.append([])
             bins[-1].append(v)
         if len(bins) <= most:
             return bins
-        width *= 2
+        k += 1
 
 
 def quantile(values: Sequence[float], most: int) -> list[list[float]]:

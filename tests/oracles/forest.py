@@ -190,7 +190,10 @@ def best(rules: Rules, key: int, rows: tuple[Row, ...]) -> tuple[int, float] | N
 def totals(rules: Rules, rows: list[Row], classes: list[int]) -> list[int]:
     """What a node counts, classes in ascending order."""
     if rules.numeric:
-        return [len(rows), sum(y for _, y in rows), sum(y * y for _, y in rows)]
+        squares = [y * y for _, y in rows]
+        if len(classes) == 1:  # bits of numbers
+            return [len(rows), sum(y for _, y in rows), sum(squares)]
+        return [len(rows), sum(y for _, y in rows), sum(s >> 40 for s in squares), sum(s % 2**40 for s in squares)]
     counts = Counter(y for _, y in rows)
     return [counts[k] for k in classes]
 
@@ -231,13 +234,27 @@ class Forest:
         largest = max((abs(y) for _, y in self.examples.values()), default=0.0)
         return max(math.frexp(largest)[1], -900) if largest else -900
 
+    def bits(self) -> int:
+        """Bits below the exponent that numeric labels are rounded to.
+
+        40 if more than half of those that 20 bits round lie in two neighbouring cells of 2^-10 of the range.
+        """
+        shares = [Fraction(y) / Fraction(2) ** self.exponent() for _, y in self.examples.values()]
+        cells = [math.trunc(share * 2**10) for share in shares if (share * 2**20).denominator > 1]
+        crowds = [sum(cell in (own, own + by) for cell in cells) for own in cells for by in (-1, 1)]
+        return 40 if 2 * max(crowds, default=0) > len(cells) else 20
+
     def label(self, y: float) -> int:
         """A label as trees count it."""
-        return math.floor(y / math.ldexp(1.0, self.exponent() - 20) + 0.5) if self.rules.numeric else int(y)
+        if not self.rules.numeric:
+            return int(y)
+        return math.floor(Fraction(y) / Fraction(2) ** (self.exponent() - self.bits()) + Fraction(1, 2))
 
     def classes(self) -> list[int]:
-        """Labels of the live examples, ascending."""
-        return [] if self.rules.numeric else sorted({int(y) for _, y in self.examples.values()})
+        """Labels of the live examples, ascending; of numbers, one or two places for words of squares."""
+        if self.rules.numeric:
+            return [0] * (self.bits() // 20)
+        return sorted({int(y) for _, y in self.examples.values()})
 
     def trees(self) -> list[list[Node]]:
         """All trees."""
@@ -274,7 +291,7 @@ class Forest:
                 node = one[node.left if left else node.right]
             n = node.totals[0] if self.rules.numeric else sum(node.totals)
             if n and self.rules.numeric:
-                numbers.append((node.totals[1] << 20) // n)
+                numbers.append((node.totals[1] << (40 - self.bits())) // n)
             elif n:
                 votes.update({k: (c << 40) // n for k, c in zip(self.classes(), node.totals, strict=True)})
         if self.rules.numeric:

@@ -73,12 +73,10 @@ class NumberTwin(FudyadtTwin):
 
     def take_range_of(self, examples: Sequence[Example]) -> None:
         """The range of a warm-up."""
-        largest = 2.0**900
-        labels = [min(max(e.y, -largest), largest) for e in examples] or [0.0, 1.0]
+        labels = [e.y for e in examples] or [0.0, 1.0]
         low, high = min(labels), max(labels)
-        if high - low < 1 / largest:
-            room = max(1.0, abs(low))
-            low, high = low - room, low + room
+        if low == high:
+            low, high = (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)
         self.take_range(low, high)
 
     def units(self, y: float) -> int:
@@ -105,7 +103,7 @@ class NumberTwin(FudyadtTwin):
             labels = self.counts(list(self.below(v)))
             if labels:
                 return self.low + self.unit * (sum(labels) / len(labels))
-        return self.low + self.unit * (0.5 * self.top)
+        return 0.0
 
     def counts_of(self, nodes: list[Node]) -> np.ndarray:
         return np.array([[len(list(self.below(v)))] for v in nodes], np.int64)

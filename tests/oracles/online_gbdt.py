@@ -70,6 +70,8 @@ class OnlineGBDT:
             y = [row.y for row in examples]
             self.origin = math.fsum(y) / len(y) if y else 0.0
             largest = max((abs(v - self.origin) for v in y), default=0.0)
+            if len(set(y)) == 1:
+                self.origin, largest = y[0], abs(y[0])
             if largest > 0:
                 self.exponent = math.frexp(largest)[1]  # largest < 2 ** exponent
                 self.exponent -= 2.0 ** (self.exponent - 1) >= largest
@@ -245,9 +247,10 @@ class OnlineGBDT:
                     cut, gain = max(
                         self.gains(*place, v.rows).items(), key=lambda item: item[1], default=((-1, 0), 0.0)
                     )
-                    best[v] = gain, *cut
+                    least = self.term(v.G, v.H) * 2.0**-44 if self.squared else LEAST_GAIN
+                    best[v] = gain if gain > least else 0.0, *cut
             v = max(opened, key=lambda v: best[v][0])  # of equals the first
-            if best[v][0] <= LEAST_GAIN:
+            if best[v][0] <= 0.0:
                 for v in opened:
                     v.tried = v.G, v.H
                 break
@@ -488,5 +491,5 @@ class OnlineGBDT:
         """Class code, of equals the smaller; or the target."""
         F = self.predict_scores(x)
         if self.squared:
-            return F[0]
+            return F[0] if self.rows else F[0] - self.origin
         return float(F[0] > 0) if self.binary else F.index(max(F))

@@ -65,6 +65,7 @@ class Run:
             rebuild=str(draws.choice(["eager", "lazy"])),
         )
         self.features = Features(tuple(f"x{j}" for j in range(d)), categorical, int(draws.integers(1, 4)))
+        self.offset = float(draws.choice([0.0, 0.0, 1.7e9]))
         self.shards, self.shared = int(draws.integers(1, 4)), bool(draws.random() < 0.5)
         self.begin()
 
@@ -105,7 +106,8 @@ class Run:
     def label(self) -> float:
         """Of few classes, or a number."""
         if self.rules.numeric:
-            return float(self.draws.choice([0.0, -1.5, 1.25, 1e-3, 7.0, -1000.0, 1e-272]))
+            labels = [0.0, -1.5, 1.25, 1e-3, 7.0, -1000.0, 1e-139, 0.1, 0.3, 1e7, 1.7e9]
+            return float(self.draws.choice(labels[: int(self.draws.integers(5, 12))]) + self.offset)
         return float(self.draws.integers(0, int(self.draws.integers(1, 5))))
 
     def apply(self, updates: list[Update], check: bool = True) -> None:

@@ -87,7 +87,7 @@ def test_an_empty_leaf_predicts_what_the_nearest_node_above_does() -> None:
     assert tree.session_.statistics()["leaves"] == 2
     assert tree.predict([[0.0], [3.0]]).tolist() == [0.5, 0.5]
     tree.forget(tree.row_ids_[:2])
-    assert tree.predict([[0.0]]).tolist() == [4.0]  # the middle of the range
+    assert tree.predict([[0.0]]).tolist() == [0.0]
 
 
 def test_defaults_of_alpha_and_beta_depend_on_the_criterion() -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydt.errors import ConfigError, InputError
+from raydt.examples.targets import OUT_OF_RANGE
 from raydt.sources import CsvFiles, ParquetFiles, Reading, Rows, Sea, open_source
 from raydt.streams.changelog import Changelog
 from raydt.streams.history import history_of
@@ -46,7 +47,14 @@ class TestNumbers:
 
     @pytest.mark.parametrize(
         ("label", "problem"),
-        [(None, "no label"), (np.nan, "no label"), (np.inf, "an infinite label"), (-np.inf, "an infinite label")],
+        [
+            (None, "no label"),
+            (np.nan, "no label"),
+            (np.inf, "an infinite label"),
+            (-np.inf, "an infinite label"),
+            (1e300, OUT_OF_RANGE),
+            (-1e-300, OUT_OF_RANGE),
+        ],
     )
     def test_a_row_without_a_usable_label_is_bad(self, tmp_path: Path, label: Any, problem: str) -> None:
         rows = read(tmp_path, NUMBERS, {"x": [0.0, 1.0], "y": pa.array([1.0, label], pa.float64())})

@@ -17,7 +17,7 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.forest.out_of_sample import out_of_sample
-from raydt.learners.forest.recompute import Definition, copies_of, exponent_of, members, totals_of, tree_of, units_of
+from raydt.learners.forest.recompute import Definition, copies_of, members, scale_of, totals_of, tree_of, units_of
 
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions
@@ -57,10 +57,11 @@ def audit(options: ForestOptions, features: Features, state: Arrays, history: Hi
     X, y, warming = history.X[live], history.y[live], int(state["seq"][0]) < int(state["warmup"][0])
     definition = definition_of(options, features)
     if options.numeric:
-        exponent = exponent_of(y)
-        if exponent != int(state["exponent"][0]):
-            broken.append(f"numbers are counted with exponent {int(state['exponent'][0])}, not {exponent}")
-        y = units_of(y, exponent)
+        scale = scale_of(y)
+        found = int(state["exponent"][0]), 40 if state["totals"].shape[1] == 4 else 20
+        if found != scale:
+            broken.append(f"numbers are counted with exponent and bits {found}, not {scale}")
+        y = units_of(y, *scale)
     classes = state["totals"].shape[1]
     expected = max(2, int(y.max(initial=-1)) + 1)
     if not options.numeric and classes != expected:

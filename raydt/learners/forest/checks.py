@@ -11,7 +11,8 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.learners.checking import check_held, require, typed
 from raydt.learners.forest.hashing import memberships, seeds_of
-from raydt.learners.forest.model import LABEL_BITS, LEAST_EXPONENT, depths_of, in_units
+from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, LEAST_EXPONENT, Scale, in_units, sums_of
+from raydt.learners.forest.model import depths_of, stored
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.out_of_sample import leaves_of
 
@@ -37,7 +38,7 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
     feature, threshold, right, totals = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
     width = totals.shape[1] if totals.ndim == 2 else 0
     typed(arrays, "totals", np.int64, (n, width))
-    right_width = width == 3 if options.numeric else 2 <= width <= max(2, classes)
+    right_width = width in (3, 4) if options.numeric else 2 <= width <= max(2, classes)
     require(right_width, "totals", "does not count the labels")
     require(((feature >= -1) & (feature < len(features))).all(), "feature", "names a column that does not exist")
     if not options.numeric:
@@ -67,10 +68,16 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
     if options.numeric:
         exponent = int(typed(arrays, "exponent", np.int64, (1,))[0])
         require(LEAST_EXPONENT <= exponent <= 1024, "exponent", "is not that of a number")
-        most = counts[:, 0].astype(np.float64) * 2.0**LABEL_BITS
+        most = counts[:, 0].astype(np.float64) * 2.0 ** _bits(totals)
         require((np.abs(totals[:, 1]) <= most).all(), "totals", "has a sum that no labels have")
-        squares = totals[:, 2]
-        require(((squares >= 0) & (squares <= most * 2.0**LABEL_BITS)).all(), "totals", "has squares of no labels")
+        # One word of squares of 20 bits, or two words of 40 bits each.
+        squares, most = totals[:, 2:], counts.astype(np.float64) * 2.0**LABEL_BITS
+        require(((squares >= 0) & (squares <= most)).all(), "totals", "has squares of no labels")
+
+
+def _bits(totals: npt.NDArray[np.int64]) -> int:
+    """What numeric labels are rounded to."""
+    return LABEL_BITS if totals.shape[1] == 4 else COARSE_BITS
 
 
 def _check_guests(arrays: Arrays, options: ForestOptions, features: Features, classes: int) -> None:
@@ -137,8 +144,8 @@ def _check_labels(arrays: Arrays, y: npt.NDArray[Any], options: ForestOptions) -
     roots = np.cumsum(arrays["tree_nodes"]) - arrays["tree_nodes"]
     counted, width = arrays["totals"][roots].sum(axis=0), arrays["totals"].shape[1]
     if options.numeric:
-        units = in_units(y, int(arrays["exponent"][0]))
-        expected = np.array([len(y), units.sum(), (units * units).sum()])
+        scale = Scale(int(arrays["exponent"][0]), _bits(arrays["totals"]))
+        expected = stored(sums_of(in_units(y, scale))[None], scale)[0]
     else:
         require((y < width).all(), "y", "names a class that the trees do not count")
         expected = np.bincount(y, minlength=width)

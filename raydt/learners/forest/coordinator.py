@@ -25,10 +25,9 @@ from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest.fetched import FetchedTrees
 from raydt.learners.forest.hashing import memberships, seeds_of
-from raydt.learners.forest.label_scale import LabelScale
+from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
 from raydt.learners.forest.model import (
     ARRAYS,
-    LEAST_EXPONENT,
     Arrays,
     ForestPredictor,
     by_label,
@@ -56,7 +55,7 @@ FILLED_ROWS = 1 << 14
 
 Ints = npt.NDArray[np.int64]
 
-_NO_CHANGES: Ints = np.empty((0, 2), dtype=np.int64)
+_NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
 _NO_STAMPS: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -276,7 +275,7 @@ class ForestCoordinator(SequentialCoordinator):
             "y": y.copy(),
             "born": self.store.born[:n].copy() if self._guests else _NO_STAMPS,
             "order": self._order,
-            "exponent": LEAST_EXPONENT if self._scale is None else self._scale.exponent,
+            "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "built": self._end_of_warmup() if warming else -1,
             "warming": warming,
         }
@@ -307,7 +306,7 @@ class ForestCoordinator(SequentialCoordinator):
                 for part in self.store.parts:
                     part.resolve()
             trees = [tree for part in self.store.parts for tree in each_tree(part.arrays())]
-        return model_arrays(trees, self._order, None if self._scale is None else self._scale.exponent)
+        return model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -318,7 +317,7 @@ class ForestCoordinator(SequentialCoordinator):
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes or numbers."""
         votes = self._votes(X)
-        return codes_of(votes, self._order) if self._scale is None else numbers_of(votes, self._scale.exponent)
+        return codes_of(votes, self._order) if self._scale is None else numbers_of(votes, self._scale.scale.exponent)
 
     def _votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Votes of all trees: of those of the shards where they can be seen and are built, else of the model."""

@@ -42,7 +42,7 @@ class FetchedTrees:
         if self._guests is not None:
             self.trees = _planted(self._guests, options, features)
         else:
-            self.trees = [_nothing(3 if options.numeric else 2)] * options.n_estimators
+            self.trees = [_nothing(4 if options.numeric else 2)] * options.n_estimators
 
     def take(self, replies: list[Any]) -> None:
         """Take the trees that shards have sent, because they have changed. O(their nodes)."""

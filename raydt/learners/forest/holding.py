@@ -31,8 +31,8 @@ class TreeArrays(NamedTuple):
     threshold : ndarray of float64
     right : ndarray of int32
         Place of the right child within its tree; -1 of a leaf.
-    totals : ndarray of int64, shape (nodes, K or 3)
-        Class counts, or n, sum and sum of squares of numeric labels in units.
+    totals : ndarray of int64, shape (nodes, K or 4)
+        Class counts, or n, sum and sum of squares, in two words, of numeric labels in units.
     own : mapping of str to ndarray
         Further arrays by node of trees of another kind than exact ones.
     """
@@ -84,7 +84,7 @@ class HeldTrees(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Classes that are counted, or 3 numbers of numeric labels."""
+        """Classes that are counted, or 4 numbers of numeric labels."""
 
     @abstractmethod
     def _plant(self, width: int) -> None:

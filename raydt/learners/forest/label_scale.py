@@ -1,37 +1,97 @@
-"""The unit of numeric labels: a power of two that follows the largest live label, wherever that changes.
+"""The unit of numeric labels: a power of two that follows the live labels, wherever these change.
 
-Invariant: the exponent is a function of the live labels, so that it does not depend on the updates that led to them.
+With 2^e above the largest absolute label, labels are rounded to 20 bits below 2^e, which leaves room for sums of
+squares in one word. That is too coarse for labels with an offset, or beside an outlier: if, of the labels that 20 bits
+round, more than half lie within two neighbouring cells of 2^-10 of the range, all labels are rounded to 40 bits.
+
+Invariant: the scale is a function of the live labels, so that it does not depend on the updates that led to them.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.forest.model import LEAST_EXPONENT, exponent_of
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 Ints = npt.NDArray[np.int64]
 
+#: Trees count labels in units of 2**(exponent - 40), whatever they are rounded to.
+LABEL_BITS = 40
+#: Bits that labels are rounded to, unless they are crowded; and of the cells that tell.
+COARSE_BITS, CELL_BITS = 20, 10
+#: Exponents of the largest label, as ``frexp`` has them, are not taken to be smaller.
+LEAST_EXPONENT = -900
 #: Exponents of float64 labels: from ``LEAST_EXPONENT`` to 1024, with room to spare.
 _EXPONENTS = 2200
 
 
+class Scale(NamedTuple):
+    """What labels are counted in.
+
+    ``exponent``: all live labels are below 2 to this power in absolute value. ``bits`` below it they are rounded to.
+    """
+
+    exponent: int
+    bits: int
+
+
+#: Of no labels.
+NO_LABELS = Scale(LEAST_EXPONENT, COARSE_BITS)
+
+
+def in_units(y: npt.NDArray[np.float64], scale: Scale) -> Ints:
+    """Labels in units, rounded to the nearest; one beyond the exponent, which will change it, is cut off."""
+    most = 2.0 ** (scale.bits + 1)
+    with np.errstate(over="ignore"):
+        near = np.clip(np.ldexp(y, scale.bits - scale.exponent), -most, most)
+    return np.floor(near + 0.5).astype(np.int64) << (LABEL_BITS - scale.bits)
+
+
+def sums_of(units: Ints) -> Ints:
+    """Number, sum, and sum of squares, in two words of 40 bits, of labels in units; shape (4,)."""
+    high, low = units >> 20, units & (2**20 - 1)
+    rest = low * low + ((2 * high * low & (2**20 - 1)) << 20)
+    upper = high * high + (2 * high * low >> 20) + (rest >> 40)
+    return np.array([len(units), units.sum(), upper.sum(), (rest & (2**40 - 1)).sum()])
+
+
+def _keys(y: npt.NDArray[np.float64]) -> list[tuple[int, int, int]]:
+    """Of each label its exponent, that of its last bit, and its first bits with its sign: all that the scale needs."""
+    fraction, exponent = np.frexp(y)
+    whole = np.ldexp(np.abs(fraction), 53).astype(np.int64)
+    last = exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    first = np.ldexp(fraction, CELL_BITS + 1).astype(np.int64)
+    exponent = np.where(y == 0.0, LEAST_EXPONENT, np.maximum(exponent, LEAST_EXPONENT))
+    return list(zip(exponent.tolist(), last.tolist(), first.tolist(), strict=True))
+
+
 class LabelScale:
-    """Counts the live labels by exponent.
+    """Counts the live labels by exponent, and by cell those that 20 bits round.
 
     Attributes
     ----------
-    exponent : int
-        All live labels are below 2 to this power in absolute value.
+    scale : Scale
+        Of the live labels.
     """
 
     def __init__(self) -> None:
-        self.exponent = LEAST_EXPONENT
-        self._live: Ints = np.zeros(_EXPONENTS, dtype=np.int64)
+        self.restore(np.empty(0))
+
+    def restore(self, y: npt.NDArray[np.float64]) -> None:
+        """Begin with these live labels."""
+        self._exponents: Ints = np.zeros(_EXPONENTS, dtype=np.int64)
+        self._labels: dict[tuple[int, int, int], int] = {}
+        for key in _keys(y):
+            self._exponents[key[0] - LEAST_EXPONENT] += 1
+            self._labels[key] = self._labels.get(key, 0) + 1
+        self._count_cells(self._largest())
+        self.scale = Scale(self._largest(), self._bits())
 
     def follow(self, kind: npt.NDArray[np.int32], y: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
-        """Take the steps of a batch. O(steps).
+        """Take the steps of a batch. O(steps), and O(different labels) where the exponent changes.
 
         Parameters
         ----------
@@ -42,34 +102,71 @@ class LabelScale:
 
         Returns
         -------
-        changes : ndarray of int64, shape (c, 2)
-            Steps after which the exponent is another one, with it.
+        changes : ndarray of int64, shape (c, 3)
+            Steps after which the scale is another one, with its exponent and bits.
         before : ndarray of int64, shape (n,)
             The exponent before each step.
         """
-        before = np.full(len(kind), self.exponent)
+        before = np.full(len(kind), self.scale.exponent)
         changes = []
-        if len(kind):
-            exponents = exponent_of(y) - LEAST_EXPONENT
-            for i, (what, exponent) in enumerate(zip(kind.tolist(), exponents.tolist(), strict=True)):
-                before[i] = self.exponent
-                if what == LOOK:
-                    continue
-                self._live[exponent] += 1 if what == ADD else -1
-                now = exponent + LEAST_EXPONENT
-                if now < self.exponent or (what == REMOVE and self._live[exponent]):
-                    continue
-                now = self._largest()
-                if now != self.exponent:
-                    self.exponent = now
-                    changes.append((i, now))
-        return np.array(changes, dtype=np.int64).reshape(-1, 2), before
+        for i, (what, key) in enumerate(zip(kind.tolist(), _keys(np.where(kind == LOOK, 0.0, y)), strict=True)):
+            before[i] = self.scale.exponent
+            if what == LOOK:
+                continue
+            by = 1 if what == ADD else -1
+            self._count(key, by)
+            exponent = self.scale.exponent
+            if key[0] > exponent or (what == REMOVE and not self._exponents[exponent - LEAST_EXPONENT]):
+                exponent = self._largest()
+                self._count_cells(exponent)
+            else:
+                self._count_in_cell(key, exponent, by)
+            now = Scale(exponent, self._bits())
+            if now != self.scale:
+                self.scale = now
+                changes.append((i, *now))
+        return np.array(changes, dtype=np.int64).reshape(-1, 3), before
 
-    def restore(self, y: npt.NDArray[np.float64]) -> None:
-        """Begin with these live labels."""
-        self._live = np.bincount(exponent_of(y) - LEAST_EXPONENT, minlength=_EXPONENTS)
-        self.exponent = self._largest()
+    def _count(self, key: tuple[int, int, int], by: int) -> None:
+        self._exponents[key[0] - LEAST_EXPONENT] += by
+        left = self._labels.get(key, 0) + by
+        if left:
+            self._labels[key] = left
+        else:
+            del self._labels[key]
+
+    def _count_cells(self, exponent: int) -> None:
+        """Count all live labels by cell below an exponent."""
+        self._cells: dict[int, int] = {}
+        self._rounded = self._most = self._crowd = 0
+        for key, count in self._labels.items():
+            self._count_in_cell(key, exponent, count)
+
+    def _count_in_cell(self, key: tuple[int, int, int], exponent: int, by: int) -> None:
+        """Count a label that 20 bits round in or out of its cell, which is a whole number towards 0."""
+        own, last, first = key
+        if first and last < exponent - COARSE_BITS:
+            cell = abs(first) >> min(exponent - own + 1, 63)
+            cell = cell if first > 0 else -cell
+            self._rounded += by
+            self._cells[cell] = self._cells.get(cell, 0) + by
+            for pair in (cell - 1, cell):
+                if by > 0 and self._pair(pair) > self._most:
+                    self._most, self._crowd = self._pair(pair), pair
+
+    def _pair(self, cell: int) -> int:
+        """Labels in a cell and the next one."""
+        return self._cells.get(cell, 0) + self._cells.get(cell + 1, 0)
+
+    def _bits(self) -> int:
+        """40 if two neighbouring cells have more than half of the labels that 20 bits round. O(cells), mostly O(1)."""
+        half = self._rounded / 2
+        if self._most > half >= self._pair(self._crowd):  # labels of the most crowded cells were deleted
+            self._cells = {cell: n for cell, n in self._cells.items() if n}
+            pairs = ((self._pair(cell + by), cell + by) for cell in self._cells for by in (-1, 0))
+            self._most, self._crowd = max(pairs, default=(0, 0))
+        return LABEL_BITS if self._most > half else COARSE_BITS
 
     def _largest(self) -> int:
-        live = np.flatnonzero(self._live)
+        live = np.flatnonzero(self._exponents)
         return int(live[-1]) + LEAST_EXPONENT if len(live) else LEAST_EXPONENT

@@ -2,14 +2,13 @@
 
 Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
 ``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``
-(int64, class counts, or n, sum and sum of squares of numeric labels in units), ``order`` (int64, class codes in
-ascending order of their labels) or, with numeric labels, ``exponent``; of trees of another learner also its own arrays
-by node.
+(int64, class counts, or n, sum and sum of squares of numeric labels, see :func:`stored`), ``order`` (int64, class codes
+in ascending order of their labels) or, with numeric labels, ``exponent``; of trees of another learner also its own
+arrays by node.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,20 +23,16 @@ from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.learners.forest.holding import TreeArrays
+from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, Scale
 from raydt.learners.forest.voting import vote_of_model
 from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
-from raydt.learners.whole_trees import NUMBER_BITS, SHARE_BITS, leaf_votes
+from raydt.learners.whole_trees import SHARE_BITS, leaf_votes
 from raydt.presentation.words import counted
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Arrays of every model; those of trees of another learner come besides.
 ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
-
-#: A numeric label of the largest size has so many bits in units; the unit follows from the live labels.
-LABEL_BITS = 20
-#: Exponents of the largest label, as ``frexp`` has them, are not taken to be smaller.
-LEAST_EXPONENT = -900
 
 
 class OneTree(NamedTuple):
@@ -65,7 +60,26 @@ def each_tree(arrays: TreeArrays) -> list[OneTree]:
     ]
 
 
-def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], exponent: int | None) -> Arrays:
+def stored(totals: npt.NDArray[np.int64], scale: Scale) -> npt.NDArray[np.int64]:
+    """Totals of numeric labels as files have them, shape (nodes, 3 or 4).
+
+    Labels rounded to 20 bits are in units of so many bits, so that one word holds the sum of squares.
+    """
+    if scale.bits == LABEL_BITS:
+        return totals
+    return np.stack([totals[:, 0], totals[:, 1] >> (LABEL_BITS - COARSE_BITS), totals[:, 2]], axis=1)
+
+
+def expanded(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Totals of numeric labels in units of 40 bits, shape (nodes, 4), of those in a file."""
+    if totals.shape[1] == 4:
+        return totals
+    return np.stack(
+        [totals[:, 0], totals[:, 1] << (LABEL_BITS - COARSE_BITS), totals[:, 2], np.zeros_like(totals[:, 0])], axis=1
+    )
+
+
+def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], scale: Scale | None) -> Arrays:
     """Arrays of the model. O(nodes).
 
     Parameters
@@ -73,7 +87,7 @@ def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], exponen
     trees : iterable of OneTree
     order : ndarray of int64, shape (K,)
         Class codes in ascending order of their labels. Classes after the last that lives are left out.
-    exponent : int or None
+    scale : Scale or None
         Of numeric labels.
     """
     parts = list(trees)
@@ -85,7 +99,9 @@ def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], exponen
         left[at : at + len(part.feature)] = np.where(part.feature >= 0, np.arange(1, len(part.feature) + 1), -1)
         totals[at : at + len(part.feature), : part.totals.shape[1]] = part.totals
         at += len(part.feature)
-    if exponent is None:
+    if scale is not None:
+        totals = stored(totals, scale)
+    else:
         living = np.flatnonzero(totals[np.cumsum(nodes) - nodes].any(axis=0))
         totals = totals[:, : max(2, int(living.max(initial=0)) + 1)]
     arrays: Arrays = {
@@ -97,8 +113,8 @@ def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], exponen
         "totals": np.ascontiguousarray(totals),
         **{name: np.concatenate([part.own[name] for part in parts]) for name in parts[0].own},
     }
-    if exponent is not None:
-        return arrays | {"exponent": np.array([exponent], dtype=np.int64)}
+    if scale is not None:
+        return arrays | {"exponent": np.array([scale.exponent], dtype=np.int64)}
     return arrays | {"order": order[order < totals.shape[1]]}
 
 
@@ -124,6 +140,7 @@ def by_label(arrays: Arrays) -> tuple[Arrays, npt.NDArray[np.int32]]:
 def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[OneTree]:
     """The trees of a model or state; views."""
     feature, threshold, right, totals = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
+    totals = expanded(totals) if "exponent" in arrays else totals
     own = {name: array for name, array in arrays.items() if name not in ARRAYS}
     return each_tree(TreeArrays(arrays["tree_nodes"], feature, threshold, right, totals, own))
 
@@ -146,32 +163,12 @@ def depths_of(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
     return depth
 
 
-def exponent_of(y: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Exponent of each label: it is smaller than 2 to this power; of 0 the least there is."""
-    exponents = np.frexp(y)[1].astype(np.int64)
-    return np.where(y == 0.0, LEAST_EXPONENT, np.maximum(exponents, LEAST_EXPONENT))
-
-
-def unit_of(exponent: int) -> float:
-    """What numeric labels are counted in, where the largest has this exponent."""
-    return math.ldexp(1.0, exponent - LABEL_BITS)
-
-
-def in_units(y: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.int64]:
-    """Labels in units, rounded to the nearest; one beyond the exponent, which will change it, is cut off."""
-    most = 2.0 ** (LABEL_BITS + 1)
-    with np.errstate(over="ignore"):
-        near = np.clip(y / unit_of(exponent), -most, most)
-    units: npt.NDArray[np.int64] = np.floor(near + 0.5).astype(np.int64)
-    return units
-
-
 def numbers_of(votes: npt.NDArray[np.int64], exponent: npt.NDArray[np.int64] | int) -> npt.NDArray[np.float64]:
     """Predictions of numeric labels, shape (n,), from votes, shape (n, 2): the mean of the trees, 0 without any."""
     mean = np.zeros(len(votes))
     total, trees = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
     np.divide(total, trees, out=mean, where=votes[:, 1] > 0)
-    numbers: npt.NDArray[np.float64] = np.ldexp(mean, np.asarray(exponent - LABEL_BITS - NUMBER_BITS, dtype=np.int32))
+    numbers: npt.NDArray[np.float64] = np.ldexp(mean, np.asarray(exponent - LABEL_BITS, dtype=np.int32))
     return numbers
 
 
@@ -225,6 +222,8 @@ class ForestPredictor:
         self._categorical = features.kinds.astype(np.bool_)
         names = ("feature", "threshold", "right", "totals")
         self._nodes = [np.ascontiguousarray(model[name]) for name in names]
+        if "exponent" in model:
+            self._nodes[-1] = expanded(self._nodes[-1])
         self._starts = (np.cumsum(model["tree_nodes"]) - model["tree_nodes"]).astype(np.int64)
         self._d = len(features)
         self._order = model.get("order", np.empty(0, dtype=np.int64))
@@ -279,8 +278,7 @@ class ForestPredictor:
             )
         if self._exponent is not None:
             codes = np.empty(0, dtype=np.int64)
-            units = ((totals[:, 1] << NUMBER_BITS) // n).astype(np.float64)
-            value = np.ldexp(units, self._exponent - LABEL_BITS - NUMBER_BITS)[:, None]
+            value = np.ldexp((totals[:, 1] // n).astype(np.float64), self._exponent - LABEL_BITS)[:, None]
         else:
             known = self._order[self._order < n_classes]
             codes = np.concatenate([known, np.setdiff1d(np.arange(n_classes), known)])

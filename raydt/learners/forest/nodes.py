@@ -185,7 +185,7 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: Rules, classes: int, words: 
     links = Links(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
     reg = np.array([trees, -1, 0, 0, -1, 0, 0, 0, 0, 0], dtype=np.int64)
     shape = np.ones((trees, 3), dtype=np.int32)
-    totals = np.zeros((trees, 3 if rules.numeric else classes), dtype=np.int64)
+    totals = np.zeros((trees, 4 if rules.numeric else classes), dtype=np.int64)
     roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
     order = np.arange(totals.shape[1])
     return Forest(nodes, totals, blocks, links, roots, shape, levels, order, touched, reg)

@@ -8,7 +8,9 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.learners.forest.nodes import BLOCKS_FREE, BLOCKS_SPARE, BLOCKS_USED, FREE, LEAF, OPEN, SPARE, USED
-from raydt.learners.number_sums import mass_ceiling
+
+#: Squares of numeric labels are added up in two words, of which the lower one has so many bits: twice half a label.
+SQUARE_BITS, HALF_BITS = 40, 20
 
 
 @inner_kernel
@@ -101,13 +103,38 @@ def unlink(forest: Any, entry: int) -> None:
 
 
 @inlined_kernel
+def square_of(y: int) -> Any:
+    """The square of a label of up to 42 bits, in two words: its bits above the lowest ``SQUARE_BITS``, and these."""
+    high, low = y >> HALF_BITS, y & ((1 << HALF_BITS) - 1)
+    cross = 2 * high * low
+    rest = low * low + ((cross & ((1 << HALF_BITS) - 1)) << HALF_BITS)
+    return high * high + (cross >> HALF_BITS) + (rest >> SQUARE_BITS), rest & ((1 << SQUARE_BITS) - 1)
+
+
+@inlined_kernel
+def all_equal(n: int, totals: Any) -> bool:
+    """Whether n numeric labels are all the same: exactly then, sum y^2 is n mean^2."""
+    mean = totals[1] // n
+    if mean * n != totals[1]:
+        return False
+    upper, lower = square_of(mean)
+    upper, lower = n * upper, n * lower
+    # Both are sums of words; what the lower ones have beyond their bits belongs to the upper ones.
+    same_above = upper + (lower >> SQUARE_BITS) == totals[2] + (totals[3] >> SQUARE_BITS)
+    same: bool = same_above and (lower - totals[3]) & ((1 << SQUARE_BITS) - 1) == 0
+    return same
+
+
+@inlined_kernel
 def count(forest: Any, node: int, y: int, by: int, numeric: bool) -> None:
     """Count a row of class y, or of y units, in (``by`` 1) or out (-1) at a node."""
     forest.nodes[node].n += by
     if numeric:
+        upper, lower = square_of(y)
         forest.totals[node, 0] += by
         forest.totals[node, 1] += by * y
-        forest.totals[node, 2] += by * y * y
+        forest.totals[node, 2] += by * upper
+        forest.totals[node, 3] += by * lower
     else:
         forest.totals[node, y] += by
 
@@ -119,7 +146,7 @@ def may_split(forest: Any, node: int, rules: Any) -> bool:
     if n < rules.min_samples_split or forest.nodes[node].depth >= rules.max_depth:
         return False
     if rules.numeric:
-        impure: bool = mass_ceiling(n, forest.totals[node, 1], forest.totals[node, 2]) > 0
+        impure: bool = not all_equal(n, forest.totals[node])
         return impure
     pure = False
     for k in range(forest.totals.shape[1]):

@@ -20,7 +20,7 @@ from raydt.learners.recorded_draws import CUTS, LEFT, RIGHT, number_at, order_of
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-_LABEL_BITS, _LEAST_EXPONENT = 20, -900
+_LEAST_EXPONENT = -900
 
 
 class Definition(NamedTuple):
@@ -98,15 +98,22 @@ def members(definition: Definition, ids: Ints) -> npt.NDArray[np.bool_]:
     return held
 
 
-def exponent_of(y: npt.NDArray[np.float64]) -> int:
-    """Exponent of the largest numeric label."""
+def scale_of(y: npt.NDArray[np.float64]) -> tuple[int, int]:
+    """Exponent of the largest numeric label, and the bits below it that labels are rounded to: 20, or 40 if crowded.
+
+    They are crowded if more than half of those that 20 bits round are less than two cells of 2^-10 of 2^exponent apart.
+    """
     largest = float(np.abs(y).max(initial=0.0))
-    return max(math.frexp(largest)[1], _LEAST_EXPONENT) if largest else _LEAST_EXPONENT
+    exponent = max(math.frexp(largest)[1], _LEAST_EXPONENT) if largest else _LEAST_EXPONENT
+    shares = np.ldexp(y, -exponent)
+    rounded = shares[np.ldexp(shares, 20) % 1.0 != 0.0]
+    counts = np.bincount((np.trunc(np.ldexp(rounded, 10)) + 1024).astype(np.int64), minlength=2050)
+    return exponent, 40 if 2 * int((counts[1:] + counts[:-1]).max()) > len(rounded) else 20
 
 
-def units_of(y: npt.NDArray[np.float64], exponent: int) -> Ints:
-    """Numeric labels in units."""
-    units: Ints = np.floor(y / math.ldexp(1.0, exponent - _LABEL_BITS) + 0.5).astype(np.int64)
+def units_of(y: npt.NDArray[np.float64], exponent: int, bits: int) -> Ints:
+    """Numeric labels in units of so many bits."""
+    units: Ints = np.floor(y / math.ldexp(1.0, exponent - bits) + 0.5).astype(np.int64)
     return units
 
 
@@ -185,9 +192,11 @@ def best_candidate(
 
 
 def totals_of(definition: Definition, y: Ints, classes: int) -> list[int]:
-    """What a node counts of its labels."""
+    """What a node counts of its labels; ``classes``, or 3 of numbers with squares in one word, 4 of those in two."""
     if definition.numeric:
-        return [len(y), int(y.sum()), int((y * y).sum())]
+        squares = [label * label for label in y.tolist()]
+        words = [sum(squares)] if classes == 3 else [sum(s >> 40 for s in squares), sum(s % 2**40 for s in squares)]
+        return [len(y), int(y.sum()), *words]
     counts: list[int] = np.bincount(y, minlength=classes).tolist()
     return counts
 

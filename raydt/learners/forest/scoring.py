@@ -10,6 +10,16 @@ from raydt.arrays.kernel import inlined_kernel
 
 
 @inlined_kernel
+def lack_of(left: int, n_left: int, total: int, n: int) -> float:
+    """``left n - n_left total`` of sums of numeric labels, up to 2**62, rounded once from the exact difference."""
+    above = (left >> 32) * n - n_left * (total >> 32)
+    below = (left & 0xFFFFFFFF) * n - n_left * (total & 0xFFFFFFFF)
+    above += below >> 32
+    lack: float = np.float64(above) * 4294967296.0 + np.float64(below & 0xFFFFFFFF)
+    return lack
+
+
+@inlined_kernel
 def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool, order: Any) -> float:
     """The score of a split of n rows, the larger the better; -1 if it does not part them.
 
@@ -23,9 +33,12 @@ def score_of(left: Any, n_left: int, totals: Any, n: int, numeric: bool, order: 
     n_right = n - n_left
     if n_left <= 0 or n_right <= 0:
         return -1.0
-    if numeric or len(left) == 2:  # of two classes, both differences are of one size
+    if numeric:
+        lack = lack_of(left[1], n_left, totals[1], n)
+        squares = lack * lack
+    elif len(left) == 2:  # both differences are of one size
         lack = np.float64(left[1] * n - n_left * totals[1])
-        squares = lack * lack if numeric else lack * lack + lack * lack
+        squares = lack * lack + lack * lack
     else:
         squares = 0.0
         for place in range(len(left)):

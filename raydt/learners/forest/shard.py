@@ -17,7 +17,7 @@ from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.guests import GuestTrees
 from raydt.learners.forest.holding import HeldTrees, TreeArrays
-from raydt.learners.forest.model import LEAST_EXPONENT, in_units
+from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import ExactTrees
@@ -54,7 +54,7 @@ class ForestShard:
         self.trees: HeldTrees = ExactTrees(options, features) if options.exact else GuestTrees(options, features)
         self._numeric, self._eager = options.numeric, options.rebuild == "eager"
         self._numbers = np.empty(0)  # numeric labels by slot
-        self._exponent = LEAST_EXPONENT
+        self._scale = NO_LABELS
         self._shared = store is not None
         if store is not None:
             self.trees.deal(store.shares[len(store.parts)])
@@ -108,8 +108,8 @@ class ForestShard:
             Steps that belong to the warm-up: rows wait for its end.
         warming : bool
             Whether the warm-up continues after these steps.
-        scales : ndarray of int64, shape (changes, 2)
-            Steps after which numeric labels have another exponent, and the exponent.
+        scales : ndarray of int64, shape (changes, 3)
+            Steps after which numeric labels have another scale, its exponent and bits.
         settle : bool
             Whether nothing may stay open.
         built : int
@@ -134,10 +134,10 @@ class ForestShard:
         if built >= 0 and isinstance(self.trees, GuestTrees):
             self.trees.built = built
         begin = 0
-        for last, exponent in np.asarray(scales).tolist():
+        for last, exponent, bits in np.asarray(scales).tolist():
             self._advance(work, begin, last + 1, warm)
             begin = last + 1
-            self._rescale(exponent, None if begin <= warm else work.done[last])
+            self._rescale(Scale(exponent, bits), None if begin <= warm else work.done[last])
         self._advance(work, begin, len(kind), warm)
         if settle and not warming:
             self.trees.resolve()
@@ -164,7 +164,7 @@ class ForestShard:
                 numbers[: len(self._numbers)] = self._numbers
                 self._numbers = numbers
             self._numbers[new] = y
-            y = in_units(np.asarray(y), self._exponent)
+            y = in_units(np.asarray(y), self._scale)
         self.trees.put(new, np.asarray(ids), X, np.asarray(y), born)
 
     def _erase(self, slots: Slots) -> None:
@@ -173,11 +173,11 @@ class ForestShard:
         if self._numeric:
             self._numbers[slots] = 0.0
 
-    def _rescale(self, exponent: int, done: Ints | None) -> None:
+    def _rescale(self, scale: Scale, done: Ints | None) -> None:
         """Count numeric labels in other units: every tree is built again."""
         assert isinstance(self.trees, ExactTrees)
-        self._exponent = exponent
-        self.trees.open_all(in_units(self._numbers, exponent))
+        self._scale = scale
+        self.trees.open_all(in_units(self._numbers, scale))
         if done is None or not self._eager:
             return
         rows = self.trees.forest.totals[self.trees.forest.roots, 0]
@@ -229,7 +229,7 @@ class ForestShard:
             self.trees.examples.X[np.asarray(slots)] = X
 
     def _on_recall(
-        self, ids: Any, y: Any, born: Any, order: Any, exponent: int, built: int, warming: bool, trees: Any, own: Any
+        self, ids: Any, y: Any, born: Any, order: Any, scale: Any, built: int, warming: bool, trees: Any, own: Any
     ) -> dict[str, Any]:
         """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore.
 
@@ -237,7 +237,7 @@ class ForestShard:
         """
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
-        self._exponent = exponent
+        self._scale = Scale(*scale)
         self.trees.reserve(n)
         self.trees.know(np.array(order))
         self._put(slots, ids, self.trees.examples.X[:n], y, np.asarray(born))

@@ -118,7 +118,7 @@ class ExactTrees(HeldTrees):
 
     @property
     def width(self) -> int:
-        """Classes that are counted, or 3 numbers of numeric labels."""
+        """Classes that are counted, or 4 numbers of numeric labels."""
         width: int = self.forest.totals.shape[1]
         return width
 
@@ -131,7 +131,7 @@ class ExactTrees(HeldTrees):
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
         options, d = self.options, self._d
-        classes = 3 if self.rules.numeric else 2
+        classes = 4 if self.rules.numeric else 2
         self.forest = new_forest(bits(self.seeds.roots, self.numbers), self.rules, classes, (d + 63) // 64)
         self.examples = Examples(
             np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical

@@ -247,13 +247,10 @@ def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
     y = history.y[(truth.born <= end) & (truth.died > end)]
     if len(y) == 0:
         return 0.0, 1.0
-    largest = 2.0**900
-    low, high = max(float(y.min()), -largest), min(float(y.max()), largest)
-    low, high = min(low, largest), max(high, -largest)
-    if high - low >= 1 / largest:
+    low, high = float(y.min()), float(y.max())
+    if low < high:
         return low, high
-    room = max(1.0, abs(low))
-    return low - room, low + room
+    return (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)
 
 
 def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, float], list[str]]:

@@ -204,6 +204,8 @@ def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[str
         y = y.astype(np.float64)
         origin = math.fsum(y.tolist()) / len(y) if len(y) else 0.0
         largest = float(np.abs(y - origin).max(initial=0.0))
+        if len(np.unique(y)) == 1:
+            origin, largest = float(y[0]), abs(float(y[0]))
         if largest > 0:
             fraction, exponent = math.frexp(largest)
             exponent -= fraction == 0.5

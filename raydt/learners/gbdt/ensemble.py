@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.errors import InputError
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
@@ -29,7 +28,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: A target farther from the origin than this many bits above the range of the rows trained on is refused.
 ROOM_BITS = 5
-#: Of a power of two: sums of targets beyond it, or below its inverse, leave the range of float64.
+#: Of a power of two: the scale of no target lies beyond it, or below its inverse.
 LARGEST_EXPONENT = 900
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
 _NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "above", "below")
@@ -44,21 +43,21 @@ def _gradients(ledger: Any, y: Any, k: int, loss: Any, slots: Any, out: Any) -> 
 def scale_of(y: npt.NDArray[np.float64]) -> tuple[float, int]:
     """Origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
 
-    Raises
-    ------
-    InputError
-        A target is 2**900 or more, or that distance below 2**-900 and not 0.
+    Of equal targets it is at least their distance from 0.
     """
-    small = len(y) == 0 or float(np.abs(y).max()) < 2.0**LARGEST_EXPONENT
-    origin = math.fsum(y) / max(1, len(y)) if small else math.inf
-    farthest = float(np.abs(y - origin).max(initial=0.0))
+    if len(y) == 0 or (y == y[0]).all():
+        origin = float(y[0]) if len(y) else 0.0
+        farthest = abs(origin)
+    else:
+        origin = math.fsum(y) / len(y)
+        farthest = float(np.abs(y - origin).max())
     mantissa, exponent = math.frexp(farthest)
-    if not small or exponent < -LARGEST_EXPONENT:
-        raise InputError(
-            f"the targets trained on lie up to {farthest:g} from their mean, so far that their sums would overflow",
-            remedy="Scale the targets",
-        )
     return origin, exponent - (mantissa == 0.5)
+
+
+def start_of(trees: Trees, origin: float, squared: bool) -> float:
+    """As :attr:`Ensemble.start`. The second derivatives of a regression are 1: their sum is the number of rows."""
+    return 0.0 if squared and not trees.H[0, 0] else origin
 
 
 def one_tree(options: GBDTOptions, classes: int) -> bool:
@@ -124,6 +123,11 @@ class Ensemble:
     def per(self) -> int:
         """Trees of an iteration."""
         return self.loss.trees
+
+    @property
+    def start(self) -> float:
+        """F of no trees of a prediction: the origin or, without rows, 0, since the origin is a mean of former rows."""
+        return start_of(self.trees, self.loss.origin, self.loss.squared)
 
     def arrays(self) -> ModelArrays:
         """The arrays, for kernels."""

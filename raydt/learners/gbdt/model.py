@@ -16,7 +16,7 @@ from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
 from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import softmax
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, trees_of
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows
 from raydt.learners.rows import Rows
@@ -66,7 +66,7 @@ def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
         "node_count": cover[tree, order[tree, i]],
         "classes": np.array([e.classes], dtype=np.int64),
         "per": np.array([e.per], dtype=np.int64),
-        "origin": np.array([e.loss.origin]),
+        "origin": np.array([e.start]),
     }
 
 
@@ -213,7 +213,7 @@ class ConstantPredictor:
 def predictor_of(ensemble: Ensemble, width: int) -> GBDTPredictor:
     """Predictions of trees in memory; ``width`` is how many sparse features there may be."""
     e = ensemble
-    return GBDTPredictor(e.trees, e.bins, width, e.classes, e.per, e.loss.origin)
+    return GBDTPredictor(e.trees, e.bins, width, e.classes, e.per, e.start)
 
 
 def constant_of(y: npt.NDArray[Any]) -> float:
@@ -233,7 +233,8 @@ def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions,
     trees = trees_of(arrays, bins, options.max_leaf_nodes)
     per, origin = 1 if one_tree(options, classes) else classes, float(model["origin"][0])
     if "node_gain" not in arrays:
-        return GBDTPredictor(trees, bins, features.sparse, classes, per, origin)
+        start = start_of(trees, origin, classes == 0)
+        return GBDTPredictor(trees, bins, features.sparse, classes, per, start)
     counts = arrays["tree_nodes"]
     tree = np.repeat(np.arange(len(counts)), counts)
     node = np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel
 from raydt.learners.gbdt.candidates import Candidates
 from raydt.learners.gbdt.cells import Cells, add_cells, add_places
-from raydt.learners.gbdt.split_search import FEATURE, LEAST_GAIN, Units, scan
+from raydt.learners.gbdt.split_search import FEATURE, Units, least_gain, scan
 
 #: A leaf that was opened: its node, where it is known; its left child, the right one being the next (-1: not split);
 #: its rows ``slots[begin:end]`` and their sums; the gain of its best split, 0 if there is none or the leaf is split;
@@ -52,7 +52,8 @@ def search(local: Any, row: int, room: Any, e: int) -> None:
     leaf.gain = 0.0
     if leaf.end - leaf.begin > 1:
         sums, found = room.pool[leaf.histogram], room.found[e]
-        scan(sums, leaf.G, leaf.H, local.candidates, row, local.units, LEAST_GAIN, room.best, found)
+        least = least_gain(leaf.G, leaf.H, local.units)
+        scan(sums, leaf.G, leaf.H, local.candidates, row, local.units, least, room.best, found)
         if found[FEATURE] >= 0:
             leaf.gain = room.best[0]
 

@@ -37,7 +37,8 @@ class GBDTOptions(LearnerOptions):
     )
     binning: Literal["doubling", "quantile"] = Field(
         "doubling",
-        description="doubling: bins of equal width, doubled until at most max_bins are used; quantile: equal frequency",
+        description="doubling: at most max_bins bins of equal width, the smallest that is 1e-10 times a power of two; "
+        "quantile: equal frequency",
     )
     candidate_fraction: float = Field(
         0.1, gt=0, le=1, description="share of the bins drawn as split candidates: ceil(alpha B) per feature (alpha)"

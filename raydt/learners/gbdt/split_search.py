@@ -14,8 +14,9 @@ import numpy as np
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.candidates import row_of
 
-#: A split must gain more than this to be made: what remains of gains that are 0 is rounding.
-LEAST_GAIN = 1e-10
+#: A split must gain more than this to be made, since what remains of gains that are 0 is rounding: with classes as it
+#: is; of a regression, whose targets have no scale of their own, times the part of the node.
+LEAST_GAIN, LEAST_SHARE = 1e-10, 2.0**-44
 #: Rounding of the comparison without division is far below this.
 _SURELY_LESS = 1.0 - 1e-12
 #: Fields of a split that was found: local feature, cut, and the sums of its left side.
@@ -44,6 +45,13 @@ def part(G: int, H: int, units: Any) -> float:
 def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
     """Gain of a split (eq. (5)); both sides must have H > 0."""
     return part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - part(G, H, units)
+
+
+@inner_kernel
+def least_gain(G: int, H: int, units: Any) -> float:
+    """What a split of a node must gain more than."""
+    least: float = part(G, H, units) * LEAST_SHARE if units.h == 1.0 else LEAST_GAIN
+    return least
 
 
 @inner_kernel

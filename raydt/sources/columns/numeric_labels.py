@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.errors import OR_SKIP
-from raydt.examples.targets import NUMBERS
+from raydt.examples.targets import NUMBERS, OUT_OF_RANGE, out_of_range
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import inexact, infinite, missing, numbers
 from raydt.sources.columns.labels import NO_LABEL
@@ -39,6 +39,7 @@ class NumericLabels:
         bad.add_mask(inexact(column), wanted, name, "an integer beyond 2**53 has no exact float64", scale + OR_SKIP)
         bad.add_mask(missing(column), needed, name, "no label", NO_LABEL)
         values = numbers(column) + 0.0
+        bad.add_mask(out_of_range(values), wanted, name, OUT_OF_RANGE, "Give the label in another unit" + OR_SKIP)
         keep = bad.keep(wanted)
         return values if keep is None else np.where(keep, values, np.nan)
 
