@@ -149,6 +149,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     n_iter_no_change : int, default 10
         Iterations without an improvement of more than ``tol`` after which training stops early.
     tol : float, default 1e-7
+        Decrease of the loss that early stopping counts as an improvement; of a regression in units of 2^(2 e).
     random_state : int, default 0
         Seed of the candidates.
     categorical_features : sequence of str, int or bool, optional

@@ -155,6 +155,18 @@ def test_a_new_class_gives_leaves_another_value_also_where_no_derivative_changes
     assert boosting.audit().conformance == "holds"
 
 
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**40])
+def test_early_stopping_does_not_depend_on_the_unit_of_targets(unit: float) -> None:
+    draws = np.random.default_rng(2)
+    X = draws.random((300, 3))
+    y = X[:, 0] + draws.normal(0.0, 0.3, 300)
+    first = OnlineGradientBoostingRegressor(early_stopping=True, tol=1e-3).fit(X, y)
+    other = OnlineGradientBoostingRegressor(early_stopping=True, tol=1e-3).fit(X, y * unit)
+    assert 1 < first.n_iter_ < 100
+    assert other.n_iter_ == first.n_iter_
+    np.testing.assert_array_equal(other.predict(X), first.predict(X) * unit)
+
+
 def test_equal_targets_have_a_scale_of_their_own() -> None:
     """The mean of three times 0.1 is not 0.1: rounding is no distance that others could be too far by."""
     boosting = OnlineGradientBoostingRegressor(max_iter=2).fit(X[:3], [0.1] * 3)

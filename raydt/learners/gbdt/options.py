@@ -83,7 +83,12 @@ class GBDTOptions(LearnerOptions):
     n_iter_no_change: int = Field(
         10, ge=1, description="iterations without an improvement of more than tol after which training stops early"
     )
-    tol: float = Field(1e-7, ge=0, description="decrease of the loss above which early_stopping counts an improvement")
+    tol: float = Field(
+        1e-7,
+        ge=0,
+        description="decrease of the loss above which early_stopping counts an improvement; squared errors count in "
+        "units of the power of two above the largest distance of a label from the mean",
+    )
 
     @field_validator("update_every")
     @classmethod

@@ -134,10 +134,10 @@ class HeldOut:
         self._losses = np.rint(np.minimum(table, 64.0) * 2**_LOSS_BITS).astype(np.int64)
 
     def loss(self) -> float:
-        """Mean loss: log loss of quantised probabilities, or squared error."""
+        """Mean loss: log loss of quantised probabilities, or squared error in units of the targets' scale, 2**e."""
         e, n = self._ensemble, max(1, len(self._y))
         if e.loss.squared:
-            return float(math.fsum((self._y - self._F[:, 0]) ** 2)) / n
+            return float(math.fsum(np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2)) / n
         q = np.empty((e.per, len(self._y)), dtype=np.int32)
         derive(self._F, self._y, e.loss, np.empty(e.per), q)
         own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
