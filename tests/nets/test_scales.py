@@ -24,6 +24,8 @@ from raydt.sessions.session import InProcessSession
 from tests import volume
 from tests.cases import CASES, Trial, every_case
 
+pytestmark = pytest.mark.share
+
 #: Features times 2 to one of these are normal numbers.
 FEATURES = (-1008, -960, -400, -60, -34, 33, 300, 961, 1020)
 #: So are labels, and they stay where labels may be.
