@@ -261,7 +261,10 @@ class Estimator(Fitted):
         self._next_id = max(self._next_id, int(new.key.max(initial=-1)) + 1)
         self.row_ids_ = new.key
         if new.numbered:
-            self._numbered = [*self._numbered, [int(new.key[0]), self._next_id]]
+            begin = int(new.key[0])
+            *others, last = self._numbered or [[begin, begin]]
+            ranges = [[last[0], self._next_id]] if last[1] == begin else [last, [begin, self._next_id]]
+            self._numbered = [*others, *ranges]
 
     def _next_batch(
         self,

@@ -23,7 +23,7 @@ LOCK = ".lock"
 _HELD: dict[str, os.stat_result] = {}
 
 #: Errors of a filesystem that has no locks (some network mounts).
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 @contextmanager
@@ -93,10 +93,10 @@ def _acquire(lock: FileLock, path: Path, place: str, folder: Folder) -> None:
             holder = path.read_text(encoding="utf-8", errors="replace").strip()
         who = f"process {holder}" if holder else "another process"
         raise ConfigError(
-            f"{place}: {who} is writing here. Wait until it has ended, or end it (it saves its state on SIGTERM)"
+            f"{place}: {who} is writing here. Wait until it has ended, or end it (a run saves its state on SIGTERM)"
         ) from None
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
             raise NotWrittenError(f"cannot be written: {error}", file=place, remedy=remedy) from error
     with suppress(OSError):  # on a full disk nobody learns who holds the lock, but it is held

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
+from raydt.folders.lock import NO_LOCKS
 from raydt.sessions.receipt import Receipt
 from raydt.sessions.receipt_entry import FORMAT, decoded, encoded, validated
 from raydt.version import __version__
@@ -30,9 +31,6 @@ from raydt.version import __version__
 _PERSON, _CHECK = b"raydt-receipt-id", b"raydt-key-check"
 #: Digits of a key file, and the least number of bytes of a key.
 _KEY_BYTES = 32
-
-#: Errors of a filesystem that has no locks (some network mounts).
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 class Key:
@@ -262,7 +260,7 @@ def _lock(file: int, place: str) -> None:
     except (BlockingIOError, FileNotFoundError):
         same = False
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise _unusable(place, error) from error
         same = True
     if not same:

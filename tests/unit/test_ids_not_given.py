@@ -18,6 +18,7 @@ from pipelines import replay
 from pipelines.updating import update
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import ids_of
+from raydt.folders.arrays import open_folder
 
 ESTIMATORS = [name for name in raydt.__all__ if name.endswith(("Classifier", "Regressor", "Split"))]
 ESTIMATORS = [name for name in ESTIMATORS if not name.startswith("River")]
@@ -62,6 +63,18 @@ def test_a_named_index_is_told_and_its_rows_are_not_deleted_by_number(name: str,
     update(tmp_path / "state", delete=ids_file(tmp_path / "one.csv", [int(given[5])]), out=tmp_path / "next")
     with pytest.raises(InputError, match="was not given"):
         update(tmp_path / "next", delete=ids_file(tmp_path / "two.csv", [first + 7]), dry_run=True)
+
+
+def test_ranges_of_ids_that_follow_one_another_are_one_range(tmp_path: Path) -> None:
+    model = raydt.FullyDynamicTreeClassifier()
+    frame, y = bookings("", pd.Index(np.arange(N), name="booking"))
+    model.fit(frame, y, ids=np.arange(N))
+    with pytest.warns(UserWarning, match="which is not used"):
+        for _ in range(3):
+            model.partial_fit(frame, y)
+        model.partial_fit(frame, y, ids=np.arange(N) + 1000).partial_fit(frame, y)
+    model.save(tmp_path / "state", with_examples=True)
+    assert open_folder(tmp_path / "state", "state")[0]["numbered"] == [[N, 4 * N], [1000 + N, 1000 + 2 * N]]
 
 
 @pytest.mark.parametrize("index", [None, pd.Index(np.arange(N)[::-1])])
