@@ -32,7 +32,9 @@ _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
 
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
-    click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text)
+    # Names of files need not be UTF-8; JSON has an escape for what is not.
+    shown = json.dumps(result, indent=2, ensure_ascii=False).encode(errors="backslashreplace") if as_json else text
+    click.echo(shown)
 
 
 def _receipt_file(receipts: str | None, key: str | None, sign: str | None) -> ReceiptFile | None:

@@ -232,8 +232,10 @@ def purge_lines(done: dict[str, Any]) -> str:
     ]
     names = [f"- {escaped(name)}" for name in (*done["replaced"], *done["rewritten"])]
     names = ["", *names] if names else []
+    alone = [f"- {escaped(name)}" for name in done["left_alone"]]
+    alone = ["", "Left alone, as raydt did not write them:", *alone] if alone else []
     away = [f"- {place}" for place in done["out_of_reach"]]
-    return "\n".join([table(rows), *names, "", "Copies may remain, out of reach, in:", *away])
+    return "\n".join([table(rows), *names, *alone, "", "Copies may remain, out of reach, in:", *away])
 
 
 def export_lines(written: dict[str, Any]) -> str:

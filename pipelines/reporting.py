@@ -69,7 +69,9 @@ def report_of(runs: list[str], out: str | None) -> str:
     except OSError as error:
         remedy = "Give a place that can be written with --out"
         raise InputError(
-            f"the report cannot be written: {error.strerror or error}", file=target, remedy=remedy
+            f"the report cannot be written: {os.strerror(error.errno) if error.errno else error}",
+            file=target,
+            remedy=remedy,
         ) from error
     return target
 

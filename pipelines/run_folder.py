@@ -10,25 +10,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
-import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pyarrow import fs as pafs
 
+from pipelines.run_files import is_named_by_run, is_of_run, is_unfinished
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here, taken_away
-
-#: What a process that died while it wrote one of our files has left.
-_UNFINISHED = re.compile(
-    r"\.(config\.yaml|log\.jsonl|summary\.json|sweep\.json)\.[0-9a-f]{32}|\.report\.html\.(\d+|lock)"
-)
 
 
 class RunFolder(Folder):
@@ -61,7 +55,7 @@ class RunFolder(Folder):
         ----------
         location : str or Path
         overwrite : bool
-            Remove what is there first, if it is a run; anything else is never removed.
+            Remove the files of a run that is there first; what is no file of a run is never removed.
 
         Raises
         ------
@@ -102,34 +96,41 @@ class RunFolder(Folder):
 
         Also if it does not exist.
         """
-        return all(name == LOCK or _UNFINISHED.fullmatch(name) for name in self.names())
+        return all(name == LOCK or name in self._unfinished() for name in self.names())
 
     def require_untouched(self) -> None:
-        """Refuse a folder that another process has filled since :meth:`create`. Only for the one who writes here.
+        """Refuse a folder that another run has filled since :meth:`create`. Only for the one who writes here.
 
         Raises
         ------
         ConfigError
         """
-        if not self.is_empty():
+        begun = {path for path in self.files() if is_of_run(path)} - {LOCK, *self._unfinished()}
+        if begun:
             raise ConfigError(f"--out {self.location}: another process has written here. Choose a new or empty folder")
 
     def sweep(self) -> None:
         """Remove what a process that died while it wrote a file has left. Only for the one who writes here."""
-        for name in filter(_UNFINISHED.fullmatch, self.names()):
+        for name in self._unfinished():
             self.delete(name)
 
-    def clear(self) -> None:
-        """Remove everything in the folder but its lock."""
-        if not self.is_local:
-            self.filesystem.delete_dir_contents(self.root, missing_dir_ok=True)
-            return
-        with os.scandir(self.root) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                elif entry.name != LOCK:
-                    os.unlink(entry.path)
+    def _unfinished(self) -> list[str]:
+        return [name for name in self.names() if is_of_run(name) and is_unfinished(name)]
+
+    def clear(self, is_ours: Callable[[str], bool] = is_named_by_run) -> None:
+        """Remove all files of a run, or those that are ours, but the lock; and the folders that are empty then."""
+        removed = [path for path in self.files() if path != LOCK and is_ours(path)]
+        for path in removed:
+            self.delete(path)
+        above = {str(folder) for path in removed for folder in PurePosixPath(path).parents}
+        for folder in sorted(above - {"."}, reverse=True):
+            self.discard(folder)
+
+    def discard_table(self, name: str) -> None:
+        """Remove the parts of a table, and its folder, if nothing else is in it."""
+        for path in filter(is_of_run, list(self.files(name))):
+            self.delete(path)
+        self.discard(name)
 
     def run_status(self) -> str | None:
         """How the run or sweep that lies here has ended; ``unfinished`` without a summary, None if none lies here."""
@@ -145,11 +146,7 @@ class RunFolder(Folder):
         """Remove the folder if :meth:`create` made it and nothing at all is in it: a lock is another process's."""
         if not self._made:
             return
-        if self.is_local:
-            with suppress(OSError):  # something is in it, or it is gone
-                os.rmdir(self.root)
-        elif not self.names():
-            self.filesystem.delete_dir(self.root)
+        self.discard()
 
     def discard_beginning(self) -> None:
         """Remove config and log, if a job has written nothing else, and the folder as :meth:`discard_if_empty` does.

@@ -19,8 +19,6 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
-from pyarrow.fs import FileSelector
-
 from raydt.folders.folder import Folder
 
 
@@ -30,7 +28,7 @@ class Fault(Enum):
     ERROR = "it fails with EIO, once; a write has then written half"
     LATE_ERROR = "the n-th that changes anything is carried out, and fails with EIO all the same, once"
     FULL = "the disk is full: the n-th that needs space, and every later one, fails with ENOSPC"
-    DEATH = "the process dies before the n-th that changes anything; one of many bytes or files is half done"
+    DEATH = "the process dies before the n-th that changes anything; one of many bytes is half done"
 
 
 class DeathError(BaseException):
@@ -132,8 +130,8 @@ class FaultyStorage:
 
             return changed
 
-        open_to_write, open_to_read, make, delete_all = (
-            getattr(Folder, name) for name in ("_open_to_write", "_open_to_read", "_make", "_delete_all")
+        open_to_write, open_to_read, make = (
+            getattr(Folder, name) for name in ("_open_to_write", "_open_to_read", "_make")
         )
 
         def opened_to_write(folder: Folder, path: str) -> Any:
@@ -157,31 +155,13 @@ class FaultyStorage:
 
             return self.operate("make", path, act, takes_space=True)
 
-        def all_deleted(folder: Folder, path: str) -> Any:
-            inside = FileSelector(path, allow_not_found=True, recursive=True)
-
-            def half() -> None:
-                names = [info.path for info in folder.filesystem.get_file_info(inside) if info.is_file]
-                for name in sorted(names)[: (len(names) + 1) // 2]:
-                    folder.filesystem.delete_file(name)
-                    if self.disk:
-                        self.disk._delete_file(name)
-
-            def act() -> None:
-                if self.disk:
-                    self.disk._delete_all(path)
-                delete_all(folder, path)
-
-            return self.operate("delete all", path, act, half)
-
         return {
             **{name: simple(name, changes=False) for name in ("_look", "_list")},
-            **{name: simple(name) for name in ("_rename", "_delete_file")},
+            **{name: simple(name) for name in ("_rename", "_delete_file", "_delete_folder")},
             **{name: flush(name) for name in ("_flush", "_flush_folder")},
             "_open_to_write": opened_to_write,
             "_open_to_read": opened_to_read,
             "_make": made,
-            "_delete_all": all_deleted,
         }
 
 
@@ -289,9 +269,7 @@ class Disk:
         del self.files[path]
         self.waiting.append({path: False})
 
-    def _delete_all(self, path: str) -> None:
-        for name in [name for name in self.files if name.startswith(path + "/")]:
-            self._delete_file(name)
+    def _delete_folder(self, path: str) -> None:
         self.waiting.append({path: False})
 
     def _flush(self, path: str) -> None:

@@ -6,7 +6,7 @@ Codes are places in a dictionary, so that a value cannot be removed: another tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -107,11 +107,18 @@ def _erased_labels(saved: SavedModel, labels: Mapping[str, Any]) -> dict[str, An
     return dict(labels)
 
 
-def replaced(value: Any, changes: Mapping[Any, Any]) -> Any:
-    """A JSON value with other texts in place of some, as keys too."""
-    change: Callable[[Any], Any] = lambda one: changes.get(one, one) if isinstance(one, str) else one  # noqa: E731
-    if isinstance(value, dict):
-        return {change(key): replaced(item, changes) for key, item in value.items()}
-    if isinstance(value, list):
-        return [replaced(item, changes) for item in value]
-    return change(value)
+def next_running(saved: SavedModel) -> int:
+    """The next running number of a state; where ids are given none is handed out, and the largest one need not stay."""
+    if saved.meta.get("columns", {}).get("id") is None:
+        return saved.next_id
+    return int(saved.arrays["id"].max(initial=-1)) + 1
+
+
+def erased_records(saved: SavedModel, recorder: Mapping[str, Any], scores: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The components ``recorder`` and ``scores`` of a stream that has ended, without what is of a single example.
+
+    That is what the next score would need: the last and the first label, and queries that wait for theirs.
+    """
+    asked = {name: values[:0] for name, values in recorder.items() if name.startswith("asked_")}
+    registers = {"registers": np.zeros_like(scores["registers"])}
+    return [{**recorder, **asked, "next_id": next_running(saved)}, {**scores, **registers}]

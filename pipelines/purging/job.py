@@ -18,10 +18,13 @@ from pipelines.purging.states import StatePurge
 from pipelines.receipts import ReceiptFile, opened_receipts
 from pipelines.run_folder import RunFolder
 from pipelines.saving import quoting_as_its_run
-from raydt.errors import ConfigError
+from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.streams.durations import microseconds
+
+#: Seconds by which the clocks of two machines may differ without anyone having set one wrong.
+_CLOCKS_DIFFER = 300.0
 
 
 @quoting_as_its_run
@@ -56,24 +59,26 @@ def purge(
         ``digest`` of the model, the same before and after; ``active`` examples; ``ids``, how many were given, or None;
         files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``, the same with and without
         ``dry_run``, both empty if there is nothing to do; ``out_of_reach``; ``young``: nothing was done, because the
-        files are younger than ``older_than``.
+        files are younger than ``older_than``; ``left_alone``: files in the folder that raydt did not write.
 
     Raises
     ------
     ConfigError
         ``older_than`` is no length of time, a key cannot be used, or another process writes in the folder.
     InputError
-        There is no completed run and no state, the folder is damaged, or its state is not the one of its summary.
+        There is no completed run and no state, the folder is damaged, its state is not the one of its summary, a link
+        is in the place of a file, or the age for ``older_than`` is in the future.
     UpdateError
         An id is live.
     """
     folder, least = RunFolder(place), _seconds(older_than)
-    with opened_receipts(receipts, dry_run=dry_run) as chain, locked(_existing(folder)):
+    place_lock = locked(_existing(folder), needed=not dry_run)
+    with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
         work: RunPurge | StatePurge = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
         scope = Scope(None) if ids is None else read_ids(str(ids), work.saved)
         file = PurgeFile(folder)
         work.prepare(scope)
-        young = least is not None and not file.begun and _age(work.since) < least
+        young = least is not None and not file.begun and _age(work, folder) < least
         done = Purged.planned(work, scope, file.begun, young=young)
         if not young and not dry_run:
             if done.changes:
@@ -83,7 +88,8 @@ def purge(
                 chain.append_purge(done)
             if done.changes:
                 file.complete(done)
-        return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict()}
+        alone = sorted(map(work.name_of, work.foreign))
+        return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict(), "left_alone": alone}
 
 
 def _existing(folder: RunFolder) -> RunFolder:
@@ -100,5 +106,22 @@ def _seconds(older_than: str | None) -> float | None:
         raise ConfigError(f"--older-than {older_than}: a length of time {error}") from error
 
 
-def _age(since: datetime) -> float:
-    return (datetime.now(timezone.utc) - since).total_seconds()
+def _age(work: RunPurge | StatePurge, folder: RunFolder) -> float:
+    """Seconds since a run ended or a state was written.
+
+    Raises
+    ------
+    InputError
+        That is in the future by more than clocks of two machines differ, so that nobody knows.
+    """
+    now = datetime.now(timezone.utc)
+    age = (now - work.since).total_seconds()
+    if age < -_CLOCKS_DIFFER:
+        then, here = (time.isoformat(timespec="seconds") for time in (work.since, now))
+        raise InputError(
+            f"{work.clock} is {then}, later than the clock of this machine ({here}): one of the two clocks is or was "
+            "wrong, so that the age for --older-than is not known. Nothing has been changed",
+            file=folder.location,
+            remedy="Set the clock of this machine if it is late, else purge without --older-than",
+        )
+    return age

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from pipelines.purging.rehearsal import Notes
 from pipelines.purging.scope import Scope
+from pipelines.run_files import PURGES
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
 from raydt.sessions.receipt import options_hash
@@ -25,11 +26,11 @@ from raydt.version import __version__
 OUT_OF_REACH = (
     "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
     "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
+    "files in the folder that raydt did not write, and other names (hard links) of those that it did",
     "memory of processes that are still running, swap space, core dumps, and logs of Ray",
 )
 
-#: The file, and what it says it is.
-PURGES = "purge.json"
+#: What :data:`~pipelines.run_files.PURGES` says it is.
 FORMAT = "raydt-purges-1"
 
 #: What is read of an entry.
@@ -41,6 +42,7 @@ class Work(Protocol):
 
     saved: SavedModel
     out_of_reach: tuple[str, ...]
+    foreign: list[str]
 
     @property
     def active(self) -> int:

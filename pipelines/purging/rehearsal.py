@@ -8,6 +8,7 @@ files of the real folder.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pyarrow import fs
@@ -63,13 +64,14 @@ class Rehearsal(RunFolder):
         """Note a file that would be removed."""
         self._remove(self.path(name))
 
-    def delete_folder(self, name: str) -> None:
-        """Note the files of a folder that would be removed."""
-        within = self.path(name)
-        found = self.filesystem.get_file_info(fs.FileSelector(within, allow_not_found=True, recursive=True))
-        there = {info.path for info in found if info.type == fs.FileType.File}
-        for path in there | {path for path in self.notes.written if path.startswith(f"{within}/")}:
-            self._remove(path)
+    def discard(self, name: str = "") -> None:
+        """Folders stay."""
+
+    def files(self, name: str = "") -> Iterator[str]:
+        """Files that would be there."""
+        within = f"{self.root}/"
+        new = {path.removeprefix(within) for path in self.notes.written if path.startswith(f"{self.path(name)}/")}
+        yield from {path for path in super().files(name) if self.path(path) not in self.notes.gone} | new
 
     def has(self, name: str) -> bool:
         """Whether an entry would exist."""

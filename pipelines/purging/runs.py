@@ -11,35 +11,42 @@ report and log; the other checkpoints, the quarantine and temporary files are re
 from __future__ import annotations
 
 import json
-import posixpath
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
-from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, replaced
+from pipelines.purging.dictionaries import (
+    erased_categories,
+    erased_classes,
+    erased_records,
+    erased_stream,
+    live_categories,
+    next_running,
+)
+from pipelines.purging.foreign import foreign_files
 from pipelines.purging.former import FormerSession
 from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.scope import Scope
 from pipelines.report.page import render
 from pipelines.reporting import report_of
+from pipelines.run_files import MODEL, STATES, is_named_by_run, is_of_run, is_unfinished
 from pipelines.run_folder import RunFolder
-from pipelines.running.outcome.summary import read_summary
+from pipelines.running.outcome.summary import damaged_summary, read_summary, write_summary
 from pipelines.running.records.table_parts import Parts
 from pipelines.saving import last_state, states_of_any_format
 from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
-from raydt.folders.lock import LOCK
 from raydt.folders.manifest import FORMAT_VERSION
+from raydt.learners import description_of
 from raydt.sessions.saved_model import understood
 from raydt.sessions.session import InProcessSession
 
-#: Tables that name examples; the others hold counts, and numbers of splits.
-PREDICTIONS, QUARANTINE, REPORT = "predictions", "quarantine", "report.html"
+#: Tables that name examples or sparse features; the others hold counts, and numbers of splits.
+PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events", "report.html"
 
 
 class RunPurge:
@@ -55,12 +62,18 @@ class RunPurge:
         The last state.
     since : datetime
         When the run ended.
+    clock : str
+        What says so.
+    foreign : list of str
+        Files in the folder that are not of a run.
 
     Raises
     ------
     InputError
-        There is no completed run, or its folder is damaged.
+        There is no completed run, its folder is damaged, or a link has the name of a file or folder of a run.
     """
+
+    clock = "ended in summary.json"
 
     out_of_reach: tuple[str, ...] = (
         "the source of the run, its deletion log, and files of ids given to update",
@@ -76,8 +89,14 @@ class RunPurge:
                 file=folder.location,
                 remedy="Complete it with raydt resume, or remove the folder",
             )
-        self.since = datetime.fromisoformat(self._summary["ended"])
+        try:
+            self.since = datetime.fromisoformat(self._summary["ended"]).astimezone(timezone.utc)
+        except (LookupError, TypeError, ValueError) as error:
+            raise damaged_summary(folder, f"ended is no time ({error})") from error
         self._states = states_of_any_format(folder)
+        self.foreign = foreign_files(folder, self._is_ours)
+        if not self._states.root.startswith(f"{folder.root}/"):
+            self.foreign += foreign_files(self._states, self._is_ours)
         place = last_state(self._states)
         self._checkpoint: Checkpoint = read_checkpoint(place)
         meta, components = self._checkpoint.meta, self._checkpoint.components
@@ -135,6 +154,11 @@ class RunPurge:
         self._changes = {str(name): str(new) for name, new in old if str(name) != str(new)}
         self._listed: dict[str, Any] = self._components["recorder"]["tables"]
         self._chosen = {PREDICTIONS: self._live_rows, QUARANTINE: lambda batch: batch.slice(0, 0)}
+        features = saved.features
+        if features.sparse and features.sparse_column not in self._stream["source"].get("categories", {}):
+            indices = live_categories(saved).get(str(features.sparse_column), set())
+            self._known = pa.array([-1, *range(len(features.names)), *(len(features.names) + i for i in indices)])
+            self._chosen[EVENTS] = self._live_features
         self._changed = {
             name: Parts(self._folder, name).changed_by(self._listed[name], choose)
             for name, choose in self._chosen.items()
@@ -147,8 +171,8 @@ class RunPurge:
         listed: dict[str, Any] = {}
         for name, changed in self._changed.items():
             kept = [] if changed else self._listed[name]["parts"]
-            for part in set(folder.names(name)) - set(kept):
-                folder.delete(f"{name}/{part}")
+            for part in filter(is_of_run, set(folder.files(name)) - {f"{name}/{part}" for part in kept}):
+                folder.delete(part)
             if changed:  # the real list differs from the one before, too
                 listed[name] = {"parts": [], "bytes": []}
         self._write_state(Rehearsal(self._states, folder.notes), listed)
@@ -195,16 +219,16 @@ class RunPurge:
         """Rewrite the newest checkpoint, which lists the parts of tables; the other checkpoints go with that."""
         components = self._components
         tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
-        meta = {**self._checkpoint.meta, **self._names()}
+        meta = {**self._checkpoint.meta, **self._names(), "next_id": next_running(self.saved)}
         for key in ("kind", "raydt_version", "format_version", "segments", "copies_since"):
             meta.pop(key, None)
-        recorder = {**components["recorder"], "tables": tables}
-        rest = {"stream": self._stream, "recorder": recorder, "scores": components["scores"]}
+        recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
+        rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
         CheckpointStore(states, 1).write(self._checkpoint.number, meta | self._origin, self._session.snapshot(), rest)
 
     def _write_rest(self, folder: RunFolder) -> None:
         """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""
-        folder.delete_folder(QUARANTINE)
+        folder.discard_table(QUARANTINE)
         self._write_model(folder)
         self._write_texts(folder)
         self._sweep(folder)
@@ -238,24 +262,47 @@ class RunPurge:
                 chosen = chosen.set_column(chosen.schema.get_field_index(name), chosen.schema.field(name), new)
         return chosen
 
+    def _live_features(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Events with -1 in the place of sparse features that no live example has, as their numbers are values."""
+        chosen = batch
+        for place, field in enumerate(batch.schema):
+            if field.name.endswith("feature"):
+                numbers = batch.column(place)
+                known = pc.is_in(numbers, self._known.cast(field.type))
+                if not pc.all(known).as_py():
+                    numbers = pc.if_else(known, numbers, pa.scalar(-1, field.type))
+                    chosen = chosen.set_column(place, field, numbers)
+        return chosen
+
     def _write_model(self, folder: RunFolder) -> None:
         kept = ("learner", "features", "classes", "categories", "config_hash", "source_fingerprint", "offset")
         meta = {key: self._checkpoint.meta[key] for key in kept} | self._names() | self._origin
-        save_folder(folder.inside("model"), "model", meta, {"arrays": self._session.model()})
+        save_folder(folder.inside(MODEL), "model", meta, {"arrays": self._session.model()})
 
     def _write_texts(self, folder: RunFolder) -> None:
-        """Rewrite summary and log: classes that are erased, and messages, may quote an example."""
-        summary = replaced(self._summary, self._changes)
-        folder.write_text("summary.json", json.dumps(summary, indent=2) + "\n")
+        """Rewrite summary and log: names of classes and tokens that are erased, and messages, may quote an example."""
+        summary, features = self._summary, self.saved.features
+        tokens = self._stream["source"].get("categories", {}).get(features.sparse_column, [])
+        statistics = {} if self._origin else self._components["recorder"]["statistics"]
+        own = description_of(self.saved.options).outcome(statistics, lambda feature: features.name(feature, tokens))
+        classes = [self._changes.get(name, name) for name in summary.get("classes", [])]
+        write_summary(folder, {**summary, **own, **({"classes": classes} if "classes" in summary else {})})
         if folder.has("log.jsonl"):
             lines = [line for line in folder.read_text("log.jsonl").splitlines() if _says_nothing(line)]
             folder.write_text("log.jsonl", "".join(f"{line}\n" for line in lines))
 
     def _sweep(self, folder: RunFolder) -> None:
-        """Remove what interrupted writes have left: files whose names begin with a dot."""
-        for info in folder.filesystem.get_file_info(fs.FileSelector(folder.root, recursive=True)):
-            if info.type == fs.FileType.File and info.base_name.startswith(".") and info.base_name != LOCK:
-                folder.delete(posixpath.relpath(info.path, folder.root))
+        """Remove what interrupted writes have left; of checkpoints it is gone by now."""
+        for path in list(folder.files()):
+            if is_unfinished(path) and is_of_run(path):
+                folder.delete(path)
+
+    def _is_ours(self, path: str) -> bool:
+        """Whether the run has a file or folder of this name, which the filesystem has whole."""
+        states = f"{self._states.root}/"
+        if path.startswith(states):
+            return is_named_by_run(f"{STATES}/{path.removeprefix(states)}")
+        return is_named_by_run(path.removeprefix(f"{self._folder.root}/"))
 
 
 def _says_nothing(line: str) -> bool:

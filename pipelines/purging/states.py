@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream
+from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, next_running
+from pipelines.purging.foreign import foreign_files, sweep_folder
 from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.scope import Scope
+from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
 from pipelines.saving import open_state
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
-from raydt.folders.lock import LOCK
 from raydt.folders.manifest import MANIFEST
 from raydt.sessions.saved_model import SavedModel
 
@@ -30,12 +31,18 @@ class StatePurge:
     saved : SavedModel
     since : datetime
         When the state was written.
+    clock : str
+        What says so.
+    foreign : list of str
+        Files in the folder that are not of a state.
 
     Raises
     ------
     InputError
-        It is damaged, a model without its examples, or a checkpoint of a run.
+        It is damaged, a model without its examples, or a checkpoint of a run; or a link has the name of a file.
     """
+
+    clock = f"the time of {MANIFEST}"
 
     out_of_reach: tuple[str, ...] = (
         "the run or the data that the state was made from, earlier states, and files of ids given to update",
@@ -52,6 +59,7 @@ class StatePurge:
                 file=folder.location,
                 remedy="Give the folder of the run",
             )
+        self.foreign = foreign_files(folder, lambda path: is_of_state(path.removeprefix(f"{folder.root}/")))
         self._session = self.saved.session()
         written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
         self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)
@@ -70,6 +78,7 @@ class StatePurge:
         saved = self.saved
         self._meta: dict[str, Any] = {key: value for key, value in saved.meta.items() if key not in _OF_THE_FILE}
         self._meta |= {"classes": erased_classes(saved), "categories": erased_categories(saved, saved.categories)}
+        self._meta |= {"next_id": next_running(saved)}
         self._components = {name: saved.components[name] for name in saved.components}
         if "stream" in self._components:
             self._components["stream"] = erased_stream(saved, self._components["stream"], scope)
@@ -94,9 +103,7 @@ class StatePurge:
 
     def _write(self, folder: RunFolder) -> None:
         save_folder(folder, "state", self._meta, self._components)
-        for name in folder.names():
-            if name.startswith(".") and name != LOCK:
-                folder.delete(name)
+        sweep_folder(folder)
 
 
 #: Of ``meta``: what is written anew.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from pipelines.report.compare import compare
@@ -12,6 +10,7 @@ from pipelines.report.document import document
 from pipelines.report.folder import read_run
 from pipelines.report.identity import labels
 from pipelines.report.sections import run_view
+from raydt.folders.folder import Folder
 
 
 def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | None = None) -> Path:
@@ -41,15 +40,7 @@ def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | 
     if not runs:
         raise ValueError("a report needs at least one run folder")
     page = render(runs, locations)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(page, encoding="utf-8", newline="\n")
-        unfinished.replace(out)
-    except BaseException:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise
+    Folder(out.parent).publish(out.name, page.encode())
     return out
 
 

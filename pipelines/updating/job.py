@@ -16,6 +16,7 @@ import numpy as np
 from pipelines.config import Config
 from pipelines.outputs import Input, require_apart
 from pipelines.receipts import ReceiptFile, Receipts, opened_receipts
+from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
 from pipelines.saving import config_of, open_state, quoting_as_its_run, states_of
 from pipelines.updating.changes import (
@@ -32,7 +33,7 @@ from raydt.examples.targets import in_order
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
-from raydt.folders.manifest import MANIFEST, is_checkpoint_file
+from raydt.folders.manifest import MANIFEST, is_folder_file
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
@@ -163,9 +164,7 @@ def _require_free(target: RunFolder) -> None:
         names = target.names()
     except OSError as error:  # a file, or no permission to look
         raise ConfigError(f"--out {target.location}: cannot be a folder: {error}. Choose a new folder") from error
-    unfinished = (
-        LOCK in names and MANIFEST not in names and all(is_checkpoint_file(name) for name in names if name != LOCK)
-    )
+    unfinished = LOCK in names and MANIFEST not in names and all(is_folder_file(name) for name in names if name != LOCK)
     if names and not unfinished:
         raise ConfigError(f"--out {target.location}: the folder is not empty. Choose a new or empty folder")
 
@@ -178,7 +177,7 @@ def _sole_writer(target: RunFolder | None) -> Iterator[None]:
         return
     with locked(target):
         _require_free(target)  # another process may have been quicker
-        target.clear()
+        target.clear(is_of_state)
         yield
 
 
@@ -229,7 +228,7 @@ def _save(
         keep = (lambda: chain.append(receipt)) if chain is not None else (lambda: None)
         save_folder(target, "state", meta, components, before_commit=keep)
     except BaseException:
-        target.clear()
+        target.clear(is_of_state)
         if chain is not None:
             chain.withdraw()
         raise

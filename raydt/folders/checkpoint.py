@@ -24,6 +24,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -39,13 +41,25 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
 from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import MANIFEST, REMEDY, FileEntry, complete, read_manifest, write_manifest
+from raydt.folders.manifest import (
+    MANIFEST,
+    NUMBER,
+    REMEDY,
+    FileEntry,
+    complete,
+    is_folder_file,
+    read_manifest,
+    write_manifest,
+)
 
 log = logging.getLogger(__name__)
 
 #: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
 ROWS = "rows"
 BESIDE = f"../{ROWS}/"
+
+#: Folders of checkpoints and of their segments.
+_FOLDERS = re.compile(rf"{NUMBER}|{ROWS}")
 
 #: Components of a state that stay in memory while it is restored; larger ones are read group by group.
 KEEP_BYTES = 1 << 28
@@ -54,6 +68,17 @@ KEEP_BYTES = 1 << 28
 _LENGTHS, _VALUES = "_lengths", "_values"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+def is_checkpoint_file(path: str) -> bool:
+    """Whether checkpoints have files of this name in the folder of a run's checkpoints, complete or not."""
+    folder, _, name = path.partition("/")
+    return _FOLDERS.fullmatch(folder) is not None and is_folder_file(name)
+
+
+def is_checkpoint_folder(name: str) -> bool:
+    """Whether it is the folder of a checkpoint, or of segments, in the folder of a run's checkpoints."""
+    return _FOLDERS.fullmatch(name) is not None
 
 
 class _Stored(NamedTuple):
@@ -242,23 +267,21 @@ class CheckpointStore:
         self.copies.remain(kept)
 
     def _sweep(self) -> None:
-        """Remove what no complete checkpoint refers to."""
-        numbers, wanted, all_known = self.numbers(), set(), True
-        for name in self.folder.names():
-            if name.isdecimal() and int(name) not in numbers:
-                self.folder.delete_folder(name)
-        for number in numbers:
+        """Remove the files of checkpoints that no complete one refers to, and no others."""
+        wanted, unknown = set(), set()
+        for number in map(str, self.numbers()):
             try:
-                manifest = read_manifest(self.folder.inside(str(number)))
+                names = {file.name for file in read_manifest(self.folder.inside(number)).files}
             except ModelFileError:
-                all_known = False  # it may be readable next time, and its rows have to be there then
+                unknown |= {number, ROWS}  # it may be readable next time, and its rows have to be there then
                 continue
-            wanted |= {file.name.removeprefix(BESIDE) for file in manifest.files if file.name not in manifest.own}
-            for name in set(self.folder.names(str(number))) - manifest.own - {MANIFEST}:
-                self.folder.delete(f"{number}/{name}")
-        if all_known:
-            for name in set(self.folder.names(ROWS)) - wanted:
-                self.folder.delete(f"{ROWS}/{name}")
+            wanted |= {posixpath.normpath(f"{number}/{name}") for name in (*names, MANIFEST)}
+        for path in filter(is_checkpoint_file, list(self.folder.files())):
+            if path not in wanted and path.partition("/")[0] not in unknown:
+                self.folder.delete(path)
+        for name in self.folder.names():
+            if is_checkpoint_folder(name):
+                self.folder.discard(name)
 
 
 def read_checkpoint(folder: Folder) -> Checkpoint:

@@ -15,7 +15,9 @@ import copy
 import errno
 import os
 import posixpath
+import re
 import uuid
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,8 +27,17 @@ from raydt.errors import InputError
 
 Self = TypeVar("Self", bound="Folder")
 
+#: How a file is called until it is complete.
+_UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{32}")
+
 #: What some filesystems (network mounts, folders one may enter but not list) answer to the wish to flush a folder.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+
+
+def final_name(name: str) -> str:
+    """What a file that :meth:`Folder.publish` has not completed is to be called; any other name as it is."""
+    unfinished = _UNFINISHED.fullmatch(name)
+    return name if unfinished is None else unfinished[1]
 
 
 class Folder:
@@ -91,7 +102,20 @@ class Folder:
 
     def names(self, name: str = "") -> list[str]:
         """Entries of the folder, or of one in it, sorted; unfinished files too, none if the folder does not exist."""
-        return sorted(info.base_name for info in self._list(self.path(name)))
+        return sorted(entry for entry, _ in self._list(self.path(name)))
+
+    def files(self, name: str = "") -> Iterator[str]:
+        """Names of all files in the folder, or in one in it, however deep; a link is a file, and nobody follows it."""
+        for entry, is_folder in self._list(self.path(name)):
+            inner = posixpath.join(name, entry)
+            if is_folder:
+                yield from self.files(inner)
+            else:
+                yield inner
+
+    def is_link(self, name: str) -> bool:
+        """Whether an entry is a symbolic link."""
+        return self.is_local and os.path.islink(self.path(name))
 
     def read(self, name: str) -> bytes:
         """A file's content."""
@@ -136,10 +160,11 @@ class Folder:
             if lasting and self.is_local:
                 self._flush_folder(posixpath.dirname(self.path(name)))
 
-    def delete_folder(self, name: str) -> None:
-        """Remove a folder and all in it, in no order, if it is there."""
+    def discard(self, name: str = "") -> None:
+        """Remove the folder, or one in it, if it is there and nothing is in it."""
         with contextlib.suppress(FileNotFoundError):
-            self._delete_all(self.path(name))
+            if not self._list(self.path(name)):
+                self._delete_folder(self.path(name))
 
     def _put(self, old: str, new: str) -> None:
         if self.is_local:
@@ -163,8 +188,18 @@ class Folder:
     def _look(self, path: str) -> fs.FileInfo:
         return self.filesystem.get_file_info(path)
 
-    def _list(self, path: str) -> list[fs.FileInfo]:
-        return list(self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)))
+    def _list(self, path: str) -> list[tuple[str, bool]]:
+        """Entries of a folder, each with whether it is a folder and no link; none if there is no folder."""
+        if not self.is_local:
+            found = self.filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            return [(info.base_name, info.type == fs.FileType.Directory) for info in found]
+        try:
+            with os.scandir(path) as entries:  # Arrow takes names in UTF-8 only
+                return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.exists(path):
+                raise
+            return []
 
     def _open_to_read(self, path: str) -> Any:
         return self.filesystem.open_input_stream(path)
@@ -179,10 +214,17 @@ class Folder:
         self.filesystem.move(old, new)
 
     def _delete_file(self, path: str) -> None:
-        self.filesystem.delete_file(path)
+        if self.is_local:
+            os.unlink(path)  # Arrow takes no link to a folder
+        else:
+            self.filesystem.delete_file(path)
 
-    def _delete_all(self, path: str) -> None:
-        self.filesystem.delete_dir(path)
+    def _delete_folder(self, path: str) -> None:
+        if not self.is_local:
+            self.filesystem.delete_dir(path)
+            return
+        with contextlib.suppress(OSError):  # something has come into it since
+            os.rmdir(path)
 
     def _flush(self, path: str) -> None:
         """Have the operating system write a file to the disk now."""

@@ -27,10 +27,17 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 @contextmanager
-def locked(folder: Folder, name: str = "") -> Iterator[None]:
+def locked(folder: Folder, name: str = "", *, needed: bool = True) -> Iterator[None]:
     """Be the only writer of a folder, or of the file ``name`` in it, while the block runs.
 
     A folder that is not there is made, with its parents; what stays empty of them is removed.
+
+    Parameters
+    ----------
+    folder : Folder
+    name : str
+    needed : bool
+        Whether the block writes; one that only reads runs where no lock can be made, such as a read-only disk, too.
 
     Raises
     ------
@@ -47,13 +54,15 @@ def locked(folder: Folder, name: str = "") -> Iterator[None]:
     path = root / (f".{name}{LOCK}" if name else LOCK)
     lock = FileLock(path, timeout=0.2, mode=0o644)  # long enough to meet a holder who ends and removes the file
     try:
-        _acquire(lock, path, f"{folder.location}/{name}".rstrip("/"), folder)
-        own = _HELD[str(path)] = os.stat(path)  # of the lock that is held, as nobody else removes it
+        _acquire(lock, path, f"{folder.location}/{name}".rstrip("/"), folder, needed=needed)
+        own = path.stat() if path.exists() else None  # of the lock that is held, as nobody else removes it
+        if own is not None:
+            _HELD[str(path)] = own
         try:
             yield
         finally:
             with suppress(OSError):
-                if os.path.samestat(own, os.stat(path)):  # else it was removed, and it is another's
+                if own is not None and os.path.samestat(own, os.stat(path)):  # else it is another's
                     path.unlink()  # before it is released: whoever opened it finds that it has no name any more
             _HELD.pop(str(path), None)
             lock.release()
@@ -77,7 +86,7 @@ def taken_away(folder: Folder) -> bool:
         return True
 
 
-def _acquire(lock: FileLock, path: Path, place: str, folder: Folder) -> None:
+def _acquire(lock: FileLock, path: Path, place: str, folder: Folder, *, needed: bool) -> None:
     try:
         for chance in range(3):
             try:
@@ -96,8 +105,8 @@ def _acquire(lock: FileLock, path: Path, place: str, folder: Folder) -> None:
             f"{place}: {who} is writing here. Wait until it has ended, or end it (a run saves its state on SIGTERM)"
         ) from None
     except OSError as error:
-        if error.errno not in NO_LOCKS:
+        if needed and error.errno not in NO_LOCKS:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
             raise NotWrittenError(f"cannot be written: {error}", file=place, remedy=remedy) from error
-    with suppress(OSError):  # on a full disk nobody learns who holds the lock, but it is held
+    with suppress(OSError):  # on a full or read-only disk nobody learns who holds the lock
         path.write_text(f"{os.getpid()} on {os.uname().nodename}\n", encoding="utf-8")

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from raydt.errors import FormatVersionError, ModelFileError, shortage
-from raydt.folders.folder import Folder
+from raydt.folders.folder import Folder, final_name
 from raydt.version import __version__
 
 AnyFolder = TypeVar("AnyFolder", bound=Folder)
@@ -42,6 +42,9 @@ REQUIRED_META = {
     "model": ("learner", "features", "classes"),
     "state": ("learner", "features", "classes", "config_hash", "source_fingerprint", "offset"),
 }
+
+#: Name of the folder of a checkpoint.
+NUMBER = r"(0|[1-9][0-9]*)"
 
 _NAME = r"[a-z0-9][a-z0-9_-]*"
 _HASH = r"\.[0-9a-f]{16}\."
@@ -95,10 +98,10 @@ class Manifest(BaseModel):
         return {file.name for file in self.files if "/" not in file.name}
 
 
-def is_checkpoint_file(name: str) -> bool:
-    """Whether a file of this name can be one of those that writing a state leaves, complete or not."""
-    file = rf"(manifest\.json|{_NAME}{_HASH}(npz|json))"
-    return re.fullmatch(rf"{file}|\.{file}\.[0-9a-f]{{32}}", name) is not None
+def is_folder_file(name: str) -> bool:
+    """Whether writing a model or a state gives files this name, complete or not."""
+    name = final_name(name)
+    return name == MANIFEST or re.fullmatch(rf"{_NAME}{_HASH}(npz|json)", name) is not None
 
 
 def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:
@@ -266,7 +269,7 @@ def read_checked(folder: Folder, name: str, size: int | None = None) -> bytes:
 
 def complete(folder: Folder) -> list[int]:
     """Return the numbers of the complete checkpoints in a folder, ascending."""
-    found = [int(name) for name in folder.names() if name.isdecimal()]
+    found = [int(name) for name in folder.names() if re.fullmatch(NUMBER, name)]
     return sorted(number for number in found if folder.has(f"{number}/{MANIFEST}"))
 
 

@@ -59,12 +59,18 @@ class LabelRange(NamedTuple):
 
     @classmethod
     def seen(cls, y: npt.NDArray[np.float64]) -> LabelRange:
-        """The range of the labels of a warm-up; around them, if they are all the same. O(n)."""
+        """A range around the labels of a warm-up, whose ends no label can be read from. O(n).
+
+        The ends are multiples of a step, the power of two for which the labels extend over 8 to 16 steps; a label that
+        they all have counts as if they extended from 0 to twice as far.
+        """
         if len(y) == 0:
             return cls.of(0.0, 1.0)
         low, high = float(y.min()), float(y.max())
         room = (abs(low) or 1.0) if low == high else 0.0
-        return cls.of(low - room, high + room)
+        low, high = low - room, high + room
+        step = math.ldexp(1.0, math.frexp(high - low)[1] - 4)
+        return cls.of(low // step * step, 0.0 - -high // step * step)
 
     @property
     def known(self) -> bool:

@@ -10,7 +10,10 @@ the folders of Ray are searched, too.
 
 from __future__ import annotations
 
+import os
 import random
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,8 @@ from pipelines.saving import load_state, open_state
 from raydt.examples.updates import DELETE
 from raydt.folders.folder import Folder
 from raydt.streams.random_updates import RandomUpdates
-from tests.canaries import TIME, canary, hits
+from tests import strangers
+from tests.canaries import IDS, INDICES, LARGEST, SMALLEST, TIME, WIDTH, canary, hits, learned_first
 from tests.cases import CASES, Trial, change_log, every_case, net, one_of_each
 from tests.small_tables import SCHEMA, derived, examples, table_of, written
 
@@ -39,30 +43,72 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def run_with_canaries(trial: Trial, folder: Path) -> Path:
-    """A finished run whose stream inserts an example, refuses it again, and deletes it."""
+#: Words of our own files, as somebody may call a class.
+WORDS = [
+    "completed",
+    "status",
+    "model_digest",
+    "metrics",
+    "a",
+    "fudyadt",
+    "0.2.0",
+    "accuracy",
+    "classes",
+    "checkpoints",
+]
+
+
+def run_with_canaries(trial: Trial, folder: Path) -> tuple[Path, Callable[[str], Any]]:
+    """A finished run whose stream inserts examples, refuses one of them again, and deletes them; and its kind of ids.
+
+    One is the first example of all, with the smallest or largest label; one comes after the warm-up; one is the last,
+    with the label at the other end. Ids are text or integers, and labels delayed or not, as drawn by the trial's name.
+    """
+    draw = random.Random(trial.name)
     config = trial.config(folder, 90)
     config["output"]["report"] = True
+    delayed = config["stream"]["delayed_labels"] = draw.random() < 0.5
     before = [{**derived(one), **one} for one in change_log(90, trial.case.warmup)]
     base, *after = ({**derived(one), **one} for one in examples(13, 5))
-    row, again = {**base, **canary()}, {**base, **canary("again ")}
-    more = [
+    ends = draw.sample([SMALLEST, LARGEST], 2)
+    row, again, first = {**base, **canary()}, {**base, **canary("again ")}, {**base, **learned_first("first ", ends[0])}
+    last, word = {**base, **canary("last ", ends[1])}, {**base, "id": "a word", "y_of_three": draw.choice(WORDS)}
+    often = [{**one, "id": f"often {i}"} for i, one in enumerate(after)]
+    often = [{**one, "ones": [1, INDICES[1]] if one["y"] == "x" else [1]} for one in often]
+    rows = [
+        {**first, "op": "insert"},
+        *({**one, "op": "insert"} for one in often),  # whose index is the best feature for a while
+        *before,
         {**row, "op": "insert"},
         {**row, "op": "query"},
         {**row, "op": "insert"},  # its id is live: refused, and quoted
+        {**word, "op": "insert"},
         *({**one, "id": f"after {i}", "op": "insert"} for i, one in enumerate(after)),
         {**row, "op": "delete"},
+        {**first, "op": "delete"},
+        *({**one, "op": "delete"} for one in often),
+        {**word, "op": "delete"},
         {**again, "op": "delete"},  # unknown: quoted, too
         *({**one, "id": f"later {i}", "op": "insert"} for i, one in enumerate(after[:4])),
+        {**last, "op": "insert"},
+        {**last, "op": "delete"},
+        *({**one, "op": "query"} for one in ({**base, **canary("asked ")}, last) if delayed),
     ]
-    written(folder / "changes.arrow", pa.Table.from_pylist([*before, *more], SCHEMA))
-    return Path(pipelines.replay(config, folder / "run").path)
+    ids: Callable[[str], Any] = str
+    schema = SCHEMA.with_metadata({"n_features": str(WIDTH)})
+    if draw.random() < 0.5:
+        numbers = {canary(name)["id"]: number for name, number in IDS.items()}
+        ids = lambda name: numbers.setdefault(name, len(numbers))  # noqa: E731
+        schema = schema.set(schema.get_field_index("id"), pa.field("id", pa.int64()))
+        rows = [{**one, "id": ids(one["id"])} for one in rows]
+    written(folder / "changes.arrow", pa.Table.from_pylist(rows, schema))
+    return Path(pipelines.replay(config, folder / "run").path), ids
 
 
 def ops(monkeypatch: pytest.MonkeyPatch, stop: int | None) -> list[str]:
     """Count what is done to the storage; the process dies before operation ``stop``."""
     done: list[str] = []
-    for name in ("_rename", "_delete_file", "_open_to_write", "_delete_all"):
+    for name in ("_rename", "_delete_file", "_open_to_write", "_delete_folder"):
         real = getattr(Folder, name)
 
         def step(self: Any, *arguments: Any, real: Any = real, name: str = name) -> Any:
@@ -97,13 +143,30 @@ def live_categories(run: Path) -> dict[str, list[str]]:
     return found
 
 
+def without_names(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary without the names of classes and tokens, which a purge replaces."""
+    split = {key: value for key, value in (summary.get("split") or {}).items() if key != "name"}
+    return {**summary, "classes": len(summary["classes"]), "split": split}
+
+
 @every_case("a purge", one_of_each)
 def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_with_canaries(trial, tmp_path)
-    assert {name.split("/")[0] for name in hits(run)} >= {"checkpoints", "predictions", "quarantine"}
-    digest, categories = read_summary(RunFolder(run))["model_digest"], live_categories(run)
+    run, ids = run_with_canaries(trial, tmp_path)
+    found = hits(run)
+    assert {name.split("/")[0] for name in found} >= {"checkpoints", "predictions", "quarantine"}
+    everything = {one for held in found.values() for one in held}
+    assert (b"an index" in everything) == trial.case.sparse
+    assert {struct.pack("<d", LARGEST), struct.pack("<d", SMALLEST)} <= everything or trial.case.classes
+    summary, config = read_summary(RunFolder(run)), (run / "config.yaml").read_bytes()
+    digest, categories = summary["model_digest"], live_categories(run)
     assert any(categories.values()) == trial.case.dense
     draw = random.Random(trial.name)
+    strangers.leave_behind(run, draw)
+    foreign = strangers.put(run, tmp_path / "outside", draw)
+    before = (
+        strangers.seen(run, foreign),
+        strangers.seen(tmp_path / "outside", sorted(os.listdir(tmp_path / "outside"))),
+    )
     for _ in range(3):
         with monkeypatch.context() as patched:
             ops(patched, draw.randrange(12))
@@ -111,9 +174,14 @@ def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monk
                 purge(run)
     plan, done = purge(run, dry_run=True), purge(run)
     assert done == {**plan, "dry_run": False}
-    assert hits(run) == {}
-    assert (done["digest"], len(list((run / "checkpoints").glob("[0-9]*")))) == (digest, 1)
+    assert (done["left_alone"], hits(run)) == (foreign, {})
+    after = strangers.seen(run, foreign), strangers.seen(tmp_path / "outside", sorted(os.listdir(tmp_path / "outside")))
+    assert after == before
+    assert (done["digest"], len(list((run / "checkpoints").glob("[0-9]*/coordinator.*.npz")))) == (digest, 1)
     assert live_categories(run) == categories
+    assert (run / "config.yaml").read_bytes() == config
+    assert without_names(read_summary(RunFolder(run))) == without_names(summary)
+    assert set(WORDS).isdisjoint(read_summary(RunFolder(run))["classes"])
     again = purge(run)
     assert (again["digest"], again["replaced"], again["rewritten"]) == (digest, [], [])
     report = audit_run(run)
@@ -121,7 +189,7 @@ def test_nothing_of_a_deleted_example_remains(trial: Trial, tmp_path: Path, monk
     assert load_state(RunFolder(run / "checkpoints"))[0]["offset"] == read_summary(RunFolder(run))["updates"]
     assert pipelines.resume(run).summary["model_digest"] == digest
     gone = tmp_path / "gone.csv"
-    gone.write_text("id\nlater 0\n")
+    gone.write_text(f"id\n{ids('later 0')}\n")
     receipt = pipelines.update(run, delete=gone, out=tmp_path / "second")
     assert receipt.digest_before == digest
     assert hits(tmp_path / "second") == {}

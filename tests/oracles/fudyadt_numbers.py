@@ -77,7 +77,12 @@ class NumberTwin(FudyadtTwin):
         low, high = min(labels), max(labels)
         if low == high:
             low, high = (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)
-        self.take_range(low, high)
+        step = 1.0
+        while 16 * step <= high - low:
+            step *= 2
+        while 8 * step > high - low:
+            step /= 2
+        self.take_range(step * (low // step), 0.0 - step * (-high // step))
 
     def units(self, y: float) -> int:
         if not self.top:

@@ -140,6 +140,8 @@ def test_the_range_of_labels(y: list[float]) -> None:
     assert labels.known
     assert MOST_UNITS // 2 <= labels.top <= MOST_UNITS
     assert math.frexp(labels.unit)[0] == 0.5
+    step = 2.0 ** (math.frexp(labels.high - labels.low)[1] - 5)  # no label can be read from the ends
+    assert math.fmod(labels.low, step) == math.fmod(labels.high, step) == 0.0
     units = labels.units(np.array(y))
     assert 0 <= units.min() <= units.max() <= labels.top
     twin = NumberTwin([False], epsilon=0.1, label_range=(labels.low, labels.high))

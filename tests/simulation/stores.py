@@ -70,9 +70,9 @@ class MortalFolder(Folder):
         self._changes()
         super()._delete_file(path)
 
-    def _delete_all(self, path: str) -> None:
+    def _delete_folder(self, path: str) -> None:
         self._changes()
-        super()._delete_all(path)
+        super()._delete_folder(path)
 
 
 class Checkpoints:

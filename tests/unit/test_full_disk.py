@@ -12,11 +12,11 @@ import pytest
 from small_job import JOB
 
 from pipelines import doctor, prediction, replay, resume
-from pipelines.report import page
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError
 from raydt.exchange.faults import injected
+from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here
 from tests.storage_faults import Fault, FaultyStorage
 
@@ -135,7 +135,7 @@ class TestFullDisk:
         replay(CONFIG, run)
         before = sorted(tmp_path.rglob("*"))
         with monkeypatch.context() as patch:
-            patch.setattr(page.Path, "replace", no_space)
+            patch.setattr(Folder, "_rename", no_space)
             ended = raydt("report", run, "--out", tmp_path / "page.html")
         assert_one_error(ended, 2, "page.html: the report cannot be written: No space left on device")
         assert sorted(tmp_path.rglob("*")) == before

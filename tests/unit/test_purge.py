@@ -18,6 +18,7 @@ from pipelines.cli import cli
 from pipelines.purging import dictionaries, purge, runs, states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile, verify_receipts
+from pipelines.run_folder import RunFolder
 from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.table_parts import Parts
 from raydt import FullyDynamicTreeClassifier, load_model
@@ -95,7 +96,7 @@ def test_every_kind_of_file_holds_one_before_and_none_after(run: Path) -> None:
     written = receipt(run)[-1]
     assert (written["status"], written["digest"], written["ids"]) == ("completed", done["digest"], None)
     assert (written["replaced"], written["rewritten"]) == (done["replaced"], done["rewritten"])
-    assert len(written["out_of_reach"]) == 5
+    assert len(written["out_of_reach"]) == 6
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -157,12 +158,9 @@ Change = tuple[Any, str, Any]
 
 
 def kept(left: Callable[[str], bool]) -> list[Change]:
-    """Leave the files and folders of some names where they are removed."""
-
-    def unless(remove: Callable[..., None]) -> Callable[..., None]:
-        return lambda self, name, **options: None if left(name) else remove(self, name, **options)
-
-    return [(Folder, name, unless(getattr(Folder, name))) for name in ("delete", "delete_folder")]
+    """Leave the files of some names where they are removed."""
+    remove = Folder.delete
+    return [(Folder, "delete", lambda self, name, **options: None if left(name) else remove(self, name, **options))]
 
 
 def rewritten_but(table: str) -> Change:
@@ -187,7 +185,7 @@ MUTANTS: dict[str, tuple[list[Change], set[str]]] = {
     "values of live codes": ([(dictionaries, "live_categories", lambda saved: {"d": set(range(9))})], {"checkpoints/"}),
     "predictions": ([(RunPurge, "_live_rows", lambda self, batch: batch)], {"predictions/"}),
     "quarantine": (
-        [*kept(lambda name: name == "quarantine"), rewritten_but("quarantine")],
+        [(RunFolder, "discard_table", leave), rewritten_but("quarantine")],
         {"quarantine/", "report.html"},
     ),
     "model": ([(RunPurge, "_write_model", leave)], {"model/"}),
@@ -232,7 +230,7 @@ def test_a_purge_of_a_state_that_leaves_something_is_caught(
     (tmp_path / "gone.csv").write_text(f"id\n{examples(60)[3]['id']}\n")
     state = tmp_path / "state"
     pipelines.update(run, delete=tmp_path / "gone.csv", out=state)
-    (state / ".coordinator.npz.0").write_bytes(canary()["id"].encode())
+    (state / f".coordinator.{7:016x}.npz.{7:032x}").write_bytes(canary()["id"].encode())
     changes, left = STATE_MUTANTS[name]
     with monkeypatch.context() as patched:
         changed(changes, patched)
@@ -343,7 +341,7 @@ def test_a_state_on_its_own_is_purged(run: Path, tmp_path: Path) -> None:
     stream = next(state.glob("stream.*.json")).read_text()
     assert canary()["id"] not in stream  # which the run has deleted, not the update
     assert examples(60)[5]["id"] in stream
-    (state / ".coordinator.npz.0").write_bytes(canary()["id"].encode())
+    (state / f".coordinator.{7:016x}.npz.{7:032x}").write_bytes(canary()["id"].encode())
     assert hits(state)
     done = purge(state)
     assert hits(state) == {}

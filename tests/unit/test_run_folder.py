@@ -44,7 +44,20 @@ def test_a_run_is_replaced_only_on_request_and_nothing_else_ever(tmp_path):
     run.write_text("summary.json", '{"status": "failed"}')
     with pytest.raises(ConfigError, match=r"holds a run \(failed\)"):
         RunFolder.create(tmp_path / "run")
-    assert RunFolder.create(tmp_path / "run", overwrite=True).is_empty()
+    (run_file := tmp_path / "home" / "part-00000.parquet").parent.mkdir()
+    run_file.touch()
+    for name in (
+        "predictions/part-00000.parquet",
+        "predictions/part.bak",
+        "checkpoints/20/mine",
+        "model/manifest.json",
+    ):
+        run.publish(name, b"")
+    (tmp_path / "run" / "metrics").symlink_to(tmp_path / "home")
+    (tmp_path / "run" / "home").symlink_to(tmp_path / "home")
+    left = RunFolder.create(tmp_path / "run", overwrite=True)
+    assert sorted(left.files()) == ["checkpoints/20/mine", "home", "notes.txt", "predictions/part.bak"]
+    assert run_file.exists()
 
 
 def test_an_empty_folder_is_discarded_only_if_it_was_made_here(tmp_path):

@@ -39,14 +39,14 @@ class TestEveryFilesystem:
         assert not folder.has("")
         assert folder.names() == folder.names("no") == []
         folder.delete("no")
-        folder.delete_folder("no")
+        folder.discard("no")
         with pytest.raises(FileNotFoundError):
             folder.read("no")
         folder.make()
         folder.make()
         assert folder.has("")
         folder.delete("no")
-        folder.delete_folder("no")
+        folder.discard("no")
 
     def test_moved_and_removed(self, folder):
         folder.publish("a", b"1")
@@ -54,8 +54,13 @@ class TestEveryFilesystem:
         folder.move("a", "b")
         assert (folder.names(), folder.read("b")) == (["b"], b"1")
         folder.publish("c/d/e", b"")
-        folder.delete_folder("c")
+        assert sorted(folder.files()) == ["b", "c/d/e"]
+        folder.discard("c/d")
         folder.delete("b")
+        assert list(folder.files("c")) == ["c/d/e"]
+        folder.delete("c/d/e")
+        folder.discard("c/d")
+        folder.discard("c")
         assert folder.names() == []
 
     def test_a_folder_inside_and_beside(self, folder):
@@ -189,22 +194,25 @@ class TestTheModelOfTheDisk:
         assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"old")]
 
     def test_a_removal_may_be_undone(self, tmp_path):
-        for name in ("a", "b/c", "b/d"):
+        for name in ("a", "b/c"):
             Folder(tmp_path).publish(name, b"1")
         with FaultyStorage(disk=tmp_path) as storage:
-            Folder(tmp_path).delete("a")
-            Folder(tmp_path).delete_folder("b")
+            for name in ("a", "b/c"):
+                Folder(tmp_path).delete(name)
+            Folder(tmp_path).discard("b")
         storage.disk.lose_power(None)
-        assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "c", "d"]
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "c"]
 
-    def test_a_full_disk_still_removes_and_a_removal_may_be_half_done(self, tmp_path):
+    def test_a_full_disk_still_removes(self, tmp_path):
         folder = Folder(tmp_path)
-        for name in ("a", "b/c", "b/d"):
-            folder.publish(name, b"1")
+        folder.publish("a", b"1")
         with FaultyStorage(Fault.FULL, 1):
             folder.delete("a")
             with pytest.raises(OSError, match="No space"):
                 folder.publish("e", b"1")
-        with FaultyStorage(Fault.DEATH, 1), pytest.raises(DeathError):
-            folder.delete_folder("b")
-        assert sorted(path.name for path in tmp_path.rglob("*")) == ["b", "d"]
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_with_something_in_it_stays(self, folder):
+        folder.publish("c/d", b"1")
+        folder.discard("c")
+        assert list(folder.files()) == ["c/d"]

@@ -165,13 +165,14 @@ def read_summary(folder: RunFolder) -> dict[str, Any]:
     try:
         summary = json.loads(folder.read_text("summary.json"))
     except (OSError, ValueError) as error:
-        raise _damaged(folder, f"it cannot be read ({error})") from error
+        raise damaged_summary(folder, f"it cannot be read ({error})") from error
     needed = ("status", "exit_reason", "error", "updates", "model_digest")
     if not isinstance(summary, dict) or any(name not in summary for name in needed):
-        raise _damaged(folder, "it is not the summary of a run")
+        raise damaged_summary(folder, "it is not the summary of a run")
     return summary
 
 
-def _damaged(folder: RunFolder, problem: str) -> InputError:
+def damaged_summary(folder: RunFolder, problem: str) -> InputError:
+    """The error of a summary that cannot be used."""
     file = f"{folder.location}/summary.json"
     return InputError(problem, file=file, remedy="Restore the run folder from a copy, or run the replay again")

@@ -11,8 +11,8 @@ from pipelines.outputs import real_path
 from pipelines.run_folder import RunFolder, default_location
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
-from raydt.folders.checkpoint import ROWS
-from raydt.folders.manifest import MANIFEST, is_checkpoint_file
+from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
+from raydt.folders.manifest import MANIFEST
 from raydt.sources.base import Source
 
 _DEFAULT_SHARDS = Cluster.model_fields["shards"].default
@@ -109,20 +109,21 @@ def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
     ConfigError
     """
     place = f"checkpoint.path = {states.location}"
-    ours = [name for name in states.names() if name.isdecimal() or name == ROWS]
+    ours = [name for name in states.names() if is_checkpoint_folder(name)]
     if not ours:
         return
     if not overwrite:
         raise ConfigError(
             f"{place}: it holds checkpoints of another run. Choose another folder, or replace them with --overwrite"
         )
+    files = [file for name in sorted(ours) for file in states.files(name)]
+    strange = next((file for file in files if not is_checkpoint_file(file)), None)
+    if strange is not None:
+        raise ConfigError(f"{place}: {strange} is not part of a checkpoint. Choose another folder")
+    for file in sorted(files, key=lambda file: not file.endswith(f"/{MANIFEST}")):  # none is left without its rows
+        states.delete(file)
     for name in ours:
-        strange = next((file for file in states.names(name) if not is_checkpoint_file(file)), None)
-        if strange is not None:
-            raise ConfigError(f"{place}: {name}/{strange} is not part of a checkpoint. Choose another folder")
-    for name in sorted(ours, key=lambda name: name == ROWS):  # no manifest is left without its rows
-        states.delete(f"{name}/{MANIFEST}")
-        states.delete_folder(name)
+        states.discard(name)
 
 
 def location_of(out: str | Path | None, name: str) -> str | Path:

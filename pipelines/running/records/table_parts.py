@@ -9,23 +9,20 @@ the visible one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs as pafs
 
+from pipelines.run_files import MERGING, PART
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, InputError, NotWrittenError
 
 #: Rows of a row group, and so the most that a table keeps in memory.
 ROWS_PER_GROUP = 65_536
 
-_PART = re.compile(r"\.?part-(\d{5,})\.parquet")
-_MERGING = ".merging.parquet"
 _REMEDY = "Restore the run folder from a copy, or run the replay again"
 
 
@@ -163,7 +160,7 @@ class Parts:
 
     def _merge(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
         whole, sources = self._next(), [self._here.path(name) for name in self.names]
-        filesystem, temporary = self._here.filesystem, self._here.path(_MERGING)
+        filesystem, temporary = self._here.filesystem, self._here.path(MERGING)
         schema = pq.read_schema(sources[-1], filesystem=filesystem)
         with pq.ParquetWriter(temporary, schema, filesystem=filesystem, compression="zstd") as writer:
             waiting: list[pa.RecordBatch] = []
@@ -179,10 +176,10 @@ class Parts:
             if waiting:
                 writer.write_table(pa.Table.from_batches(waiting, schema=schema))
         if not rows:
-            self._here.delete(_MERGING)
+            self._here.delete(MERGING)
             self._replaced, self.names, self._sizes = self.names, [], []
             return
-        self._here.move(_MERGING, "." + whole)
+        self._here.move(MERGING, "." + whole)
         self._replaced, self.names, self._sizes = self.names, [whole], [self._here.size("." + whole) or 0]
 
     def finish(self) -> None:
@@ -202,15 +199,14 @@ class Parts:
             self._replaced = []
 
     def _next(self) -> str:
-        last = _PART.fullmatch(self.names[-1]) if self.names else None
+        last = PART.fullmatch(self.names[-1]) if self.names else None
         return f"part-{int(last[1]) + 1 if last else 0:05d}.parquet"
 
     def _found(self) -> dict[str, int]:
         """Sizes of all files that were written here, visible or hidden."""
-        selector = pafs.FileSelector(self._here.root, allow_not_found=True)
-        found = self._here.filesystem.get_file_info(selector)
-        ours = [entry for entry in found if _PART.fullmatch(entry.base_name) or entry.base_name == _MERGING]
-        return {entry.base_name: entry.size for entry in ours}
+        ours = [name for name in self._here.names() if PART.fullmatch(name) or name == MERGING]
+        found = self._here.filesystem.get_file_info([self._here.path(name) for name in ours])
+        return {entry.base_name: entry.size for entry in found if entry.is_file}
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

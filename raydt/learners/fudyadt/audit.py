@@ -10,6 +10,7 @@ happened no earlier, and no higher up, than Algorithm 1 asks for is checked by t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -240,7 +241,7 @@ def compare_range(
 
 
 def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
-    """Smallest and largest label live when the warm-up ended: with its last insertion, or after the stream."""
+    """Range around the labels live when the warm-up ended, with its last insertion or after the stream."""
     end = FOREVER - 1
     if len(history.inserted) >= history.warmup:
         end = 2 * int(np.sort(history.inserted)[history.warmup - 1]) + 1
@@ -248,9 +249,14 @@ def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
     if len(y) == 0:
         return 0.0, 1.0
     low, high = float(y.min()), float(y.max())
-    if low < high:
-        return low, high
-    return (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)
+    if low == high:
+        low, high = (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)
+    step = 2.0 ** (math.floor(math.log2(high - low)) - 3)
+    while 16 * step <= high - low:  # the logarithm is rounded
+        step *= 2
+    while 8 * step > high - low:
+        step /= 2
+    return step * (low // step), 0.0 - step * (-high // step)
 
 
 def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, float], list[str]]:

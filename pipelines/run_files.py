@@ -1,0 +1,57 @@
+"""What the files of a run folder are called: whatever removes or replaces files there touches no others.
+
+A file that a job writes under a name of its own has to be listed here; every net of purges finds one that is not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
+from raydt.folders.folder import final_name
+from raydt.folders.lock import LOCK
+from raydt.folders.manifest import is_folder_file
+
+PURGES = "purge.json"
+
+#: Of a run or a sweep, and its folders.
+FILES = frozenset(
+    {LOCK, PURGES, "config.yaml", "log.jsonl", "summary.json", "report.html", f".report.html{LOCK}"}
+    | {"sweep.json", "sweep.html", "sweep.parquet", "curves.parquet"}
+)
+TABLES = ("metrics", "events", "predictions", "quarantine", "alarms")
+MODEL, STATES = "model", "checkpoints"
+
+#: A part of a table, hidden or not; and several while they become one.
+PART = re.compile(r"\.?part-(\d{5,})\.parquet")
+MERGING = ".merging.parquet"
+
+
+def is_of_run(path: str) -> bool:
+    """Whether a run has files of this name, complete or not; checkpoints elsewhere are named as in ``checkpoints``."""
+    folder, _, name = path.partition("/")
+    if not name:
+        return final_name(folder) in FILES
+    if folder in TABLES:
+        return name == MERGING or PART.fullmatch(name) is not None
+    if folder == MODEL:
+        return is_folder_file(name)
+    return folder == STATES and (name == LOCK or is_checkpoint_file(name))
+
+
+def is_named_by_run(path: str) -> bool:
+    """Whether a run has files or folders of this name."""
+    folder, _, name = path.partition("/")
+    of_folder = path in (*TABLES, MODEL, STATES) or (folder == STATES and is_checkpoint_folder(name))
+    return of_folder or is_of_run(path)
+
+
+def is_of_state(name: str) -> bool:
+    """Whether a state on its own has files of this name, complete or not."""
+    return final_name(name) in (LOCK, PURGES) or is_folder_file(name)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file of ours has this name only until it is complete; a part of a table may be hidden for longer."""
+    base = name.rpartition("/")[2]
+    return base.startswith(".") and base != LOCK
