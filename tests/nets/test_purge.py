@@ -43,6 +43,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+#: Of the small tables, with room for the index of a canary.
+WIDE = SCHEMA.with_metadata({"n_features": str(WIDTH)})
 #: Words of our own files, as somebody may call a class.
 WORDS = [
     "completed",
@@ -95,7 +97,7 @@ def run_with_canaries(trial: Trial, folder: Path) -> tuple[Path, Callable[[str],
         *({**one, "op": "query"} for one in ({**base, **canary("asked ")}, last) if delayed),
     ]
     ids: Callable[[str], Any] = str
-    schema = SCHEMA.with_metadata({"n_features": str(WIDTH)})
+    schema = WIDE
     if draw.random() < 0.5:
         numbers = {canary(name)["id"]: number for name, number in IDS.items()}
         ids = lambda name: numbers.setdefault(name, len(numbers))  # noqa: E731
@@ -233,7 +235,7 @@ def job(trial: Trial, way: str, folder: Path) -> dict[str, Any]:
     stream: dict[str, Any] = {"model": model, "warmup": warmup, "on_error": "skip"}
     if model == "random_updates":
         stream["insert_probability"] = 0.4
-        path = written(folder / "plain.arrow", pa.Table.from_pylist(rows, SCHEMA))
+        path = written(folder / "plain.arrow", pa.Table.from_pylist(rows, WIDE))
         place = drawn(trial, {"source": {"kind": kind, "path": str(path), **columns}, "stream": stream})
         path.unlink()
     rows[place] = {**rows[place], **canary()}
@@ -254,7 +256,7 @@ def job(trial: Trial, way: str, folder: Path) -> dict[str, Any]:
         stream["duration"] = 10 * window + 5
     elif model == "batches":
         stream["steps"] = [len(rows), max(4, BEHIND - 4)]
-    path, table = folder / f"rows.{kind}", pa.Table.from_pylist(rows, SCHEMA)
+    path, table = folder / f"rows.{kind}", pa.Table.from_pylist(rows, WIDE)
     if kind == "arrow":
         written(path, table)
     elif kind == "parquet":
