@@ -1,4 +1,4 @@
-"""Files that a purge leaves alone, as raydt did not write them, and those that interrupted writes have left.
+"""Files that a purge leaves alone, as raydt did not write them.
 
 Invariant: nothing that a symbolic link leads to is read or changed. A link under a name of ours is an error, since what
 it leads to would keep the deleted examples.
@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
-from raydt.folders.manifest import MANIFEST, is_folder_file, read_manifest
 
 
 def foreign_files(folder: RunFolder, is_ours: Callable[[str], bool]) -> list[str]:
@@ -30,10 +29,3 @@ def foreign_files(folder: RunFolder, is_ours: Callable[[str], bool]) -> list[str
             remedy = "Put what it leads to in its place, or remove the link. Nothing has been changed"
             raise InputError("it is a symbolic link, and a purge follows none", file=path, remedy=remedy)
     return sorted(found)
-
-
-def sweep_folder(folder: RunFolder) -> None:
-    """Remove files of a model or a state that its manifest does not name."""
-    named = read_manifest(folder).own | {MANIFEST}
-    for name in set(filter(is_folder_file, folder.names())) - named:
-        folder.delete(name)

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pipelines.purging.dictionaries import erased_categories, erased_classes, erased_stream, next_running
-from pipelines.purging.foreign import foreign_files, sweep_folder
+from pipelines.purging.foreign import foreign_files
 from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.scope import Scope
@@ -103,7 +103,6 @@ class StatePurge:
 
     def _write(self, folder: RunFolder) -> None:
         save_folder(folder, "state", self._meta, self._components)
-        sweep_folder(folder)
 
 
 #: Of ``meta``: what is written anew.

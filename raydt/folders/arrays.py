@@ -37,7 +37,7 @@ from raydt.folders.manifest import (
     Kind,
     decode,
     encode,
-    is_checkpoint_file,
+    is_folder_file,
     read_checked,
     read_manifest,
     require_meta,
@@ -97,7 +97,7 @@ def save_folder(
             _withdraw(folder, {file.name for file in published} - before)
             raise
         own = {MANIFEST, *(file.name for file in published)}
-        for name in sorted(before.union(filter(is_checkpoint_file, folder.names())) - own):
+        for name in sorted(before.union(filter(is_folder_file, folder.names())) - own):
             folder.delete(name)  # of the contents before, or left by a process that was killed
     except OSError as error:
         raise ModelFileError(f"cannot be written: {error}", file=folder.root) from error
