@@ -33,7 +33,9 @@ _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
 
 def _print(result: dict[str, Any], text: str, as_json: bool) -> None:
     # Names of files need not be UTF-8; JSON has an escape for what is not.
-    shown = json.dumps(result, indent=2, ensure_ascii=False).encode(errors="backslashreplace") if as_json else text
+    shown = (
+        json.dumps(result, indent=2, ensure_ascii=False).encode(errors="backslashreplace").decode() if as_json else text
+    )
     click.echo(shown)
 
 
