@@ -102,6 +102,10 @@ class UpdateError(InputError):
     """An update the model cannot take: unknown id on delete, insert of a live id, value nobody holds."""
 
 
+class HalfAppliedError(RaydtError):
+    """A model of which a change was broken off where it could not be undone: it is refused from then on."""
+
+
 class ModelFileError(InputError):
     """A model or state folder that is damaged, of another format, or of another run."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.errors import InputError, UpdateError
+from raydt.errors import HalfAppliedError, InputError, UpdateError
 from raydt.estimators.arguments import ids_of, index_of, warn_of_index
 from raydt.estimators.fitted import Fitted
 from raydt.estimators.frames import nothing_in
@@ -85,17 +84,7 @@ class Estimator(Fitted):
             The examples came from a state whose ids are text, or an id was not given: it is the number of a row of a
             data frame whose index has a name.
         """
-        return self._forget(self._deletable(ids), digests)
-
-    def _forget(self, key: npt.NDArray[np.int64], digests: bool) -> Receipt:
-        """Delete live examples."""
-        width = self._features().sparse
-        nothing = np.empty((0, len(self._features().names)))
-        no_y = no_targets(0, dtype_of(self._traits.reading.regression))
-        batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y)
-        if width:
-            batch = replace(batch, sparse=SparseRows.empty(width))
-        return self._apply_with_receipt(batch, self.digest() if digests else None)
+        return self._atomically(self._forget, ids, digests)
 
     def replace_examples(self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, digests: bool = True) -> Receipt:
         """Delete examples by id and insert others, in one batch: one step of a sliding window.
@@ -122,14 +111,7 @@ class Estimator(Fitted):
         InputError
             Values that ``partial_fit`` would refuse, or lengths that differ.
         """
-        gone = self._deletable(ids)
-        before = self.digest() if digests else None  # new labels are not learned yet
-        new = self._insertable(X, y, new_ids, gone)
-        op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
-        batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets)
-        receipt = self._apply_with_receipt(replace(batch, sparse=new.sparse), before)
-        self._take_ids(new)
-        return receipt
+        return self._atomically(self._replace, ids, X, y, new_ids, digests)
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).
@@ -144,6 +126,43 @@ class Estimator(Fitted):
         UpdateError
             Fewer live examples equal a row than the call asks to delete.
         """
+        return self._atomically(self._forget_equal, X, y, digests)
+
+    # ------------------------------------------------------------ inside
+
+    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: Any, warmup: bool) -> Self:
+        """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
+        with self._lock:
+            new = type(self).__new__(type(self))
+            new.__dict__ = self.__dict__ | {"_change": None}
+            new._start(X, y, classes)
+            new._insert(X, y, ids, warmup)
+            self.__dict__ = new.__dict__
+        return self
+
+    def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any) -> Self:
+        """Insert examples into the model; the first ones make it."""
+        if not self.__sklearn_is_fitted__():
+            return self._begin(X, y, classes, ids, warmup=bool(traits_of(self._options()).warmup))
+        self._require_examples()
+        return self._atomically(self._insert, X, y, ids, False)
+
+    def _start(self, X: Any, y: Any, classes: Any) -> None:
+        self._fitted_options = self._options()
+        self._encoder = self._new_encoder(self.categorical_features)
+        self._encoder.learn(X)
+        require(self._traits.reading, self._features())
+        self._learn_targets(y, classes)
+        self.__dict__.pop("_loaded", None)
+        self._declared = classes is not None
+        self._seq, self._next_id, self._columns, self._numbered = 0, 0, {}, []
+        self._set_fitted()
+        self._open_session()
+
+    def _forget(self, ids: Any, digests: bool) -> Receipt:
+        return self._delete(*self._deletable(ids), digests)
+
+    def _forget_equal(self, X: Any, y: Any, digests: bool) -> Receipt:
         rows = self._rows(X)
         self._require_examples()
         given, sparse = self._checked(y), self._sparse_of(X, known=True)
@@ -162,50 +181,47 @@ class Estimator(Fitted):
                     "no live example equals this one", row=row, remedy="Give the exact features and label"
                 )
             chosen.append(taken[value].pop())
-        return self._forget(np.array(chosen, dtype=np.int64), digests)
+        key = np.array(chosen, dtype=np.int64)
+        return self._delete(key, self._store().find(key), digests)
 
-    # ------------------------------------------------------------ inside
+    def _delete(self, key: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], digests: bool) -> Receipt:
+        """Delete live examples."""
+        width = self._features().sparse
+        nothing = np.empty((0, len(self._features().names)))
+        no_y = no_targets(0, dtype_of(self._traits.reading.regression))
+        batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y)
+        if width:
+            batch = replace(batch, sparse=SparseRows.empty(width))
+        return self._apply_with_receipt(batch, slots, self.digest() if digests else None)
 
-    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: Any, warmup: bool) -> Self:
-        """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
-        new = copy.copy(self)
-        new._start(X, y, classes)
-        new._insert(X, y, ids, warmup)
-        self.__dict__ = new.__dict__
-        return self
+    def _replace(self, ids: Any, X: Any, y: Any, new_ids: Any, digests: bool) -> Receipt:
+        gone, slots = self._deletable(ids)
+        before = self.digest() if digests else None  # new labels are not learned yet
+        new = self._insertable(X, y, new_ids, gone)
+        op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
+        batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets)
+        receipt = self._apply_with_receipt(replace(batch, sparse=new.sparse), slots, before)
+        self._take_ids(new)
+        return receipt
 
-    def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any) -> Self:
-        """Insert examples into the model; the first ones make it."""
-        if not self.__sklearn_is_fitted__():
-            return self._begin(X, y, classes, ids, warmup=bool(traits_of(self._options()).warmup))
-        self._require_examples()
-        return self._insert(X, y, ids, warmup=False)
-
-    def _start(self, X: Any, y: Any, classes: Any) -> None:
-        self._fitted_options = self._options()
-        self._encoder = self._new_encoder(self.categorical_features)
-        self._encoder.learn(X)
-        require(self._traits.reading, self._features())
-        self._learn_targets(y, classes)
-        self.__dict__.pop("_loaded", None)
-        self._declared = classes is not None
-        self._seq, self._next_id, self._columns, self._numbered = 0, 0, {}, []
-        self._set_fitted()
-        self._open_session()
-
-    def _deletable(self, ids: Any) -> npt.NDArray[np.int64]:
-        """Ids of examples that can all be deleted, or an error."""
+    def _deletable(self, ids: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Ids of examples that can all be deleted and their slots, or an error."""
         self._require_fitted()
         self._require_examples()
         self._refuse_text_ids("delete by value with forget_examples")
         key = ids_of(ids)
         refuse_numbered(self._numbered, key)
-        self._refuse(self._store().find(key) < 0, key, UNKNOWN_ID)
+        slots = self._store().find(key)
+        self._refuse(slots < 0, key, UNKNOWN_ID)
         self._refuse_repeated(key)
-        return key
+        return key, slots
 
-    def _apply_with_receipt(self, batch: UpdateBatch, before: str | None) -> Receipt:
-        """Apply a batch that cannot be refused any more; with the digest ``before`` it, the receipt has both."""
+    def _apply_with_receipt(self, batch: UpdateBatch, slots: npt.NDArray[np.int32], before: str | None) -> Receipt:
+        """Apply a batch that cannot be refused any more and that empties ``slots``.
+
+        With the digest ``before`` it, the receipt has both.
+        """
+        self._change_begins(batch, slots)
         receipt = apply_with_receipt(
             self.session_,
             batch,
@@ -223,22 +239,21 @@ class Estimator(Fitted):
     def _insertable(self, X: Any, y: Any, ids: Any, gone: npt.NDArray[np.int64]) -> _NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
-        with self._encoder.undoing():
-            rows = self._encoder.encode(X, type(self).__name__, grow=True)
-            sparse = self._encoder.sparse_of(X, type(self).__name__, known=True)
-            if not len(rows):
-                raise nothing_in(rows.shape, "sample")
-            if len(rows) != len(given):
-                raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
-            if ids is None:
-                key = running_ids(self._next_id, len(rows))
-            else:
-                key = ids_of(ids)
-                if key.shape != (len(rows),):
-                    raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
-            self._refuse_repeated(key)
-            self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
-            targets = self._encoded(given)  # the last that can be refused
+        rows = self._encoder.encode(X, type(self).__name__, grow=True)
+        sparse = self._encoder.sparse_of(X, type(self).__name__, known=True)
+        if not len(rows):
+            raise nothing_in(rows.shape, "sample")
+        if len(rows) != len(given):
+            raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
+        if ids is None:
+            key = running_ids(self._next_id, len(rows))
+        else:
+            key = ids_of(ids)
+            if key.shape != (len(rows),):
+                raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
+        self._refuse_repeated(key)
+        self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
+        targets = self._encoded(given)  # the last that can be refused
         numbered = ids is None and bool(index_of(X))
         if numbered:
             warn_of_index(X, key)
@@ -248,13 +263,41 @@ class Estimator(Fitted):
         new = self._insertable(X, y, ids, np.empty(0, dtype=np.int64))
         op = np.full(len(new.key), INSERT, dtype=np.int8)
         batch = self._next_batch(op, new.key, new.rows, new.targets, len(new.key) if warmup else 0)
-        batch = replace(batch, sparse=new.sparse)
+        self._apply(replace(batch, sparse=new.sparse))
+        self._take_ids(new)
+        return self
+
+    def _apply(self, batch: UpdateBatch) -> None:
+        """Apply a batch of insertions that cannot be refused any more."""
+        self._change_begins(batch, np.empty(0, dtype=np.int32))
         log = self.session_.apply(batch).log
         if self._traits.collects_updates:
             log = joined([log, self.session_.finish()])
         self._advance(batch, log)
-        self._take_ids(new)
-        return self
+
+    def _change_begins(self, batch: UpdateBatch, slots: npt.NDArray[np.int32]) -> None:
+        """Note, unless the model is a new one that nobody sees yet, that a batch comes next, which empties slots."""
+        if self._change is not None:
+            self._change.begin(batch, slots, bool(len(slots)) and self._traits.erases)
+
+    def _sound(self: Self) -> Self:
+        """This estimator or, if a call was broken off, one as it was before, whose model is built from its examples."""
+        change = self._change
+        if change is None or not change.begun:
+            return self
+        change.undo()
+        sound = type(self).__new__(type(self))
+        sound.__dict__ = change.before.copy()
+        if change.touched:
+            held = change.examples(self._features())
+            n = len(held.id)
+            if not n:
+                raise HalfAppliedError("there were no examples before the call that was interrupted: call fit again")
+            sound._seq, sound._known = 0, {}
+            sound._open_session()
+            batch = sound._next_batch(np.full(n, INSERT, dtype=np.int8), held.id, held.X, held.y, n)
+            sound._apply(replace(batch, sparse=held.sparse))
+        return sound
 
     def _take_ids(self, new: _NewExamples) -> None:
         """Remember the ids of examples that were inserted."""
@@ -281,8 +324,7 @@ class Estimator(Fitted):
 
     def _advance(self, batch: UpdateBatch, log: Log) -> None:
         """The model has taken a batch, and this is its record of it."""
-        self._seq = batch.stop
-        self._known.clear()
+        self._seq, self._known = batch.stop, {}
 
     def _refuse(self, bad: npt.NDArray[np.bool_], key: npt.NDArray[np.int64], reason: int) -> None:
         if bad.any():

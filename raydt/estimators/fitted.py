@@ -6,8 +6,8 @@ An estimator is a session in this process. scikit-learn is not needed to use it;
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError, ModelFileError
+from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
 from raydt.estimators.parameters import Parameters
@@ -33,7 +34,7 @@ from raydt.sessions.session import InProcessSession
 Self = TypeVar("Self", bound="Fitted")
 
 
-class Fitted(Parameters, ABC):
+class Fitted(Parameters, AtomicCalls):
     """Base of :class:`raydt.estimators.base.Estimator`: a session with a live model, or a model that was loaded."""
 
     categorical_features: Sequence[str | int] | None
@@ -52,14 +53,16 @@ class Fitted(Parameters, ABC):
     _columns: dict[str, Any]
     #: Arrays of a model that was loaded without examples.
     _loaded: dict[str, npt.NDArray[Any]]
+    _remedy = "Call fit; or save, which trains a model on the examples before the change and writes it, and load_model"
 
     def digest(self) -> str:
         """Digest of the live model: equal for equal streams, whatever their cut into calls."""
-        self._require_fitted()
-        self._require_examples()
-        if "digest" not in self._known:
-            self._known["digest"] = self.session_.digest()
-        return str(self._known["digest"])
+        with self._lock:
+            self._require_fitted()
+            self._require_examples()
+            if "digest" not in self._known:
+                self._known["digest"] = self.session_.digest()
+            return str(self._known["digest"])
 
     def audit(self) -> AuditReport:
         """Prove the guarantee on the live model from the example store.
@@ -67,9 +70,10 @@ class Fitted(Parameters, ABC):
         What needs the past (counters, the sets on which splits were chosen) is not checked: an estimator keeps
         live examples only.
         """
-        self._require_fitted()
-        self._require_examples()
-        state, groups = self.session_.state()
+        with self._lock:
+            self._require_fitted()
+            self._require_examples()
+            state, groups = self.session_.state()
         history = history_of_live(state, groups, self._features())
         return self._learner.audit(self._fitted_options, self._features(), state, history, groups)
 
@@ -83,6 +87,10 @@ class Fitted(Parameters, ABC):
         ConfigError
             Another process writes in the folder.
         """
+        with self._lock:
+            self._sound()._save(path, with_examples)
+
+    def _save(self, path: Any, with_examples: bool) -> None:
         self._require_fitted()
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
         meta = model_meta(self._fitted_options, self._features(), self._classes, categories)
@@ -125,6 +133,17 @@ class Fitted(Parameters, ABC):
 
     # ------------------------------------------------------------ inside
 
+    @abstractmethod
+    def _sound(self: Self) -> Self:
+        """This estimator or, if a call was broken off, one as it was before."""
+
+    def _live_session(self) -> InProcessSession | None:
+        session: InProcessSession | None = self.__dict__.get("session_")
+        return session
+
+    def _growing(self) -> Iterable[Values]:
+        return self._encoder.dictionaries.values() if "_encoder" in self.__dict__ else ()
+
     @property
     def _learner(self) -> Learner:
         """The learner of the fitted options; before there are any, of the estimator."""
@@ -166,9 +185,12 @@ class Fitted(Parameters, ABC):
         return self.session_.model() if loaded is None else loaded
 
     def _predictor(self) -> Any:
-        if "predictor" not in self._known:
-            self._known["predictor"] = self._learner.predictor(self._fitted_options, self._features(), self._model())
-        return self._known["predictor"]
+        with self._lock:
+            self._require_whole()
+            if "predictor" not in self._known:
+                options, features = self._fitted_options, self._features()
+                self._known["predictor"] = self._learner.predictor(options, features, self._model())
+            return self._known["predictor"]
 
     def _refuse_text_ids(self, instead: str) -> None:
         if self._columns.get("id_kind") == "text":
@@ -178,6 +200,7 @@ class Fitted(Parameters, ABC):
             )
 
     def _require_fitted(self) -> None:
+        self._require_whole()
         if self.__sklearn_is_fitted__():
             return
         message = f"This {type(self).__name__} instance is not fitted yet. Call 'fit' or 'partial_fit' first."

@@ -74,6 +74,7 @@ class RiverForestClassifier(RiverClassifier):
 
     def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
         """Label of one example, of equals the smallest; None before anything is learned."""
+        self._require_whole()
         if self._session is None:
             return None
         coordinator: Any = self._session.coordinator

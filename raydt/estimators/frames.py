@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,17 +127,6 @@ class FrameEncoder:
         self.dictionaries = {
             name: Dictionary(column, self._reading.by_value and name in categorical) for name, column in known.items()
         }
-
-    @contextmanager
-    def undoing(self) -> Iterator[None]:
-        """Categories coded in this context are removed if it ends with an error."""
-        sizes = {name: len(dictionary) for name, dictionary in self.dictionaries.items()}
-        try:
-            yield
-        except BaseException:
-            for name, size in sizes.items():
-                self.dictionaries[name].cut(size)
-            raise
 
     def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
         """The matrix of ``X``, shape (n, d), C order, finite or missing; categories as codes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of, parameter_error
+from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES
@@ -41,7 +42,16 @@ else:
 Row = npt.NDArray[np.float64]
 
 
-class RiverClassifier(_Classifier):
+class _Codes(dict[Hashable, int]):
+    """Codes 0, 1, ... of values, in the order they came."""
+
+    def cut(self, n: int) -> None:
+        """Forget all but the first ``n`` values."""
+        while len(self) > n:
+            self.popitem()
+
+
+class RiverClassifier(AtomicCalls, _Classifier):
     """What the classifiers for river have in common; each says what its learner and its parameters are.
 
     The first example learned says what the features are: its keys, in the order of their names; strings are
@@ -50,12 +60,13 @@ class RiverClassifier(_Classifier):
 
     #: Kind of the learner.
     kind: ClassVar[str]
+    _remedy = "Make a new one, and let it learn the examples again"
 
     def __init__(self, categorical_features: Sequence[Hashable] | None) -> None:
         self.categorical_features = categorical_features
         self._keys: tuple[Hashable, ...] = ()
-        self._categories: dict[Hashable, dict[Hashable, int]] = {}
-        self._labels: dict[Hashable, int] = {}
+        self._categories: dict[Hashable, _Codes] = {}
+        self._labels = _Codes()
         self._reading = CLASSES  # until the options say what may be read
         self._order = in_order(())  # codes of labels, ascending by label
         self._session: InProcessSession | None = None
@@ -88,17 +99,7 @@ class RiverClassifier(_Classifier):
             A feature that is missing, new, infinite, or of another kind than before; NaN or None, unless the learner
             takes missing values; a label that is missing, or of a class too many.
         """
-        label = self._label(y)
-        if label not in self._labels:
-            self._require_few(label)
-        if self._session is None:
-            self._begin(x)
-        row, new = self._encode(x)
-        for key, value in new:
-            codes = self._categories[key]
-            codes[value] = len(codes)
-        code = self._labels.setdefault(label, len(self._labels))
-        self._apply(INSERT, row, code)
+        self._atomically(self._learn, x, self._label(y))
 
     def forget_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
         """Delete the oldest live example with exactly these features and this label.
@@ -110,16 +111,11 @@ class RiverClassifier(_Classifier):
         UpdateError
             No live example equals this one.
         """
-        label = self._label(y)
-        if self._session is not None:
-            row, new = self._encode(x)
-            if not new and label in self._labels and self._apply(DELETE_VALUE, row, self._labels[label]):
-                return
-        problem, remedy = REFUSALS[UNKNOWN_VALUE]
-        raise UpdateError(problem, remedy=remedy)
+        self._atomically(self._forget, x, self._label(y))
 
     def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
         """Label of one example; None before anything is learned."""
+        self._require_whole()
         if self._session is None:
             return None
         code = int(self._shares(x).argmax())
@@ -127,6 +123,7 @@ class RiverClassifier(_Classifier):
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """Share of every label seen so far where the example falls; empty before anything is learned."""
+        self._require_whole()
         if self._session is None:
             return {}
         return dict(zip(self._labels, self._shares(x).tolist(), strict=True))
@@ -135,6 +132,7 @@ class RiverClassifier(_Classifier):
 
     def audit(self) -> AuditReport:
         """Prove the guarantee on the live model from its examples, as ``audit`` of the other estimators does."""
+        self._require_whole()
         if self._session is None:
             raise ValueError("nothing has been learned yet: there is nothing to audit")
         state, groups = self._session.state()
@@ -144,6 +142,32 @@ class RiverClassifier(_Classifier):
         return learners()[self.kind].audit(self._options(), self._features(), state, history, groups)
 
     # ------------------------------------------------------------ inside
+
+    def _learn(self, x: Mapping[Hashable, Any], label: Hashable) -> None:
+        if label not in self._labels:
+            self._require_few(label)
+        if self._session is None:
+            self._begin(x)
+        row, new = self._encode(x)
+        for key, value in new:
+            codes = self._categories[key]
+            codes[value] = len(codes)
+        code = self._labels.setdefault(label, len(self._labels))
+        self._apply(INSERT, row, code)
+
+    def _forget(self, x: Mapping[Hashable, Any], label: Hashable) -> None:
+        if self._session is not None:
+            row, new = self._encode(x)
+            if not new and label in self._labels and self._apply(DELETE_VALUE, row, self._labels[label]):
+                return
+        problem, remedy = REFUSALS[UNKNOWN_VALUE]
+        raise UpdateError(problem, remedy=remedy)
+
+    def _live_session(self) -> InProcessSession | None:
+        return self._session
+
+    def _growing(self) -> Iterable[Values]:
+        return [self._labels, *self._categories.values()]
 
     def _options(self) -> Any:
         given = self._given()
@@ -167,7 +191,7 @@ class RiverClassifier(_Classifier):
         self._reading = learners()[self.kind].traits(options).reading
         # By name, not by place: river promises nothing about the order of a dictionary's keys.
         self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
-        self._categories = {key: {} for key in self._keys if key in chosen or isinstance(x[key], str)}
+        self._categories = {key: _Codes() for key in self._keys if key in chosen or isinstance(x[key], str)}
         self._encode(x)
         self._session = self._opened(options)
 
@@ -242,8 +266,9 @@ class RiverClassifier(_Classifier):
         order = self._order
         rest = np.array([-1]), self._warmup
         batch = UpdateBatch(self._seq, ops, ids, row, codes, len(order), *rest, class_order=order)
-        # Not session.apply: its statistics take O(nodes), more than the update itself.
-        taken = self._session.driver.run(self._session.coordinator.process(batch)).applied
+        if self._change is not None:
+            self._change.begin(batch, np.empty(0, dtype=np.int32), erases=False)
+        taken = self._session.take(batch).applied
         self._seq += taken
         self._learned += taken if op == INSERT else 0
         return taken == 1

@@ -257,7 +257,7 @@ def _fill(trie: Any, ids: Any, slots: Any, tasks: Any) -> bool:
 
 @kernel
 def _list_stale(trie: Any, out: Any, levels: Any) -> int:
-    """Stale nodes, level by level from the root; they are no longer stale. Returns the number of levels.
+    """Stale nodes, level by level from the root. Returns the number of levels.
 
     Those of level i are ``out[levels[i] : levels[i + 1]]``.
     """
@@ -269,7 +269,6 @@ def _list_stale(trie: Any, out: Any, levels: Any) -> int:
         level += 1
         n = end
         for i in range(begin, end):
-            trie.stale[out[i]] = False
             first = np.int64(trie.child[out[i]])
             if first >= 0:
                 for child in range(first, first + CHILDREN):
@@ -383,6 +382,7 @@ class RowTree:
             data = records(ids, slots)
             _hash_leaves(part, count, data.view(np.uint8), data.itemsize, jobs, room, self._hashes)
         _hash_inner(stale, levels, trie.child, self._hashes.view(np.uint8).reshape(-1), jobs, room, self._hashes)
+        trie.stale[stale] = False  # last: a call that is broken off hashes them again
         root: bytes = self._hashes[0].tobytes()
         return root
 
@@ -392,6 +392,6 @@ class RowTree:
         if nodes <= have:
             return
         capacity = max(nodes, have + have // 2)
-        longer = {name: grown(getattr(self._trie, name), capacity) for name in Trie._fields if name != "reg"}
-        self._trie = self._trie._replace(**longer)
         self._hashes = grown(self._hashes, capacity)
+        longer = {name: grown(getattr(self._trie, name), capacity) for name in Trie._fields if name != "reg"}
+        self._trie = self._trie._replace(**longer)  # last: until then both are made again

@@ -144,8 +144,8 @@ class ExampleStore:
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
         self.columns, self._target_dtype = columns, target_dtype
-        #: How often all examples were replaced.
-        self.filled = 0
+        #: How often all examples were replaced, and how often updates may have changed some.
+        self.filled = self.changes = 0
         self.max_cached = None if cache_bytes is None else cache_bytes // (8 * max(1, columns))
         self._clear()
 
@@ -156,12 +156,11 @@ class ExampleStore:
         self.id = np.empty(0, dtype=np.int64)
         self.born = np.empty(0, dtype=np.int64)
         self.y: Targets = np.empty(0, dtype=self._target_dtype)
-        self._bits = 4
-        self._table = np.full(1 << self._bits, -1, dtype=np.int32)
+        self._table = np.full(16, -1, dtype=np.int32)
 
     @property
     def _index(self) -> Index:
-        return Index(self._table, self._bits, self.id)
+        return Index(self._table, len(self._table).bit_length() - 1, self.id)
 
     @property
     def live(self) -> int:
@@ -169,22 +168,22 @@ class ExampleStore:
         return int(self.reg[LIVE])
 
     def reserve(self, extra: int) -> None:
-        """Make room for ``extra`` more examples. Amortised O(1) per example."""
+        """Make room for ``extra`` more examples. Amortised O(1) per example; without effect if memory ends."""
         need = int(self.reg[USED]) + extra
         if need > self.capacity:
-            self.capacity = max(need, self.capacity + self.capacity // 2, 64)
-            self.id = grown(self.id, self.capacity)
-            self.born = grown(self.born, self.capacity)
-            self.y = grown(self.y, self.capacity)
-            cached = self.capacity if self.max_cached is None else min(self.capacity, self.max_cached)
-            self.X = grown(self.X, cached)
+            capacity = max(need, self.capacity + self.capacity // 2, 64)
+            cached = capacity if self.max_cached is None else min(capacity, self.max_cached)
+            self.id, self.born = grown(self.id, capacity), grown(self.born, capacity)
+            self.y, self.X = grown(self.y, capacity), grown(self.X, cached)
+            self.capacity = capacity  # last: until then the arrays are made again
         if 3 * (self.live + extra) > 2 * len(self._table):
-            slots = self.slots()
-            while 3 * (self.live + extra) > 2 << self._bits:
-                self._bits += 1
-            self._table = grown(np.empty(0, dtype=np.int32), 1 << self._bits)
-            self._table[:] = -1
-            _fill(self._index, slots)
+            slots, bits = self.slots(), self._index.bits
+            while 3 * (self.live + extra) > 2 << bits:
+                bits += 1
+            table = grown(np.empty(0, dtype=np.int32), 1 << bits)
+            table[:] = -1
+            _fill(Index(table, bits, self.id), slots)
+            self._table = table
 
     def admit(
         self,
@@ -197,10 +196,13 @@ class ExampleStore:
         fault: npt.NDArray[np.int8],
     ) -> int:
         """Admit updates from ``begin`` on and return where it stopped (see :func:`_admit`)."""
+        if begin < len(op) and op[begin] != DELETE_VALUE:
+            self.changes += 1  # before, so that a change that is broken off is counted
         return int(_admit(op, key, begin, skip, self._index, self.reg, Admitted(old, new, fault)))
 
     def discard(self, slot: int) -> None:
         """Take one slot out of the map (deletion by value); free it later with :meth:`release`."""
+        self.changes += 1
         _remove(self._index, _find(self._index, self.id[slot]))
         self.reg[LIVE] -= 1
 

@@ -39,7 +39,6 @@ class InProcessDriver:
     def __init__(self, shards: Sequence[FeatureShard]) -> None:
         self.shards = list(shards)
         self.traffic = Traffic()
-        self._seq = [shard.seq for shard in self.shards]
 
     def run(self, exchange: Exchange[T]) -> T:
         """Drive ``exchange`` to its end and return its result."""
@@ -50,8 +49,7 @@ class InProcessDriver:
                 replies = []
                 for index, shard in enumerate(self.shards):
                     payload = request.for_shard(index)
-                    self._seq[index] += 1
-                    reply = shard.receive(shard.epoch, self._seq[index], request.method, payload)
+                    reply = shard.receive(shard.epoch, shard.seq + 1, request.method, payload)
                     self.traffic.count(payload, reply)
                     replies.append(reply)
                 self.traffic.rounds += 1

@@ -74,6 +74,8 @@ class Traits:
         Into how many parts, of which each shard gets some, work falls besides feature groups; 0: none.
     reports_within : bool
         Results have the statistics within a batch, so that a batch need not end where they are wanted.
+    erases : bool
+        The rows of deleted examples are overwritten within their batch, not only when their slots are used again.
     """
 
     reading: Reading = CLASSES
@@ -90,6 +92,7 @@ class Traits:
     retrained: bool = False
     parts: int = 0
     reports_within: bool = False
+    erases: bool = False
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -141,7 +144,11 @@ class LearnerCoordinator(Protocol):
     """The coordinating half of a learner: plain object, no I/O."""
 
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
-        """Apply one batch. Stops before the first bad update, or passes it over if ``skip_refused``."""
+        """Apply one batch. Stops before the first bad update, or passes it over if ``skip_refused``.
+
+        Until the store admits the first update nothing of the model changes: room is made before, so that a batch for
+        which there is no memory has no effect. An array's length is what says that it has room, and is changed last.
+        """
 
     def finish(self) -> Exchange[Log | None]:
         """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""

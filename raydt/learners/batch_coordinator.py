@@ -98,7 +98,8 @@ class BatchCoordinator(ABC):
             if fault[stop] and not skip_refused:
                 result.applied = stop
                 return logs
-            # Each update that does not stop admission is in one part, refused ones too.
+            # Each update that does not stop admission is in one part, refused ones too: a learner counts updates.
+            self.store.changes += 1
             logs.append((yield from self._enter(batch, slice(stop, stop + 1), admitted, result)))
             begin = stop + 1
         result.applied = end

@@ -75,7 +75,7 @@ def _follow(tree: Any, shape: Any, stack: Any) -> None:
 
 @kernel
 def _list_changed(tree: Any, hashed: Any, out: Any, levels: Any) -> int:
-    """Nodes without a hash, level by level from the root; they count as hashed then. Returns the number of levels.
+    """Nodes without a hash, level by level from the root. Returns the number of levels.
 
     Those of level i are ``out[levels[i] : levels[i + 1]]``.
     """
@@ -88,7 +88,6 @@ def _list_changed(tree: Any, hashed: Any, out: Any, levels: Any) -> int:
         n = end
         for i in range(begin, end):
             node = out[i]
-            hashed[node] = True
             if tree.nodes[node].feature >= 0:
                 for child in (np.int64(tree.nodes[node].left), np.int64(tree.nodes[node].right)):
                     if not hashed[child]:
@@ -197,8 +196,9 @@ class Outline:
         """Take over what has changed. O(nodes changed)."""
         have = len(self._shape.c)
         if len(tree.nodes) > have:
-            self._shape = Shape(*(grown(array, len(tree.nodes)) for array in self._shape))
-            self._shape.built[have:] = -1
+            shape = Shape(*(grown(array, len(tree.nodes)) for array in self._shape))
+            shape.built[have:] = -1
+            self._shape = shape
         _follow(tree, self._shape, np.empty(2 * int(tree.reg[NODES]) + 2, dtype=np.int64))
 
     @property
@@ -226,5 +226,6 @@ class Outline:
         _write(tree, bits, self._certified, changed, contents, ends)
         rest = contents.view(np.uint8).reshape(-1), *room_for(len(changed)), self._hashes
         _hash_nodes(changed, levels, tree.nodes, contents, ends, rest)
+        self._shape.hashed[changed] = True  # last: a call that is broken off hashes them again
         root: npt.NDArray[np.uint8] = self._hashes[0].view(np.uint8).copy()
         return root

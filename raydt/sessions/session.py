@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 
+from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.driver import InProcessDriver
+from raydt.exchange.messages import Exchange
 from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerCoordinator, WorkPlan
 from raydt.sessions.snapshots import take_snapshot, whole
 
 Arrays = dict[str, "npt.NDArray[Any]"]
+T = TypeVar("T")
 
 
 class Session(Protocol):
@@ -91,11 +94,49 @@ class InProcessSession:
             for index, groups in enumerate(features.assign(shards))
         ]
         self.driver = InProcessDriver(self.shards)
+        #: False while a change is under way, and from then on if it was broken off.
+        self.whole = True
+        self._restored = False  # shards complete what is not saved with the next batch
+
+    def _change(self, exchange: Exchange[T], begun: bool) -> T:
+        """Run what changes the model. If it is broken off, nothing has changed unless it had ``begun``.
+
+        That is so from the first update on that is admitted, and as soon as shards complete what was restored.
+        """
+        self.require_whole()
+        changes = self.coordinator.store.changes
+        try:
+            self.whole = False
+            result = self.driver.run(exchange)
+            self._restored, self.whole = False, True
+            return result
+        except BaseException:
+            self.whole = not (begun or self._restored) and self.coordinator.store.changes == changes
+            raise
+
+    def require_whole(self) -> None:
+        """Refuse to go on with a part of a change.
+
+        Raises
+        ------
+        HalfAppliedError
+        """
+        if not self.whole:
+            raise HalfAppliedError("a change of this session was broken off: restore a saved state into a new one")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied."""
+        self.require_whole()
+        return self.__dict__
+
+    def take(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
+        """Apply one batch, without the statistics, which may take longer than one update."""
+        return self._change(self.coordinator.process(batch, skip_refused=skip_refused), begun=False)
 
     def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
         """Apply one batch."""
         began = time.perf_counter()
-        result = self.driver.run(self.coordinator.process(batch, skip_refused=skip_refused))
+        result = self.take(batch, skip_refused=skip_refused)
         result.seconds = time.perf_counter() - began
         if batch.barrier is not None and result.applied == len(batch):
             result.snapshot = self.snapshot(batch.barrier.segments)
@@ -119,20 +160,23 @@ class InProcessSession:
 
     def finish(self) -> Log:
         """Complete what waits for more updates; the log of that."""
-        return self.driver.run(self.coordinator.finish()) or {}
+        return self._change(self.coordinator.finish(), begun=True) or {}
 
     def digest(self) -> str:
         """Digest of the model."""
+        self.require_whole()
         self.driver.run(self.coordinator.gather_state())
         return self.coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""
+        self.require_whole()
         traffic = self.driver.traffic
         return {**self.coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
 
     def model(self) -> Arrays:
         """The predict-only model."""
+        self.require_whole()
         self.driver.run(self.coordinator.gather())
         return self.coordinator.model()
 
@@ -142,15 +186,18 @@ class InProcessSession:
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now."""
+        self.require_whole()
         snapshot = self.driver.run(take_snapshot(self.coordinator, segments))
         snapshot.parts = [shard.take_aside(snapshot.aside) for shard in self.shards]
         return snapshot
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
         """Replace everything by a saved state."""
+        self.whole = False
         self.coordinator.restore(state)
         for shard in self.shards:
             shard.worker.restore(groups)
+        self._restored, self.whole = True, True
 
     def work(self) -> list[dict[str, Any]]:
         """Work counters of each shard."""

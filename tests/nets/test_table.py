@@ -19,6 +19,7 @@ MODULES = (
     "nets.test_digests",
     "nets.test_golden",
     "nets.test_identity",
+    "nets.test_interrupts",
     "nets.test_ray",
     "nets.test_purge",
     "nets.test_runs",

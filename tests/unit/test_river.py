@@ -212,7 +212,7 @@ def test_it_works_without_river() -> None:
             tree.learn_one({"a": i}, i > 4)
         tree.forget_one({"a": 9}, True)
         assert (tree.predict_one({"a": 8}), tree.predict_one({"a": 1})) == (True, False)
-        assert RiverTreeClassifier.__mro__[2] is object
+        assert not any("river" in kind.__module__.split(".")[:1] for kind in RiverTreeClassifier.__mro__)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=200)
 

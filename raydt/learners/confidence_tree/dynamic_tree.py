@@ -106,8 +106,8 @@ class DynamicTree:
         """Room for the rows and classes of one batch."""
         self.store.reserve(len(batch))
         if len(self.members) < self.store.capacity:
-            self.members = grown(self.members, self.store.capacity)
             self.right = grown(self.right, self.store.capacity)
+            self.members = grown(self.members, self.store.capacity)
         self.tree = with_room(self.tree, 0, batch.n_classes)
 
     @property

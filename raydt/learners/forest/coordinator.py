@@ -104,7 +104,6 @@ class ForestCoordinator(SequentialCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         if batch.start == 0:
             self._warmup = batch.warmup
-        self._know(batch)
         if self.options.numeric and self.store.live + len(batch) > MOST_NUMBERS:
             raise InputError(
                 f"{self.store.live + len(batch):,} live examples with numeric labels are more than the "
@@ -118,11 +117,12 @@ class ForestCoordinator(SequentialCoordinator):
                 f"the {most:,} a forest can hold",
                 remedy="Use a smaller sample_share or fewer trees, or keep fewer examples live",
             )
+        classes = max(len(self._order), batch.n_classes)
         if self._guests is not None and self.store.live + len(batch) > (
-            most := self._guests.most_rows(max(2, len(self._order)))
+            most := self._guests.most_rows(max(2, classes))
         ):
             raise InputError(
-                f"{self.store.live + len(batch):,} live examples of {len(self._order):,} classes may be more than the "
+                f"{self.store.live + len(batch):,} live examples of {classes:,} classes may be more than the "
                 f"{most:,} a tree can hold",
                 remedy="Keep fewer examples live, or fewer classes (source.positive)",
             )
@@ -137,6 +137,7 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
+        self._know(batch)
         steps, position = steps_of(batch, part, admitted)
         kind, seq = steps["kind"], batch.start + position
         warm = int(np.searchsorted(seq, self._warmup))

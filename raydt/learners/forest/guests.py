@@ -110,14 +110,14 @@ class GuestTrees(HeldTrees):
             return
         capacity = max(slots, had + had // 2, 64)
         held = self.examples
+        for tree in self._trees:
+            tree.reserve(capacity)
         self.examples = held._replace(
             X=grown(held.X, capacity),
             y=grown(held.y, capacity),
             born=grown(held.born, capacity),
             member=grown(held.member, capacity),
         )
-        for tree in self._trees:
-            tree.reserve(capacity)
 
     def put(self, slots: Slots, ids: Ints, X: npt.NDArray[np.float64], y: Ints, born: Ints) -> None:
         """Keep new rows, with the number of the update that inserted each."""

@@ -47,6 +47,7 @@ class Forest(Learner):
             ),
             retrained=options.exact,
             parts=options.n_estimators,
+            erases=True,
             divided="always",
             rebuilds=options.rebuild == "eager",
             stays=() if options.exact else Traits().stays,

@@ -164,10 +164,10 @@ class ExactTrees(HeldTrees):
             return
         k, held = self.options.copies, self.examples
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
+        self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
-        self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
 
     # ---------------------------------------------------------------- steps
 

@@ -129,11 +129,12 @@ class DynamicTree:
             )
         self.store.reserve(inserts)
         if len(self.members) < self.store.capacity:
-            self.members = grown(self.members, self.store.capacity)
             self.units = grown(self.units, self.store.capacity) if numeric else self.units
+            self.members = grown(self.members, self.store.capacity)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
-            self.scratch = new_scratch(self.loop_rows, len(self.features), classes)
+        if len(self.scratch.left) < self.tree.counts.shape[1]:
+            self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""

@@ -77,6 +77,10 @@ class GBDTCoordinator(BatchCoordinator):
         self._bins_digested: tuple[Bins, Digest] | None = None
         self._restored = False  # and the shards do not have the histograms of the state yet
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied: all but a digest that is not complete, which cannot be."""
+        return {**self.__dict__, "_bins_digested": None}
+
     @property
     def store(self) -> ExampleStore:
         """Ids and labels of the live examples."""

@@ -159,8 +159,9 @@ class Ensemble:
             leaf[:, :have] = self.leaf
             ledger = np.zeros((trees, capacity), dtype=self.ledger.dtype)
             ledger[:, :have] = self.ledger
-            self.leaf, self.ledger = leaf, ledger
-            self.drift = np.concatenate([self.drift, np.zeros(capacity - have, dtype=np.uint16)])
+            drift = np.zeros(capacity, dtype=np.uint16)
+            drift[:have] = self.drift[:have]
+            self.drift, self.ledger, self.leaf = drift, ledger, leaf  # the last one says how many slots there are
 
     def others(self, slots: npt.NDArray[np.int32], anew: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], bool]:
         """Rows that go through all trees beside those of a batch; and whether their ledger entries may stay.

@@ -338,7 +338,7 @@ class Dictionary:
     def cut(self, n: int) -> None:
         """Forget all but the first ``n`` values. O(values forgotten)."""
         for value in self.values[n:]:
-            del self._codes[value]
+            self._codes.pop(value, None)  # none has a code if adding it was broken off
         del self.values[n:], self._first_row[n:]
 
     def _look_up(self, distinct: list[Any], local: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -358,9 +358,9 @@ class Dictionary:
         rows = first if of is None or not len(of) else of[first]
         for value, place in zip(distinct, rows.tolist(), strict=False):
             if value is not None and value not in self._codes:
-                self._codes[value] = len(self.values)
                 self.values.append(value)
                 self._first_row.append(row + place)
+                self._codes[value] = len(self.values) - 1
 
 
 def _distinct(column: pa.Array, keep: npt.NDArray[np.bool_] | None) -> tuple[list[Any], npt.NDArray[np.int64]]:

@@ -1,0 +1,201 @@
+"""Atomic calls: a call that changes a model takes effect in full, or not at all, or the model is refused from then on.
+
+Ctrl-C in the main thread waits until a change that has begun is complete; a second one does not. Whatever else breaks
+off a call (no memory, a second Ctrl-C, an exception that a signal handler or another thread raises) restores the
+attributes. If updates may have been applied by then, the model is part old, part new, and refuses everything but
+``save`` of the examples before the call, and ``fit``.
+
+Invariant: ``_change`` is None unless a call is changing the object, or was broken off where it could not be undone.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # signal without its conversions to enums, ten times as fast
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import HalfAppliedError
+from raydt.examples.features import Features
+from raydt.examples.history import History, history_of_live
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.sessions.session import InProcessSession
+
+T = TypeVar("T")
+Self = TypeVar("Self", bound="_Locked")
+Slots = npt.NDArray[np.int32]
+
+
+class Values(Protocol):
+    """Values in the order they came, the last of which can be forgotten."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def cut(self, n: int) -> None:
+        """Forget all but the first ``n``."""
+
+
+class DeferredInterrupt:
+    """Ctrl-C in the main thread, which waits from :meth:`begin` to :meth:`end`; a second one does not wait.
+
+    Elsewhere signals do not arrive, and where SIGINT is ignored or ends the process nothing is deferred.
+    """
+
+    def __init__(self) -> None:
+        self._former: Any = None
+        self._arrived: tuple[int, Any] | None = None
+
+    def begin(self) -> None:
+        """Let Ctrl-C wait."""
+        if threading.current_thread() is threading.main_thread():
+            handler = _signal.getsignal(signal.SIGINT)
+            if callable(handler):
+                self._former = handler  # before the next line: from then on it may be needed
+                _signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self._arrived is not None:
+            self._former(number, frame)
+        self._arrived = number, frame
+
+    def end(self) -> None:
+        """Handle Ctrl-C as before, and the one that waits now."""
+        if self._former is not None:
+            _signal.signal(signal.SIGINT, self._former)
+            if self._arrived is not None:
+                self._former(*self._arrived)
+
+
+class Change:
+    """A call that changes an object, and what is needed to undo it.
+
+    Attributes
+    ----------
+    begun : bool
+        Whether updates may have been applied.
+    before : dict
+        Attributes of the object before the call.
+    """
+
+    def __init__(self, owner: AtomicCalls) -> None:
+        self.begun = False
+        self.before = owner.__dict__.copy()
+        self.sizes = [(values, len(values)) for values in owner._growing()]
+        self.session = owner._live_session()
+        self.changes = 0 if self.session is None else self.session.coordinator.store.changes
+        self.interrupt = DeferredInterrupt()
+        self.batch: UpdateBatch | None = None
+        self.gone: Slots = np.empty(0, dtype=np.int32)
+        self.erased: dict[int, dict[str, Any]] = {}
+
+    def begin(self, batch: UpdateBatch, gone: Slots, erases: bool) -> None:
+        """Note that a batch comes next, the slots that it empties and, if the learner ``erases`` them, their rows."""
+        if erases and len(gone) and self.session is not None:
+            self.erased = _rows(self.session, gone)
+        self.batch, self.gone = batch, gone
+        self.interrupt.begin()
+        self.begun = True
+
+    @property
+    def touched(self) -> bool:
+        """Whether the session differs from what it was before the call."""
+        session = self.session
+        return session is not None and not (session.whole and session.coordinator.store.changes == self.changes)
+
+    def undo(self) -> None:
+        """Forget the values that came with the call."""
+        for values, size in self.sizes:
+            values.cut(size)
+
+    def examples(self, features: Features) -> History:
+        """The examples before the call, in order of birth."""
+        assert self.session is not None
+        store = self.session.coordinator.store
+        slots = store.slots()
+        ids = store.id[slots]
+        if self.batch is not None:
+            new, old = (self.batch.id[self.batch.op == op] for op in (INSERT, DELETE))
+            stay = ~np.isin(ids, new) & ~np.isin(slots, self.gone)
+            slots, ids = np.concatenate([slots[stay], self.gone]), np.concatenate([ids[stay], old])
+        order = np.argsort(store.born[slots], kind="stable")
+        slots, ids = slots[order], ids[order]
+        rows = _rows(self.session, slots)
+        gone = np.argsort(order)[len(slots) - len(self.gone) :]
+        for group, erased in self.erased.items():
+            rows[group]["X"][gone] = erased["X"]
+        return history_of_live({"id": ids, "y": store.y[slots], "born": store.born[slots]}, rows, features)
+
+
+def _rows(session: InProcessSession, slots: Slots) -> dict[int, dict[str, Any]]:
+    """Features of some examples, by group."""
+    return {group: rows for shard in session.shards for group, rows in shard.worker.rows(slots).items()}
+
+
+class _Locked:
+    """Base of an object with a lock, which is not among the attributes: these are copied and compared."""
+
+    __slots__ = ("_lock",)
+    _lock: Any
+
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        """Make the object and its lock."""
+        self = super().__new__(cls)
+        self._lock = threading.RLock()
+        return self
+
+
+class AtomicCalls(_Locked, ABC):
+    """Base of what holds a live model. The lock is held by calls that change it, and by those that read all of it."""
+
+    _change: Change | None = None
+
+    def _atomically(self, call: Callable[..., T], *args: Any) -> T:
+        """Make a call that changes the model; :meth:`Change.begin` says from when on the model itself changes."""
+        with self._lock:
+            self._require_whole()
+            change = Change(self)
+            try:
+                self._change = change
+                result = call(*args)
+                self._change = None  # from here on the call has taken effect
+                return result
+            except BaseException:
+                if self._change is change:
+                    change.begun = True  # until everything is as it was
+                    change.undo()
+                    self.__dict__ = change.before | ({"_change": change} if change.touched else {})
+                raise
+            finally:
+                change.interrupt.end()
+
+    def _require_whole(self) -> None:
+        """Refuse a model of which a change was broken off."""
+        if self._change is not None and self._change.begun:
+            raise HalfAppliedError(
+                f"a change of this {type(self).__name__} was interrupted, and its model is neither that of before nor "
+                f"that of after. {self._remedy}"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied."""
+        self._require_whole()
+        return self.__dict__
+
+    # ------------------------------------------------------------ what a class says of itself
+
+    #: What its user can do about a change that was broken off.
+    _remedy: ClassVar[str]
+
+    @abstractmethod
+    def _live_session(self) -> InProcessSession | None:
+        """The session, if there is a live model."""
+
+    @abstractmethod
+    def _growing(self) -> Iterable[Values]:
+        """What new values of labels and categories are appended to."""
