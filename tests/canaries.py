@@ -51,9 +51,9 @@ def canary(name: str = "", label: float = LABEL) -> dict[str, Any]:
 
 
 def learned_first(name: str, label: float) -> dict[str, Any]:
-    """A canary of the warm-up: without numbers, which bins and thresholds are made from for good."""
-    row = {**canary(name, label), "ones": [1, INDICES[1]]}
-    return {column: row[column] for column in ("id", "d", "d_or_null", "y_of_three", "number", "ones")}
+    """A canary of the warm-up: without numbers and indices, which bins and thresholds are made from for good."""
+    row = canary(name, label)
+    return {column: row[column] for column in ("id", "d", "d_or_null", "y_of_three", "number")}
 
 
 def needles() -> list[bytes]:

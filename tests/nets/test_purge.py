@@ -79,8 +79,8 @@ def run_with_canaries(trial: Trial, folder: Path) -> tuple[Path, Callable[[str],
     often = [{**one, "ones": [1, INDICES[1]] if one["y"] == "x" else [1]} for one in often]
     rows = [
         {**first, "op": "insert"},
-        *({**one, "op": "insert"} for one in often),  # whose index is the best feature for a while
         *before,
+        *({**one, "op": "insert"} for one in often),  # whose index is the best feature for a while
         {**row, "op": "insert"},
         {**row, "op": "query"},
         {**row, "op": "insert"},  # its id is live: refused, and quoted
