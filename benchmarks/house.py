@@ -1,0 +1,210 @@
+"""Count how large a checkout is and what a value passes in it, and print both checkouts side by side.
+
+    python benchmarks/house.py [CHECKOUT] [--before OTHER_CHECKOUT]
+
+The upper figures are counted in the sources. The lower ones are counted in one small replay from a CSV file, in a
+process of its own: the functions that receive the config, the types of record that carry a marked row, and how often
+the bytes of the file are read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+PRODUCT = ("raydt", "actors", "pipelines")
+#: Parameters from which a function has many, and words from which a text is a sentence.
+MANY_PARAMETERS, SENTENCE_WORDS = 8, 4
+#: A number that only the marked row has.
+MARK = 0.123456789012345
+
+_KERNELS = ("kernel", "inner_kernel", "inlined_kernel", "emitted_kernel")
+_WORD = re.compile(r"[A-Za-z]+")
+
+
+def trees(root: Path, *folders: str) -> Iterator[tuple[ast.Module, str]]:
+    """Yield the syntax tree and the text of each Python file in some folders."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            text = path.read_text("utf-8")
+            yield ast.parse(text), text
+
+
+def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = [ast.unparse(decorator).split("(")[0].split(".")[-1] for decorator in function.decorator_list]
+    return any(name in _KERNELS for name in names)
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return sum(argument.arg not in ("self", "cls") for argument in given)
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    """Yield the strings of a file that are no docstrings; an f-string gives its fixed parts."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield every run of ``SENTENCE_WORDS`` words in a text."""
+    words = _WORD.findall(text.replace("\\", ""))
+    return (tuple(words[i : i + SENTENCE_WORDS]) for i in range(len(words) - SENTENCE_WORDS + 1))
+
+
+def counted(root: Path) -> dict[str, int]:
+    """Count what the sources show."""
+    found = {
+        "lines of the product": sum(text.count("\n") for _, text in trees(root, *PRODUCT)),
+        "lines of the tests": sum(text.count("\n") for _, text in trees(root, "tests")),
+    }
+    functions, long, kernels = 0, 0, 0
+    classes, sentences = Counter[str](), dict[str, set[tuple[str, ...]]]()
+    for tree, _ in trees(root, *PRODUCT):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                many = _parameters(node) >= MANY_PARAMETERS
+                functions += 1
+                long += many
+                kernels += many and (_is_kernel(node) or node.name == "__init__")
+            elif isinstance(node, ast.ClassDef):
+                classes[node.name] += 1
+        sentences |= {text: set(_runs(text)) for text in _texts(tree) if len(_WORD.findall(text)) >= SENTENCE_WORDS}
+    quoted = {run for tree, _ in trees(root, "tests") for text in _texts(tree) for run in _runs(text)}
+    pinned = sum(bool(runs & quoted) for runs in sentences.values())
+    return found | {
+        "functions": functions,
+        f"functions with {MANY_PARAMETERS} or more parameters": long,
+        "of these, kernels and constructors": kernels,
+        "class names used more than once": sum(uses > 1 for uses in classes.values()),
+        "sentences": len(sentences),
+        "sentences that tests quote, in percent": round(100 * pinned / max(len(sentences), 1)),
+    }
+
+
+_PROBE = '''
+import json, os, sys
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+
+root, data, out, mark = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+sys.path.insert(0, root)
+import click
+from pipelines.cli import cli
+from pipelines.config import Config
+from pipelines import replay
+
+def fields(schema, definitions, seen=()):
+    """Names of all keys that a config may have, by the model that owns each."""
+    found = set()
+    for name, model in {**definitions, "": schema}.items():
+        found |= {(name, key) for key in model.get("properties", {})}
+    return found
+
+def holds(value, depth=2):
+    """Return True if an object has the marked number in an array of its own."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.names:
+            return any(holds(value[name], 0) for name in value.dtype.names)
+        return value.dtype == np.float64 and 0 < value.size < 100_000 and bool((value == mark).any())
+    if isinstance(value, (pa.RecordBatch, pa.Table)):
+        return any(holds(column.to_numpy(zero_copy_only=False), 0) if isinstance(column, pa.Array) else
+                   any(holds(chunk.to_numpy(zero_copy_only=False), 0) for chunk in column.chunks)
+                   for column in value.columns if pa.types.is_floating(column.type))
+    if depth and isinstance(value, (list, tuple)) and len(value) < 50:
+        return any(holds(item, depth - 1) for item in value)
+    names = getattr(type(value), "__dataclass_fields__", None) or getattr(value, "__dict__", ())
+    return bool(depth) and any(holds(getattr(value, name, None), depth - 1) for name in names)
+
+stations, records, passing = set(), set(), set()
+def profile(frame, event, argument):
+    code = frame.f_code
+    if event not in ("call", "return") or root not in code.co_filename or "/.venv/" in code.co_filename:
+        return
+    where = os.path.relpath(code.co_filename, root) + ":" + code.co_qualname if hasattr(code, "co_qualname") else code.co_name
+    values = [argument] if event == "return" else [
+        frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+    for value in values:
+        if isinstance(value, Config):
+            stations.add(where)
+        kind = type(value)
+        mine = kind.__module__.split(".")[0] in ("raydt", "actors", "pipelines") or isinstance(value, (pa.RecordBatch, pa.Table))
+        plain = hasattr(kind, "_fields") or hasattr(kind, "__dataclass_fields__") or isinstance(value, (pa.RecordBatch, pa.Table))
+        if mine and plain and holds(value):
+            records.add(kind.__name__)
+            passing.add(where)
+
+config = {"source": {"kind": "csv", "path": data, "label": "y"}, "stream": {"model": "sliding_window", "window": 100},
+          "learner": {"kind": "fudyadt"}, "cluster": {"backend": "in_process"}, "output": {"report": False}}
+replay(config, out=out + "-warm")  # imports and compiled kernels
+read = lambda: int(Path("/proc/self/io").read_text("utf-8").split("rchar:")[1].split()[0])
+before = read()
+sys.setprofile(profile)
+replay(config, out=out)
+sys.setprofile(None)
+schema = Config.model_json_schema()
+print(json.dumps({
+    "functions that receive the config": len(stations),
+    "functions that a marked row passes": len(passing),
+    "types of record of a row": len(records),
+    "reads of the source file": round((read() - before) / Path(data).stat().st_size, 1),
+    "fields of configs": len(fields(schema, schema.get("$defs", {}))),
+    "commands": len(cli.commands),
+    "_records": sorted(records),
+    "_stations": sorted(stations),
+}))
+'''
+
+
+def passed(root: Path) -> dict[str, Any]:
+    """Count what the config and a row pass in a replay."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "rows.csv")
+        with data.open("w", encoding="utf-8") as file:
+            file.write("a,b,c,y\n")
+            for i in range(60_000):
+                a = MARK if i == 250 else (i * 7919 % 10_007) / 10_007
+                file.write(f"{a},{(i * 104_729 % 9973) / 9973},{i % 17},{int(a > 0.5)}\n")
+        command = [sys.executable, "-c", _PROBE, str(root), str(data), str(Path(folder, "run")), repr(MARK)]
+        result = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=folder, check=False)
+        if result.returncode:
+            raise SystemExit(result.stderr)
+        found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", type=Path, nargs="?", default=HERE)
+    parser.add_argument("--before", type=Path, help="an earlier checkout to compare with")
+    parser.add_argument("--names", action="store_true", help="print which records and functions were counted")
+    given = parser.parse_args()
+    roots = [root.resolve() for root in (given.before, given.checkout) if root]
+    found = [counted(root) | passed(root) for root in roots]
+    for name in found[-1]:
+        if not name.startswith("_"):
+            print(f"{name:45}", *(f"{figures.get(name, '-'):>9}" for figures in found))
+        elif given.names:
+            print(name[1:], *(figures.get(name) for figures in found), sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()
