@@ -139,16 +139,17 @@ def profile(frame, event, argument):
     code = frame.f_code
     if event not in ("call", "return") or root not in code.co_filename or "/.venv/" in code.co_filename:
         return
-    where = os.path.relpath(code.co_filename, root) + ":" + code.co_qualname if hasattr(code, "co_qualname") else code.co_name
+    where = f"{os.path.relpath(code.co_filename, root)}:{code.co_qualname}"
     values = [argument] if event == "return" else [
         frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
     for value in values:
         if isinstance(value, Config):
             stations.add(where)
         kind = type(value)
-        mine = kind.__module__.split(".")[0] in ("raydt", "actors", "pipelines") or isinstance(value, (pa.RecordBatch, pa.Table))
-        plain = hasattr(kind, "_fields") or hasattr(kind, "__dataclass_fields__") or isinstance(value, (pa.RecordBatch, pa.Table))
-        if mine and plain and holds(value):
+        of_arrow = isinstance(value, (pa.RecordBatch, pa.Table))
+        ours = kind.__module__.split(".")[0] in ("raydt", "actors", "pipelines")
+        plain = hasattr(kind, "_fields") or hasattr(kind, "__dataclass_fields__")
+        if (of_arrow or (ours and plain)) and holds(value):
             records.add(kind.__name__)
             passing.add(where)
 

@@ -1,7 +1,7 @@
 """The exact forest: how accurate it is, and how fast it trains and deletes, beside scikit-learn's forests.
 
     python benchmarks/forest/run.py accuracy | deletion | training | memory [--seeds 5] [--only NAME ...]
-        [--models NAME ...] [--max-features P] [--trees KIND]
+        [--models NAME ...] [--max-features P]
 
 ``accuracy`` trains on the training rows and predicts the test rows: categories by value for the exact forest, as
 columns of 0 and 1 for the others, which cannot take them. ``deletion`` deletes one example after the other from a
@@ -34,7 +34,7 @@ from raydt import ExactForestClassifier, FullyDynamicTreeClassifier, OnlineGradi
 from raydt.examples.updates import DELETE, UpdateBatch
 
 TREES = 100
-#: When subtrees are rebuilt; trees of another kind than exact ones know only the first.
+#: When subtrees are rebuilt.
 REBUILDS = ["eager", "lazy"]
 #: Of the data sets that need other settings than the defaults: those of the published tables.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -225,17 +225,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=None)
     parser.add_argument("--max-features", type=int, help="of the exact forest, in place of its default")
-    parser.add_argument("--trees", help="kind of the trees, in place of exact ones: fudyadt")
     parser.add_argument("--models", nargs="*", default=None, help="of accuracy: those whose names begin so")
     asked = parser.parse_args()
     print(machine("scikit-learn"), flush=True)
     every = [rows for rows in data_sets() if asked.only is None or rows.name in asked.only]
-    given = {"max_features": asked.max_features, "trees": asked.trees}
+    chosen = {} if asked.max_features is None else {"max_features": asked.max_features}
     for rows in every:
-        chosen = {name: value for name, value in given.items() if value is not None}
         SETTINGS[rows.name] = SETTINGS.get(rows.name, {}) | chosen
-    if asked.trees is not None:
-        REBUILDS.remove("lazy")
     if asked.name == "accuracy":
         accuracy(every, asked.seeds, asked.models)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from raydt.estimators.base import Estimator
@@ -26,8 +26,6 @@ class _ExactForest(SumOfTrees, Estimator):
         min_samples_split: int = 10,
         rebuild: Literal["eager", "lazy"] = "eager",
         random_state: int = 0,
-        trees: str = "exact",
-        tree_options: Mapping[str, Any] | None = None,
         categorical_features: Sequence[str | int] | None = None,
         feature_groups: int = 16,
     ) -> None:
@@ -39,8 +37,6 @@ class _ExactForest(SumOfTrees, Estimator):
         self.min_samples_split = min_samples_split
         self.rebuild = rebuild
         self.random_state = random_state
-        self.trees = trees
-        self.tree_options = tree_options
         self.categorical_features = categorical_features
         self.feature_groups = feature_groups
 
@@ -78,12 +74,6 @@ class ExactForestClassifier(_ExactForest, Classifier):
         changed split is removed at once.
     random_state : int, default 0
         Seed of memberships, features and thresholds.
-    trees : str, default "exact"
-        Kind of the trees: ``"exact"``, or the kind of a learner that has trees for forests. These are fully dynamic
-        trees on the same memberships. They are feasible after every update, but not functions of the live examples:
-        their digests depend on history. ``thresholds`` then has no effect.
-    tree_options : mapping, optional
-        Options of the learner that ``trees`` names, such as ``alpha`` and ``beta``.
     categorical_features : sequence of str, int or bool, optional
         Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
         are categorical. A split separates one category from the rest.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
@@ -22,7 +22,6 @@ from raydt.exchange.messages import Exchange, ShardWorker
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.costs import Costs
 from raydt.learners.description import Description
-from raydt.learners.whole_trees import TreeKind
 
 
 class LearnerOptions(BaseModel):
@@ -34,6 +33,21 @@ class LearnerOptions(BaseModel):
     feature_groups: int = Field(
         16, ge=1, description="number of fixed groups the features are divided into; a shard owns whole groups (G)"
     )
+
+    #: Options of earlier versions: the values that mean what the learner does today, and what to use instead.
+    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, given: Any) -> Any:
+        """Refuse retired options; one that is set to what the learner does today is left out, as in states."""
+        if not isinstance(given, Mapping):
+            return given
+        for name in cls.retired.keys() & given.keys():
+            today, instead = cls.retired[name]
+            if given[name] not in today:
+                raise ValueError(f"{name} was retired. {instead}")
+        return {name: value for name, value in given.items() if name not in cls.retired}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -339,10 +353,6 @@ class Learner(ABC):
         Numbers of things, never times: the same on every machine.
         """
         return ""
-
-    def whole_trees(self, options: Any) -> TreeKind | None:
-        """Trees of this learner for ensembles of another; None if it has none."""
-        return None
 
     def costs(self, options: Any) -> Costs | None:
         """Counts of what a model with shards takes, to tell from which size on they pay; None if nobody knows."""

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.arrays.rng import bits_at
 from raydt.learners.nodes import LEAF, NODES, goes_left, majority, refine, total
 from raydt.learners.number_sums import mass_ceiling, number_mass
 
@@ -88,10 +87,6 @@ class Rules(NamedTuple):
         What one deletion may take from the mass that a split leaves.
     half_alpha_units : int
         Of numeric labels, half_alpha in whole units squared; masses, slack and step are in these units, too.
-    features : int
-        How many features each node may be split on, drawn from its path; 0: all.
-    root_key : uint64
-        Key of the path of the root, from which those of all nodes follow (``whole_trees``).
     """
 
     epsilon: float
@@ -102,8 +97,6 @@ class Rules(NamedTuple):
     slack: float = 0.0
     step: float = 2.0
     half_alpha_units: int = 0
-    features: int = 0
-    root_key: np.uint64 = np.uint64(0)
 
 
 def new_tree(capacity: int, classes: int) -> Tree:
@@ -246,19 +239,6 @@ def smooth_rows(tree: Any, categorical: Any, X: Any, smoothing: float, shares: A
             left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
             node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
             refine(tree.counts, node, np.int64(tree.nodes[node].depth), smoothing, shares, row, row)
-
-
-@inner_kernel
-def path_key(tree: Any, node: int, root_key: np.uint64) -> np.uint64:
-    """Key of the path of a node. O(depth squared): nothing is kept of it, and only builds ask."""
-    key = root_key
-    for depth in range(np.int64(tree.nodes[node].depth)):
-        child = np.int64(node)
-        while tree.nodes[child].depth > depth + 1:
-            child = np.int64(tree.nodes[child].parent)
-        right = tree.nodes[tree.nodes[child].parent].right == child
-        key = bits_at(key, np.int64(1) if right else np.int64(0))
-    return key
 
 
 @kernel

@@ -6,28 +6,14 @@ The definitions are in ``docs/explanation/guarantees.md``, the numbers those of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import below, bits
-from raydt.learners.recorded_tree import Bools, RecordedTree
 
 #: Numbers of a node's sequence: keys of the left and the right child, of the order of features, of candidates.
 LEFT, RIGHT, ORDER, CUTS = range(4)
-
-
-class Drawn(Protocol):
-    """What a tree draws from."""
-
-    @property
-    def key(self) -> np.uint64:
-        """Key of the root."""
-
-    @property
-    def features(self) -> int:
-        """How many features each node may be split on; 0: all."""
 
 
 def number_at(key: np.uint64, counter: int) -> np.uint64:
@@ -44,19 +30,3 @@ def order_of_features(key: np.uint64, d: int) -> Iterator[int]:
     for place, other in enumerate(others.tolist()):
         rest[[place, other]] = rest[[other, place]]
         yield int(rest[place])
-
-
-def drawn_features(tree: RecordedTree, draws: Drawn, d: int) -> Bools:
-    """Features that each node may be split on, shape (nodes, d). O(nodes d)."""
-    allowed = np.full((len(tree), d), draws.features == 0)
-    if draws.features == 0:
-        return allowed
-    keys = [draws.key] * len(tree)
-    for node in range(len(tree)):
-        order = order_of_features(keys[node], d)
-        for _ in range(min(draws.features, d)):
-            allowed[node, next(order)] = True
-        if tree.feature[node] >= 0:
-            keys[tree.left[node]] = number_at(keys[node], LEFT)
-            keys[tree.right[node]] = number_at(keys[node], RIGHT)
-    return allowed

@@ -187,25 +187,16 @@ def _ends(pair: Ints) -> Ints:
     return np.flatnonzero(np.append(pair[1:] != pair[:-1], True))
 
 
-def best_splits(
-    columns: list[Column], rows: Ints, y: Ints, node: Ints, counts: Ints, allowed: Bools | None = None
-) -> tuple[Floats, Ints, Floats]:
+def best_splits(columns: list[Column], rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Ints, Floats]:
     """Score, feature and threshold of each node's best split; ties go to the smaller feature, then threshold."""
-    return best_of(len(counts), (column.best_splits(rows, y, node, counts) for column in columns), allowed)
+    return best_of(len(counts), (column.best_splits(rows, y, node, counts) for column in columns))
 
 
-def best_of(
-    nodes: int, splits: Iterable[tuple[Floats, Floats]], allowed: Bools | None = None
-) -> tuple[Floats, Ints, Floats]:
-    """Score, feature and threshold of the best split at each of some nodes, from those on each feature.
-
-    ``allowed``, shape (nodes, d), tells the features that each node may be split on; all by default.
-    """
+def best_of(nodes: int, splits: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, Ints, Floats]:
+    """Score, feature and threshold of the best split at each of some nodes, from those on each feature."""
     score, feature, threshold = np.full(nodes, -1.0), np.full(nodes, -1), np.zeros(nodes)
     for j, (s, t) in enumerate(splits):
         better = s > score
-        if allowed is not None:
-            better &= allowed[:, j]
         score[better], feature[better], threshold[better] = s[better], j, t[better]
     return score, feature, threshold
 

@@ -157,18 +157,6 @@ def test_the_best_split_is_all_that_counts_and_unknown_widths_are_refused() -> N
             estimator.explain_path([[0, 7]])
 
 
-def test_trees_with_leaves_that_do_not_vote_are_no_sum_of_trees() -> None:
-    X = np.arange(40.0).reshape(-1, 1)
-    forest = ExactForestClassifier(
-        trees="fudyadt", tree_options={"epsilon": 5.0, "alpha": 0.0, "beta": 0.0}, n_estimators=4, sample_share=0.5
-    ).fit(X, (X[:, 0] > 19).astype(int))
-    rows = [[5.0], [30.0]]
-    assert np.abs(forest.tree_sum().scores(np.array(rows)) - forest.predict_proba(rows)).max() == 0
-    forest.forget(forest.row_ids_[:20])
-    with pytest.raises(InputError, match=r"all examples were deleted. Such a leaf does not vote.*Set trees: exact"):
-        forest.explain(rows)
-
-
 SMALL = {"max_iter": 5, "max_leaf_nodes": 6, "max_bins": 16, "candidate_fraction": 0.5}
 SUMS_OF_TREES = {
     "forest, two classes": (ExactForestClassifier(n_estimators=6, sample_share=0.5), labels(DENSE, 2)),

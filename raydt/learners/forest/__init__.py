@@ -2,8 +2,7 @@
 
 Read in this order: ``options``, ``hashing`` (which trees an example lives in), ``candidates`` and ``scoring`` (the best
 split of some rows), ``growing`` (build), ``changing`` (insert or delete one row), ``advancing`` (a batch), ``trees``
-and ``shard``, ``coordinator`` (the path of a batch), ``model``, ``audit``. ``guests`` and ``guest_audit`` are of trees
-of another learner on the same memberships.
+and ``shard``, ``coordinator`` (the path of a batch), ``model``, ``audit``.
 """
 
 from __future__ import annotations

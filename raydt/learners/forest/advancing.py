@@ -9,11 +9,21 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.learners.forest.changing import change
 from raydt.learners.forest.growing import open_path
-from raydt.learners.forest.nodes import REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
+from raydt.learners.forest.nodes import (
+    DEPTH,
+    NODES,
+    NOWHERE,
+    PATH,
+    REBUILDS,
+    REBUILT_DEPTH,
+    REBUILT_NODES,
+    REBUILT_ROWS,
+    ROWS,
+    SUBTREES,
+)
 from raydt.learners.forest.pools import has_room
 from raydt.learners.forest.voting import vote
 from raydt.learners.sequential import ADD, REMOVE
-from raydt.learners.whole_trees import DEPTH, NODES, NOWHERE, PATH, ROWS, SUBTREES
 
 #: Why the loop stopped: all steps are taken, or there is no room in a pool or in scratch.
 ENDED, ROOM = 0, 1

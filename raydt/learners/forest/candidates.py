@@ -15,12 +15,39 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
-from raydt.arrays.rng import bits_at
+from raydt.arrays.rng import below_at, bits_at
 from raydt.learners.forest.hashing import unit_at
-from raydt.learners.whole_trees import CUTS, ORDER, drawn_feature, put_back
 
+#: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
+ORDER, CUTS = 2, 3
 #: The category of rows that lack one.
 NO_CATEGORY = -1.0
+
+
+@inlined_kernel
+def drawn_feature(key: np.uint64, place: int, order: Any, swaps: Any) -> int:
+    """The feature at the next place of a node's order; ``order`` is a permutation that the call changes in two places.
+
+    Fisher and Yates; :func:`put_back` undoes it.
+    """
+    other = place + below_at(key, place, len(order) - place)
+    swaps[place] = other
+    feature = order[other]
+    order[other] = order[place]
+    order[place] = feature
+    drawn: int = np.int64(feature)
+    return drawn
+
+
+@inlined_kernel
+def put_back(order: Any, swaps: Any, drawn: int) -> None:
+    """Make the identity of ``order`` again after so many draws."""
+    for back in range(drawn):
+        place = drawn - 1 - back
+        other = swaps[place]
+        feature = order[other]
+        order[other] = order[place]
+        order[place] = feature
 
 
 @inlined_kernel

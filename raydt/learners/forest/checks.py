@@ -10,11 +10,9 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.learners.checking import check_held, require, typed
-from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, LEAST_EXPONENT, Scale, in_units, sums_of
 from raydt.learners.forest.model import depths_of, stored
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.out_of_sample import leaves_of
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -56,15 +54,14 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
     tree = np.searchsorted(starts, inner, side="right") - 1
     require(np.array_equal(arrays["left"][inner], inner - starts[tree] + 1), "left", "is not the next node of a split")
     require((arrays["left"][leaves] == -1).all(), "left", "gives a child to a leaf")
-    both = totals[inner + 1] + totals[starts[tree] + right[inner]]
+    children = inner + 1, starts[tree] + right[inner]
+    both = totals[children[0]] + totals[children[1]]
     require(np.array_equal(totals[inner], both), "totals", "has a node whose children do not add up to it")
     counts = totals[:, :1] if options.numeric else totals
     require((counts >= 0).all() and (counts < 2**31).all(), "totals", "has a count that cannot be")
-    if options.exact:
-        enough = counts.sum(axis=1)[inner] >= options.min_samples_split
-        require(enough.all(), "totals", "has a split of too few examples")
-    else:
-        _check_guests(arrays, options, features, classes)
+    enough = counts.sum(axis=1)[inner] >= options.min_samples_split
+    require(enough.all(), "totals", "has a split of too few examples")
+    require((counts[np.concatenate(children)].sum(axis=1) > 0).all(), "totals", "has an empty child")
     if options.numeric:
         exponent = int(typed(arrays, "exponent", np.int64, (1,))[0])
         require(LEAST_EXPONENT <= exponent <= 1024, "exponent", "is not that of a number")
@@ -78,19 +75,6 @@ def check_model(arrays: Arrays, options: ForestOptions, features: Features, clas
 def _bits(totals: npt.NDArray[np.int64]) -> int:
     """What numeric labels are rounded to."""
     return LABEL_BITS if totals.shape[1] == 4 else COARSE_BITS
-
-
-def _check_guests(arrays: Arrays, options: ForestOptions, features: Features, classes: int) -> None:
-    """Trees of another learner, one by one, as it checks its own."""
-    guests = options.guests()
-    assert guests is not None
-    for name, dtype in guests.types.items():
-        typed(arrays, name, dtype, (arrays["feature"].size,))
-    stops = np.cumsum(arrays["tree_nodes"]).tolist()
-    names = ("feature", "threshold", "left", "right", *guests.types)
-    for begin, stop in zip([0, *stops], stops, strict=False):
-        tree = {name: arrays[name][begin:stop] for name in names}
-        guests.check({**tree, "counts": arrays["totals"][begin:stop]}, features, classes)
 
 
 def _check_shape(nodes: npt.NDArray[np.int64], inner: npt.NDArray[np.int64], right: npt.NDArray[np.int32]) -> None:
@@ -109,8 +93,6 @@ def check_state(
     arrays: Arrays, groups: Mapping[int, Arrays], options: ForestOptions, features: Features, classes: int
 ) -> None:
     """A state: its trees, and rows each with features. That the trees are those of the rows is left to the audit.
-
-    Leaves of another learner's trees count the rows that lie in them, since its kernels list as many as are counted.
 
     Raises
     ------
@@ -135,8 +117,6 @@ def check_state(
         require(((y >= 0) & (y < max(1, classes))).all(), "y", "names a class that is not there")
     _check_labels(arrays, y, options)
     check_held(groups, features, rows)
-    if not options.exact:
-        _check_leaves(arrays, groups, options, features)
 
 
 def _check_labels(arrays: Arrays, y: npt.NDArray[Any], options: ForestOptions) -> None:
@@ -150,23 +130,3 @@ def _check_labels(arrays: Arrays, y: npt.NDArray[Any], options: ForestOptions) -
         require((y < width).all(), "y", "names a class that the trees do not count")
         expected = np.bincount(y, minlength=width)
     require(np.array_equal(counted, options.copies * expected), "y", "is not what the trees count")
-
-
-def _check_leaves(arrays: Arrays, groups: Mapping[int, Arrays], options: ForestOptions, features: Features) -> None:
-    """Every leaf counts the labels of the rows that lie in it. O(rows x copies x depth)."""
-    y, K = arrays["y"].astype(np.int64), arrays["totals"].shape[1]
-    X = np.empty((len(y), len(features)))
-    for number, group in groups.items():
-        X[:, features.group_columns(number)] = group["X"]
-    member = np.empty((len(y), options.copies), dtype=np.int32)
-    memberships(seeds_of(options.random_state), np.array(arrays["id"]), options.n_estimators, member)
-    categorical = features.kinds.astype(np.bool_)
-    stops = np.cumsum(arrays["tree_nodes"]).tolist()
-    for tree, (begin, stop) in enumerate(zip([0, *stops], stops, strict=False)):
-        mine = np.flatnonzero((member == tree).any(axis=1))
-        nodes = {name: arrays[name][begin:stop] for name in ("feature", "threshold", "left", "right")}
-        leaf = leaves_of(nodes, X[mine], categorical)
-        counts = np.bincount(leaf * K + y[mine], minlength=(stop - begin) * K).reshape(-1, K)
-        ends = nodes["feature"] < 0
-        same = np.array_equal(counts[ends], arrays["totals"][begin:stop][ends])
-        require(same, "totals", "has a leaf that does not count the rows in it")

@@ -40,13 +40,12 @@ from raydt.learners.forest.model import (
     numbers_of,
     shares_of,
 )
-from raydt.learners.forest.nodes import MOST_ENTRIES
+from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, SUBTREES
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
-from raydt.learners.whole_trees import DEPTH, NODES, PATH, ROWS, SUBTREES
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
 MOST_NUMBERS = 2**21
@@ -56,7 +55,6 @@ FILLED_ROWS = 1 << 14
 Ints = npt.NDArray[np.int64]
 
 _NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
-_NO_STAMPS: Ints = np.empty(0, dtype=np.int64)
 
 
 class ForestCoordinator(SequentialCoordinator):
@@ -84,13 +82,13 @@ class ForestCoordinator(SequentialCoordinator):
         self._trees = dealt(options.n_estimators, shards)
         self._store = ForestStore(dtype_of(options.numeric), self._trees)
         self._shared, self.keeps_open = plan.shared_store, False
-        self._seeds, self._guests = seeds_of(options.random_state), options.guests()
+        self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._scale = LabelScale() if options.numeric else None
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
-        self._fetched = FetchedTrees(options, features)  # not used where the trees of the shards can be seen
+        self._fetched = FetchedTrees(options)  # not used where the trees of the shards can be seen
         self._saved: Arrays | None = None  # the model that was restored, until the next batch
         self._shards_need_rows = False  # after a restore: ids and labels, and rows in full
 
@@ -117,15 +115,6 @@ class ForestCoordinator(SequentialCoordinator):
                 f"the {most:,} a forest can hold",
                 remedy="Use a smaller sample_share or fewer trees, or keep fewer examples live",
             )
-        classes = max(len(self._order), batch.n_classes)
-        if self._guests is not None and self.store.live + len(batch) > (
-            most := self._guests.most_rows(max(2, classes))
-        ):
-            raise InputError(
-                f"{self.store.live + len(batch):,} live examples of {classes:,} classes may be more than the "
-                f"{most:,} a tree can hold",
-                remedy="Keep fewer examples live, or fewer classes (source.positive)",
-            )
         self.store.reserve(len(batch))
         yield from self._send_rows()
 
@@ -150,7 +139,7 @@ class ForestCoordinator(SequentialCoordinator):
         brings = np.concatenate([comes, looks])
         row[brings] = np.arange(len(brings))
         X, new = batch.X[steps["row"][brings]], steps["slot"][comes]
-        scales, exponents = _NO_CHANGES, _NO_STAMPS
+        scales, exponents = _NO_CHANGES, np.empty(0, dtype=np.int64)
         if self._scale is not None:
             scales, exponents = self._scale.follow(kind, self.store.y[steps["slot"]])
         payload = {
@@ -158,7 +147,6 @@ class ForestCoordinator(SequentialCoordinator):
             "slot": np.ascontiguousarray(steps["slot"]),
             "row": row,
             "place": place,
-            "stamp": np.ascontiguousarray(steps["stamp"]) if self._guests else _NO_STAMPS,
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
@@ -167,7 +155,6 @@ class ForestCoordinator(SequentialCoordinator):
             "warming": warming,
             "scales": scales,
             "settle": bool(warm) or not (self.keeps_open and self._shared),
-            "built": self._end_of_warmup() if batch.start + part.start < self._warmup else -1,
         }
         replies = yield Ask("steps", payload, self._parts(X, comes, payload["ids"], warm))
         self._saved = None
@@ -180,10 +167,6 @@ class ForestCoordinator(SequentialCoordinator):
                 result.give_levels(position[wanted], levels_of_votes(votes))
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
-
-    def _end_of_warmup(self) -> int:
-        """When the trees are built that wait for the end of the warm-up, in half updates: with its last update."""
-        return 2 * self._warmup - 1
 
     def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
         """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""
@@ -237,7 +220,7 @@ class ForestCoordinator(SequentialCoordinator):
         if self._seq < self._warmup or self.keeps_open:
             self._warmup = min(self._warmup, self._seq)
             self._saved = None
-            self._merge((yield self._each("close", {"built": self._end_of_warmup()})))
+            self._merge((yield self._each("close")))
         return {}
 
     def _each(self, method: str, payload: dict[str, Any] | None = None) -> Ask:
@@ -270,18 +253,14 @@ class ForestCoordinator(SequentialCoordinator):
                 needed = [np.isin(holders, trees).any(axis=1) for trees in self._trees]
                 yield Tell("fill", {}, [{"slots": slots[mine], "X": X[mine]} for mine in needed])
         y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
-        warming = self._seq < self._warmup
         payload = {
             "ids": self.store.id[:n].copy(),
             "y": y.copy(),
-            "born": self.store.born[:n].copy() if self._guests else _NO_STAMPS,
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
-            "built": self._end_of_warmup() if warming else -1,
-            "warming": warming,
+            "warming": self._seq < self._warmup,
         }
-        replies = yield Ask("recall", payload, [self._fetched.past(numbers) for numbers in self._trees])
-        self._merge(replies)
+        self._merge((yield self._each("recall", payload)))
 
     def find_equal(
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
@@ -373,8 +352,7 @@ class ForestCoordinator(SequentialCoordinator):
         self.store.fill(state["id"], state["y"], state["born"])
         names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
-        own = self._guests.types if self._guests else ()
-        self._saved = {name: state[name].copy() for name in (*ARRAYS, *own) if name in state}
+        self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
         self._fetched.restore(self._saved)
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])

@@ -12,8 +12,8 @@ import math
 from raydt.learners.costs import Cost, Costs, Shape, Sizes, log2
 from raydt.learners.forest.options import ForestOptions
 
-#: Bytes of a step, of its time for trees with a past, of a new row beside its values, and of what was done in a step.
-_STEP, _STAMP, _ROW, _DONE = 16, 8, 20, 40
+#: Bytes of a step, of a new row beside its values, and of what was done in a step.
+_STEP, _ROW, _DONE = 16, 20, 40
 
 
 class ForestCosts(Costs):
@@ -21,7 +21,7 @@ class ForestCosts(Costs):
 
     def __init__(self, options: ForestOptions) -> None:
         self._options = options
-        self._step = _STEP + (0 if options.exact else _STAMP)
+        self._step = _STEP
 
     def shape(self, rows: int) -> Shape:
         """Trees of noisy labels: a node for four of a tree's rows at the smallest size that is split."""

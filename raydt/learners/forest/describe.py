@@ -32,10 +32,6 @@ _REPEATED = (
     "Every tree is a function of the rows that remain, the options and the seed. raydt verify RUN trains the forest "
     "again from these rows and compares the digests: whoever has the rows can repeat this proof of deletion."
 )
-_MEMBERS = (
-    "In which trees an example lives, and which features a node may be split on, are functions of id, seed and path. "
-    "The audit checks every tree by the rules of its learner, on its own members."
-)
 
 
 class ForestDescription(RebuildingDescription):
@@ -45,8 +41,6 @@ class ForestDescription(RebuildingDescription):
     ----------
     lazy : bool
         Whether subtrees are rebuilt when somebody looks at them, so that no update has rebuilds of its own.
-    guests : bool
-        Whether the trees are those of another learner.
     trees : int
         How many trees there are; 0 if nobody knows.
     """
@@ -62,8 +56,8 @@ class ForestDescription(RebuildingDescription):
         Curve("nodes", "Nodes of all trees", "nodes", "nodes"),
     )
 
-    def __init__(self, *, lazy: bool, guests: bool = False, trees: int = 0) -> None:
-        self._lazy, self._guests, self._trees = lazy, guests, trees
+    def __init__(self, *, lazy: bool, trees: int = 0) -> None:
+        self._lazy, self._trees = lazy, trees
 
     def owned(self, shard: int, shards: int) -> str:
         """The trees of a shard."""
@@ -107,11 +101,6 @@ class ForestDescription(RebuildingDescription):
             "tree always equals the one trained from scratch on its live examples. All subtrees that an update "
             "rebuilds, in all trees, count below as one rebuild of their rows together."
         )
-        if self._guests:
-            rule = (
-                "Parts of each tree are rebuilt by the rules of its learner, within the features that its nodes draw. "
-                "All subtrees that an update rebuilds, in all trees, count below as one rebuild of their rows together."
-            )
         figures = tree_figures(run.summary)
         if run.summary and not self._lazy:
             rows = count(run.summary.get("rebuilt_rows"))
@@ -121,7 +110,7 @@ class ForestDescription(RebuildingDescription):
             figures,
             Section("Trees", blocks or [Text("There is no tree to show.", "none")]),
             rebuild_section(run.summary, run.metrics, run.events, rule, timed=False),
-            [Text(_REPEATED if not self._guests else _MEMBERS)],
+            [Text(_REPEATED)],
         )
 
 

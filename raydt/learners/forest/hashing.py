@@ -5,7 +5,7 @@ the seed, starts a sequence of SplitMix64 (``raydt.arrays.rng``) with a number f
 trees of the smallest numbers. Whoever does not know the seed cannot choose ids that fill one tree.
 
 *Nodes.* The key of a root is number ``tree`` of the sequence of the seed; those below follow from the path
-(``raydt.learners.whole_trees``).
+(``candidates``).
 
 ``tests/oracles/forest.py`` has all of this in plain integers.
 """

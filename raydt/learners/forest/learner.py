@@ -18,7 +18,7 @@ from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.costs import ForestCosts
 from raydt.learners.forest.describe import ForestDescription
 from raydt.learners.forest.model import ForestPredictor
-from raydt.learners.forest.options import EXACT, ForestOptions, guest_kinds
+from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestShard
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -41,23 +41,21 @@ class Forest(Learner):
         return Traits(
             Reading(
                 regression=options.numeric,
-                missing=options.exact,
+                missing=True,
                 by_value=True,
                 with_numbers="" if options.numeric else "criterion: squared_error",
             ),
-            retrained=options.exact,
+            retrained=True,
             parts=options.n_estimators,
             erases=True,
             divided="always",
             rebuilds=options.rebuild == "eager",
-            stays=() if options.exact else Traits().stays,
-            unused=() if options.exact else ("thresholds",),
+            stays=(),
         )
 
     def describe(self, options: Mapping[str, Any]) -> ForestDescription:
         """The trees in numbers, and their rebuilds."""
-        lazy, guests = options.get("rebuild") == "lazy", options.get("trees", EXACT) != EXACT
-        return ForestDescription(lazy=lazy, guests=guests, trees=int(options.get("n_estimators", 0)))
+        return ForestDescription(lazy=options.get("rebuild") == "lazy", trees=int(options.get("n_estimators", 0)))
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""
@@ -105,9 +103,8 @@ class Forest(Learner):
     ) -> AuditReport:
         """Prove or refute that a state is the forest of its live examples."""
         from raydt.learners.forest.audit import audit
-        from raydt.learners.forest.guest_audit import audit_guests
 
-        return (audit if options.exact else audit_guests)(options, features, state, history)
+        return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
         """Two classes, three, and numbers; missing values; rebuilt at once or later; with and without a warm-up."""
@@ -118,16 +115,11 @@ class Forest(Learner):
             Case("three classes", small | {"rebuild": "lazy"}, classes=3, warmup=12),
             Case("every tree has every example", deep | {"max_features": "all", "thresholds": 5}, classes=3, warmup=6),
             Case("numbers", small | {"criterion": "squared_error"}, classes=0, missing=True, warmup=6),
-            *(
-                Case(f"{kind} trees, {number}", small | {"trees": kind, **tree}, classes=3 - number % 2, warmup=warmup)
-                for kind, trees in guest_kinds().items()
-                for number, (tree, warmup) in enumerate(zip(trees.exercise, (6, 0), strict=False))
-            ),
         )
 
     def concerns(self, case: Case, options: ForestOptions) -> bool:
-        """Kernels are compiled for classes, or for numbers; those of other learners' trees are theirs."""
-        return (case.classes == 0) == options.numeric and case.options.get("trees", EXACT) == options.trees
+        """Kernels are compiled for classes, or for numbers."""
+        return (case.classes == 0) == options.numeric
 
 
 LEARNER = Forest()

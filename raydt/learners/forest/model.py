@@ -3,8 +3,7 @@
 Arrays: ``tree_nodes`` (int64, nodes of each tree), ``feature`` (int32, -1 of a leaf), ``threshold``, ``left`` and
 ``right`` (int32, places of the children within their tree, -1 of a leaf; the left child is the next node), ``totals``
 (int64, class counts, or n, sum and sum of squares of numeric labels, see :func:`stored`), ``order`` (int64, class codes
-in ascending order of their labels) or, with numeric labels, ``exponent``; of trees of another learner also its own
-arrays by node.
+in ascending order of their labels) or, with numeric labels, ``exponent``.
 """
 
 from __future__ import annotations
@@ -18,20 +17,17 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
-from raydt.errors import InputError
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
-from raydt.learners.forest.holding import TreeArrays
 from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, Scale
-from raydt.learners.forest.voting import vote_of_model
+from raydt.learners.forest.nodes import TreeArrays
+from raydt.learners.forest.voting import SHARE_BITS, leaf_votes, vote_of_model
 from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
-from raydt.learners.whole_trees import SHARE_BITS, leaf_votes
-from raydt.presentation.words import counted
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
-#: Arrays of every model; those of trees of another learner come besides.
+#: Arrays of every model.
 ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
 
 
@@ -42,7 +38,6 @@ class OneTree(NamedTuple):
     threshold: npt.NDArray[np.float64]
     right: npt.NDArray[np.int32]
     totals: npt.NDArray[np.int64]
-    own: Mapping[str, npt.NDArray[Any]] = {}
 
 
 def each_tree(arrays: TreeArrays) -> list[OneTree]:
@@ -54,7 +49,6 @@ def each_tree(arrays: TreeArrays) -> list[OneTree]:
             arrays.threshold[begin:stop],
             arrays.right[begin:stop],
             arrays.totals[begin:stop],
-            {name: array[begin:stop] for name, array in arrays.own.items()},
         )
         for begin, stop in zip([0, *stops], stops, strict=False)
     ]
@@ -111,7 +105,6 @@ def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], scale: 
         "left": left,
         "right": np.concatenate([part.right for part in parts]),
         "totals": np.ascontiguousarray(totals),
-        **{name: np.concatenate([part.own[name] for part in parts]) for name in parts[0].own},
     }
     if scale is not None:
         return arrays | {"exponent": np.array([scale.exponent], dtype=np.int64)}
@@ -141,8 +134,7 @@ def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[OneTree]:
     """The trees of a model or state; views."""
     feature, threshold, right, totals = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
     totals = expanded(totals) if "exponent" in arrays else totals
-    own = {name: array for name, array in arrays.items() if name not in ARRAYS}
-    return each_tree(TreeArrays(arrays["tree_nodes"], feature, threshold, right, totals, own))
+    return each_tree(TreeArrays(arrays["tree_nodes"], feature, threshold, right, totals))
 
 
 @kernel
@@ -270,12 +262,6 @@ class ForestPredictor:
         left = np.arange(len(feature)) - np.repeat(starts[:-1], np.diff(starts)) + 1
         stored = StoredTrees(starts, feature, threshold, left, right)
         n = totals[:, 0] if self._exponent is not None else totals.sum(axis=1)
-        if empty := int(((feature < 0) & (n == 0)).sum()):
-            raise InputError(
-                f"of {counted(empty, 'leaf')} all examples were deleted. Such a leaf does not vote, and a sum of "
-                "trees, in which every tree votes on every row, cannot express that",
-                remedy="Set trees: exact",
-            )
         if self._exponent is not None:
             codes = np.empty(0, dtype=np.int64)
             value = np.ldexp((totals[:, 1] // n).astype(np.float64), self._exponent - LABEL_BITS)[:, None]

@@ -111,6 +111,52 @@ class Examples(NamedTuple):
     categorical: npt.NDArray[np.bool_]
 
 
+#: Columns of what a step did: nodes counted; subtrees, rows and nodes rebuilt; depth of the topmost rebuild.
+PATH, SUBTREES, ROWS, NODES, DEPTH = range(5)
+#: The depth where nothing was rebuilt.
+NOWHERE = 2**31 - 1
+
+
+class Work(NamedTuple):
+    """Steps, the rows that the steps bring, and the results.
+
+    ``kind`` and ``slot``, shape (steps,); ``row``, the row of ``X`` of a step, -1 of a REMOVE; ``place``, the row of
+    ``votes`` that takes the prediction before the step, -1 if none is wanted. ``votes`` has shape (predictions, K or
+    2), ``done`` (steps, 5).
+    """
+
+    kind: npt.NDArray[np.int32]
+    slot: npt.NDArray[np.int32]
+    row: npt.NDArray[np.int32]
+    place: npt.NDArray[np.int32]
+    X: npt.NDArray[np.float64]
+    votes: npt.NDArray[np.int64]
+    done: npt.NDArray[np.int64]
+
+
+class TreeArrays(NamedTuple):
+    """Trees in preorder, one after the other: the left child of an inner node is the next node.
+
+    Attributes
+    ----------
+    nodes : ndarray of int64, shape (trees,)
+        How many each tree has.
+    feature : ndarray of int32
+        -1 of a leaf.
+    threshold : ndarray of float64
+    right : ndarray of int32
+        Place of the right child within its tree; -1 of a leaf.
+    totals : ndarray of int64, shape (nodes, K or 4)
+        Class counts, or n, sum and sum of squares, in two words, of numeric labels in units.
+    """
+
+    nodes: npt.NDArray[np.int64]
+    feature: npt.NDArray[np.int32]
+    threshold: npt.NDArray[np.float64]
+    right: npt.NDArray[np.int32]
+    totals: npt.NDArray[np.int64]
+
+
 #: Cells up to which rows are copied before a subtree is built from them: half a megabyte.
 NEAR_CELLS = 1 << 16
 

@@ -15,14 +15,12 @@ import numpy.typing as npt
 from raydt.arrays.blocks import block
 from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
-from raydt.learners.forest.guests import GuestTrees
-from raydt.learners.forest.holding import HeldTrees, TreeArrays
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
+from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import ExactTrees
 from raydt.learners.sequential import ADD, REMOVE
-from raydt.learners.whole_trees import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
 
 Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
@@ -51,7 +49,7 @@ class ForestShard:
     ) -> None:
         self._features, self.groups = features, groups
         self.columns = features.columns_of(groups)
-        self.trees: HeldTrees = ExactTrees(options, features) if options.exact else GuestTrees(options, features)
+        self.trees = ExactTrees(options, features)
         self._numeric, self._eager = options.numeric, options.rebuild == "eager"
         self._numbers = np.empty(0)  # numeric labels by slot
         self._scale = NO_LABELS
@@ -76,7 +74,6 @@ class ForestShard:
         slot: Any,
         row: Any,
         place: Any,
-        stamp: Any,
         new: Any,
         ids: Any,
         y: Any,
@@ -88,14 +85,13 @@ class ForestShard:
         warming: bool,
         scales: Any,
         settle: bool,
-        built: int,
     ) -> dict[str, Any]:
         """Take the steps of a part of a batch, and answer with the votes and what was done.
 
         Parameters
         ----------
-        kind, slot, row, place, stamp : ndarray, shape (steps,)
-            As in :class:`raydt.learners.whole_trees.Work`.
+        kind, slot, row, place : ndarray, shape (steps,)
+            As in :class:`raydt.learners.forest.nodes.Work`.
         new, ids, y : ndarray, shape (new rows,)
             Slots, ids and labels of the rows that come; they are the first rows of ``X``.
         X, own : ndarray of float64
@@ -112,9 +108,6 @@ class ForestShard:
             Steps after which numeric labels have another scale, its exponent and bits.
         settle : bool
             Whether nothing may stay open.
-        built : int
-            Of trees with a past: when those are built that wait for the end of the warm-up, in half updates; -1 after
-            it.
         """
         rows = np.asarray(X)
         if whole is not None:
@@ -124,15 +117,12 @@ class ForestShard:
         rows = np.ascontiguousarray(rows)
         self.trees.know(np.array(order))
         kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in (kind, slot, row, place))
-        stamps = np.ascontiguousarray(stamp, dtype=np.int64)
-        self._put(np.asarray(new), ids, rows[: len(new)], y, stamps[kinds == ADD] // 2 if len(stamps) else stamps)
+        self._put(np.asarray(new), ids, rows[: len(new)], y)
         width = 2 if self._numeric else self.trees.width
         done = np.zeros((len(kind), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
         votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
-        work = Work(kinds, slots, at, places, stamps, rows, votes, done)
-        if built >= 0 and isinstance(self.trees, GuestTrees):
-            self.trees.built = built
+        work = Work(kinds, slots, at, places, rows, votes, done)
         begin = 0
         for last, exponent, bits in np.asarray(scales).tolist():
             self._advance(work, begin, last + 1, warm)
@@ -153,7 +143,7 @@ class ForestShard:
                 self.trees.resolve()
             self.trees.take(work, middle, end)
 
-    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, born: Ints) -> None:
+    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any) -> None:
         """Keep new rows."""
         if not len(new):
             return
@@ -165,7 +155,7 @@ class ForestShard:
                 self._numbers = numbers
             self._numbers[new] = y
             y = in_units(np.asarray(y), self._scale)
-        self.trees.put(new, np.asarray(ids), X, np.asarray(y), born)
+        self.trees.put(new, np.asarray(ids), X, np.asarray(y))
 
     def _erase(self, slots: Slots) -> None:
         """Leave nothing of deleted rows in their slots, which may stay empty."""
@@ -175,7 +165,6 @@ class ForestShard:
 
     def _rescale(self, scale: Scale, done: Ints | None) -> None:
         """Count numeric labels in other units: every tree is built again."""
-        assert isinstance(self.trees, ExactTrees)
         self._scale = scale
         self.trees.open_all(in_units(self._numbers, scale))
         if done is None or not self._eager:
@@ -192,18 +181,15 @@ class ForestShard:
         """How large the trees are, unless the coordinator sees them itself."""
         return None if self._shared else np.array(self.trees.shape(), dtype=np.int64)
 
-    def _on_close(self, built: int) -> dict[str, Any]:
-        """End the warm-up: build the trees, those with a past at a time in half updates."""
-        if isinstance(self.trees, GuestTrees):
-            self.trees.built = built
+    def _on_close(self) -> dict[str, Any]:
+        """End the warm-up: build the trees."""
         self.trees.resolve()
         return {"shape": self._shape()}
 
     def _on_fetch(self) -> dict[str, Any]:
         """The trees that have changed since they were fetched last."""
         places = self.trees.touched()
-        *columns, own = self.trees.arrays(places)
-        return {"changed": self.trees.numbers[places], "trees": tuple(columns), "own": own}
+        return {"changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
 
     # ---------------------------------------------------------------- rows
 
@@ -228,27 +214,17 @@ class ForestShard:
             self.trees.reserve(int(np.max(slots)) + 1)
             self.trees.examples.X[np.asarray(slots)] = X
 
-    def _on_recall(
-        self, ids: Any, y: Any, born: Any, order: Any, scale: Any, built: int, warming: bool, trees: Any, own: Any
-    ) -> dict[str, Any]:
-        """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore.
-
-        Exact trees are built from them; others have a past and come as arrays.
-        """
+    def _on_recall(self, ids: Any, y: Any, order: Any, scale: Any, warming: bool) -> dict[str, Any]:
+        """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore, and build the trees."""
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
         self._scale = Scale(*scale)
         self.trees.reserve(n)
         self.trees.know(np.array(order))
-        self._put(slots, ids, self.trees.examples.X[:n], y, np.asarray(born))
-        if isinstance(self.trees, GuestTrees):
-            nodes, feature, threshold, right, totals = map(np.array, trees)
-            self.trees.restore(TreeArrays(nodes, feature, threshold, right, totals, own), slots)
-            self.trees.built = built
-        else:
-            self.trees.collect(np.zeros(n, dtype=np.int32), slots)
-            if not warming:
-                self.trees.resolve()
+        self._put(slots, ids, self.trees.examples.X[:n], y)
+        self.trees.collect(np.full(n, ADD, dtype=np.int32), slots)
+        if not warming:
+            self.trees.resolve()
         return {"shape": self._shape()}
 
     def rows(self, slots: Slots) -> dict[int, dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.store import ExampleStore
-from raydt.learners.forest.holding import HeldTrees
+from raydt.learners.forest.trees import ExactTrees
 
 
 class ForestStore(ExampleStore):
@@ -18,11 +18,11 @@ class ForestStore(ExampleStore):
     ----------
     shares : list of ndarray of int64
         Numbers of the trees of each shard.
-    parts : list of HeldTrees
+    parts : list of ExactTrees
         Those of the shards in this process, in the order of their trees.
     """
 
     def __init__(self, target_dtype: np.dtype[Any], shares: list[npt.NDArray[np.int64]]) -> None:
         super().__init__(0, 0, target_dtype)
         self.shares = shares
-        self.parts: list[HeldTrees] = []
+        self.parts: list[ExactTrees] = []

@@ -13,12 +13,14 @@ from raydt.arrays.rng import bits
 from raydt.examples.features import Features
 from raydt.learners.forest.advancing import ENDED, advance, look
 from raydt.learners.forest.growing import resolve
-from raydt.learners.forest.holding import HeldTrees, Slots, TreeArrays
+from raydt.learners.forest.hashing import memberships, seeds_of
 from raydt.learners.forest.nodes import (
     MOST_ENTRIES,
     Examples,
     Forest,
     Links,
+    TreeArrays,
+    Work,
     new_forest,
     new_scratch,
     with_classes,
@@ -26,7 +28,10 @@ from raydt.learners.forest.nodes import (
 )
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.pools import count, link, most_rows, unlink
-from raydt.learners.whole_trees import Work
+from raydt.learners.sequential import ADD, LOOK, REMOVE
+
+Slots = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
 
 
 @kernel
@@ -100,21 +105,38 @@ def _writable(value: Any) -> Any:
     return type(value)(*map(_writable, value)) if hasattr(value, "_fields") else value
 
 
-class ExactTrees(HeldTrees):
-    """Exact trees, and the rows in slots that they hold.
+class ExactTrees:
+    """Exact trees of a shard, and the rows in slots that they hold.
 
     Parameters
     ----------
     options : ForestOptions
     features : Features
+
+    Attributes
+    ----------
+    numbers : ndarray of int64, shape (trees,)
+        Which trees of the forest these are, ascending; none before :meth:`deal`.
     """
 
     forest: Forest
     examples: Examples
 
     def __init__(self, options: ForestOptions, features: Features) -> None:
-        self.rules = options.rules(len(features))
-        super().__init__(options, features)
+        self.options, self.features, self.numbers = options, features, np.empty(0, dtype=np.int64)
+        self.rules, self.seeds = options.rules(len(features)), seeds_of(options.random_state)
+        self._place = np.full(options.n_estimators, -1, dtype=np.int32)
+        self._d, self._categorical = len(features), features.kinds.astype(np.bool_)
+        self.clear()
+
+    def deal(self, numbers: Ints) -> None:
+        """Own these trees of the forest, before any row is in them."""
+        if np.array_equal(numbers, self.numbers):
+            return
+        self.numbers = numbers
+        self._place[:] = -1
+        self._place[numbers] = np.arange(len(numbers))
+        self._plant(self.width)
 
     @property
     def width(self) -> int:
@@ -148,7 +170,7 @@ class ExactTrees(HeldTrees):
 
     # ---------------------------------------------------------------- rows
 
-    def know(self, order: npt.NDArray[np.int64]) -> None:
+    def know(self, order: Ints) -> None:
         """Room for all classes, whose codes are in ascending order of their labels."""
         if self.rules.numeric:
             return
@@ -169,9 +191,41 @@ class ExactTrees(HeldTrees):
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
 
+    def put(self, slots: Slots, ids: Ints, X: npt.NDArray[np.float64], y: Ints) -> None:
+        """Keep new rows, of which nothing is in the trees yet."""
+        if not len(slots):
+            return
+        self.examples.X[slots] = X
+        self.examples.y[slots] = y
+        self.examples.member[slots] = self._place[self.members(ids)]
+
+    def erase(self, slots: Slots) -> None:
+        """Leave nothing of rows that no tree holds any more."""
+        self.examples.X[slots] = 0.0
+        self.examples.y[slots] = 0
+        self.examples.member[slots] = -1
+
+    def members(self, ids: Ints) -> npt.NDArray[np.int32]:
+        """Trees of the forest that hold each example, shape (n, k)."""
+        out = np.empty((len(ids), self.options.copies), dtype=np.int32)
+        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64), self.options.n_estimators, out)
+        return out
+
+    def collect(self, kind: npt.NDArray[np.int32], slots: Slots) -> None:
+        """Take steps while nothing is built: rows wait in the roots, in order."""
+        changes = kind != LOOK  # a query changes nothing, and has no slot
+        kind, slots = kind[changes], slots[changes]
+        begin = 0
+        for stop in [*np.flatnonzero(np.diff(kind == REMOVE)).tolist(), len(kind) - 1]:
+            part = slots[begin : stop + 1]
+            if len(part):
+                self._wait(part, 1 if kind[begin] == ADD else -1)
+            begin = stop + 1
+
     # ---------------------------------------------------------------- steps
 
     def _wait(self, slots: Slots, by: int) -> None:
+        """Put rows into the roots of their trees (``by`` 1), which are not built yet, or take them out (-1)."""
         _gather_or_scatter(self.forest, slots, by, self.examples, self.rules.numeric)
 
     def take(self, work: Work, begin: int, end: int) -> None:
@@ -183,7 +237,7 @@ class ExactTrees(HeldTrees):
                 return
             self._make_room()
 
-    def votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    def votes(self, X: npt.NDArray[np.float64]) -> Ints:
         """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
         out = np.zeros((len(X), 2 if self.rules.numeric else self.forest.totals.shape[1]), dtype=np.int64)
         rows, at = np.ascontiguousarray(X, dtype=np.float64), 0
@@ -205,7 +259,7 @@ class ExactTrees(HeldTrees):
             width = self.forest.totals.shape[1]
             self.scratch = new_scratch(max(rows + rows // 4, 64), width, self.rules, self._categorical)
 
-    def open_all(self, y: npt.NDArray[np.int64]) -> None:
+    def open_all(self, y: Ints) -> None:
         """Make every tree one open leaf of its rows, which get other labels, by slot."""
         slots = self._live()
         self.examples.y[: len(y)] = y
@@ -220,13 +274,13 @@ class ExactTrees(HeldTrees):
 
     # ---------------------------------------------------------------- what there is
 
-    def touched(self) -> npt.NDArray[np.int64]:
+    def touched(self) -> Ints:
         """Places of the trees that have changed since the last call."""
         trees = np.flatnonzero(self.forest.touched)
         self.forest.touched[:] = False
         return trees
 
-    def arrays(self, trees: npt.NDArray[np.int64] | None = None) -> TreeArrays:
+    def arrays(self, trees: Ints | None = None) -> TreeArrays:
         """Some of the trees, by place, in canonical form; all by default. O(nodes)."""
         places = np.arange(len(self.numbers)) if trees is None else trees
         sizes = self.forest.shape[places, 0].astype(np.int64)
@@ -237,7 +291,6 @@ class ExactTrees(HeldTrees):
             np.empty(n),
             np.empty(n, dtype=np.int32),
             np.empty((n, self.forest.totals.shape[1]), dtype=np.int64),
-            {},
         )
         stack, parents = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
         _copy_out(self.forest, places, stack, parents, out.feature, out.threshold, out.right, out.totals)

@@ -1,14 +1,50 @@
-"""The votes of the trees of a shard, and of a saved model (``whole_trees.add_vote``)."""
+"""Votes of leaves, of a shard's trees and of a saved model: whole numbers, which add up in any order."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.nodes import goes_left
-from raydt.learners.whole_trees import add_vote
+
+#: A share of a class is counted in parts of 2**-40.
+SHARE_BITS = 40
+_HALF_BITS = SHARE_BITS // 2
+
+
+@inner_kernel
+def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
+    """Add the vote of a leaf; of numbers ``votes`` are the sum and how many trees it has. A leaf without rows has none.
+
+    Of n rows, class k gets ``floor(2**40 c_k / n)``; of numbers the vote is ``floor(sum / n)`` in units.
+    """
+    if numeric:
+        n = totals[node, 0]
+        if n > 0:
+            votes[0] += totals[node, 1] // n
+            votes[1] += 1
+        return
+    n = np.int64(0)
+    for k in range(totals.shape[1]):
+        n += totals[node, k]
+    if n > 0:
+        for k in range(totals.shape[1]):
+            if totals[node, k]:
+                parts = totals[node, k] << _HALF_BITS  # in two steps: 2**40 c_k overflows from 2**23 rows on
+                whole = parts // n
+                votes[k] += (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
+
+
+def leaf_votes(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The votes of leaves with examples, shape (n, K), as :func:`add_vote` counts them."""
+    n = totals.sum(axis=1, keepdims=True)
+    parts = totals << _HALF_BITS
+    whole = parts // n
+    votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
+    return votes
 
 
 @inner_kernel

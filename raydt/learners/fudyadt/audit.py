@@ -22,7 +22,6 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.fudyadt.recompute import Gini, Recomputed, Rules, Variance
-from raydt.learners.recorded_draws import Drawn, drawn_features
 from raydt.learners.recorded_tree import (
     FOREVER,
     MalformedTreeError,
@@ -54,7 +53,6 @@ def audit(
     features: Features,
     state: Mapping[str, npt.NDArray[Any]],
     history: History,
-    draws: Drawn | None = None,
 ) -> AuditReport:
     """Prove or refute what FuDyADT promises of a state.
 
@@ -67,8 +65,6 @@ def audit(
     history : History
         The raw examples, read from their source. If it is not complete, what needs the past (counters, build-time
         splits) is not checked, and ``checked["counters"]`` is 0.
-    draws : Drawn, optional
-        Of a member of an ensemble: the features that its nodes may be split on. "Best" is best of these.
 
     Returns
     -------
@@ -96,15 +92,11 @@ def audit(
         if options.numeric
         else Gini(max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)),
     )
-    allowed = None if draws is None else drawn_features(tree, draws, len(features))
-    truth = Recomputed(tree, features, rules, history, REPLAY_CELLS, allowed)
+    truth = Recomputed(tree, features, rules, history, REPLAY_CELLS)
     epsilon = Fraction(options.resolved_epsilon())
     warming = bool(np.any(state["warmup_left"] > 0))
 
     broken = compare_rows(state, truth, history) + compare_counts(state, truth)
-    if allowed is not None:
-        inner = tree.feature >= 0
-        broken += found(inner & ~allowed[np.arange(len(tree)), tree.feature], "a split on a feature that is not drawn")
     if options.numeric:
         broken += compare_sums(state, truth) + compare_range(state, truth, history, options.label_range)
     if history.complete:

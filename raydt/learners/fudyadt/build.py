@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
-from raydt.arrays.rng import bits_at
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
     MOST_VALUES,
@@ -28,17 +27,12 @@ from raydt.learners.fudyadt.histograms import (
 )
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, scan_numbers, sum_left
-from raydt.learners.live_tree import path_key, start_children, start_node, stays_leaf
+from raydt.learners.live_tree import start_children, start_node, stays_leaf
 from raydt.learners.nodes import link, split_node, threshold_between
-from raydt.learners.whole_trees import ORDER, drawn_feature, put_back
 
 
 class Scratch(NamedTuple):
-    """Working memory of one BUILD of up to n rows; the last line of ``E`` lists the rows of each open node.
-
-    ``chosen`` tells the features that the node at hand may be split on: all, unless each node draws some (``order``,
-    ``swaps``).
-    """
+    """Working memory of one BUILD of up to n rows; the last line of ``E`` lists the rows of each open node."""
 
     E: npt.NDArray[np.int64]
     spare: npt.NDArray[np.int64]
@@ -50,9 +44,6 @@ class Scratch(NamedTuple):
     left: npt.NDArray[np.int64]
     histograms: Histograms
     numbers: npt.NDArray[np.int32]
-    chosen: npt.NDArray[np.bool_]
-    order: npt.NDArray[np.int32]
-    swaps: npt.NDArray[np.int32]
 
 
 def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
@@ -68,9 +59,6 @@ def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
         empty(classes, dtype=np.int64),
         new_histograms(rows, columns, classes, MOST_VALUES if classes > 1 else 0),
         empty(rows if classes == 1 else 0, dtype=np.int32),
-        np.ones(columns, dtype=np.bool_),
-        np.arange(columns, dtype=np.int32),
-        np.empty(columns, dtype=np.int32),
     )
 
 
@@ -135,8 +123,6 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
         node, first, stop, histogram = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
         size = stop - first
         listed = E[d if histogram >= 0 else 0, first:stop]  # the node's rows, in any order
-        if rules.features > 0:
-            _choose_features(tree, node, rules, scratch)
         if K == 1:
             feature, at = _best_of_numbers(tree, node, listing, scratch, first, stop, label_bits)
         else:
@@ -207,18 +193,6 @@ def _fill_columns(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
     return histogram
 
 
-@inner_kernel
-def _choose_features(tree: Any, node: int, rules: Any, scratch: Any) -> None:
-    """The features that a node draws from its path: the first of its order. O(features + depth squared)."""
-    key = bits_at(path_key(tree, node, rules.root_key), ORDER)
-    for j in range(len(scratch.chosen)):
-        scratch.chosen[j] = False
-    drawn = min(rules.features, len(scratch.order))
-    for place in range(drawn):
-        scratch.chosen[drawn_feature(key, place, scratch.order, scratch.swaps)] = True
-    put_back(scratch.order, scratch.swaps, drawn)
-
-
 @inlined_kernel
 def _best_split(
     tree: Any, node: int, categorical: Any, scratch: Any, first: int, stop: int, histogram: int, label_bits: int
@@ -231,8 +205,6 @@ def _best_split(
     best = -1.0
     feature, at = -1, -1
     for j in range(len(E) - 1):
-        if not scratch.chosen[j]:
-            continue
         if histogram >= 0 and H.width[j]:
             score, here = best_value(H, j, histogram, stop - first, categorical[j], counts, node, left, best)
         else:
@@ -253,8 +225,6 @@ def _best_of_numbers(
     best = -1.0
     feature, at = -1, -1
     for j in range(len(E) - 1):
-        if not scratch.chosen[j]:
-            continue
         category, total = listing.categorical[j], tree.sums[node, 0]
         score, here = scan_numbers(E[j, first:stop], category, listing.numbers, total, label_bits, best)
         if here >= 0:

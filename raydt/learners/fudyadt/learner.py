@@ -20,7 +20,6 @@ from raydt.learners.fudyadt.costs import FuDyADTCosts
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.learners.fudyadt.whole_tree import WholeTrees
 from raydt.learners.tree_arrays import Arrays, check_numbers, check_rows, check_tree
 from raydt.learners.tree_predictor import NumberPredictor, TreePredictor
 
@@ -68,10 +67,6 @@ class FuDyADT(Learner):
     def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
         """The tree with its margins, and its rebuilds."""
         return FuDyADTDescription()
-
-    def whole_trees(self, options: FuDyADTOptions) -> WholeTrees | None:
-        """Trees of classes; those of numeric labels would each have a range of their own."""
-        return None if options.numeric else WholeTrees(options)
 
     def costs(self, options: FuDyADTOptions) -> FuDyADTCosts:
         """Counts of messages and work."""

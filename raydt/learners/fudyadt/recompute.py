@@ -61,10 +61,8 @@ class Impurity(Protocol):
     def scores(self, left: Ints, statistics: Ints) -> Floats:
         """n^2 times the gain of each node's split, from the statistics of its left side."""
 
-    def best(
-        self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints, allowed: Bools | None
-    ) -> Best:
-        """Score, feature and threshold of the best split at each node, on the features ``allowed`` there: (m, d)."""
+    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+        """Score, feature and threshold of the best split at each node."""
 
 
 class Gini:
@@ -107,11 +105,9 @@ class Gini:
         """Sum of float(D_k)^2 over float(n_left n_right)."""
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
-    def best(
-        self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints, allowed: Bools | None
-    ) -> Best:
+    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
         """By class counts."""
-        return best_splits(columns, rows, labels, node, statistics, allowed)
+        return best_splits(columns, rows, labels, node, statistics)
 
 
 class Variance:
@@ -166,13 +162,11 @@ class Variance:
         """float(D)^2 over float(n_left n_right)."""
         return _scores(left[:, 1:2], statistics[:, 1:2], left[:, 0], statistics[:, 0])
 
-    def best(
-        self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints, allowed: Bools | None
-    ) -> Best:
+    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
         """By sums."""
         n, q, _ = statistics.T
         splits = (column.best_splits_of_numbers(rows, labels, node, n, q) for column in columns)
-        return best_of(len(n), splits, allowed)
+        return best_of(len(n), splits)
 
 
 def _scores(left: Ints, whole: Ints, n_left: Ints, n: Ints) -> Floats:
@@ -224,8 +218,6 @@ class Recomputed:
     history : History
     budget : int
         Cells (rows x features) of build-time sets that are searched; beyond it nodes are sampled.
-    allowed : ndarray of bool, shape (n, d), optional
-        Features that each node may be split on; all by default.
 
     Attributes
     ----------
@@ -260,10 +252,9 @@ class Recomputed:
         rules: Rules,
         history: History,
         budget: int,
-        allowed: Bools | None = None,
     ) -> None:
         n = len(tree)
-        self.tree, self.rules, self.complete, self._allowed = tree, rules, history.complete, allowed
+        self.tree, self.rules, self.complete = tree, rules, history.complete
         self.categorical = np.array(features.categorical, np.bool_)
         self.columns = []
         for j, categorical in enumerate(features.categorical):
@@ -338,8 +329,8 @@ class Recomputed:
     def _search(self, at: Ints, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> tuple[Floats, Ints, Floats]:
         """Best splits of those of the nodes ``at`` one level that are ``wanted``."""
         rows, local = rows[wanted[local]], local[wanted[local]]
-        there, allowed = np.where(wanted[:, None], counts, 0), None if self._allowed is None else self._allowed[at]
-        return self.rules.impurity.best(self.columns, rows, self.labels[rows], local, there, allowed)
+        there = np.where(wanted[:, None], counts, 0)
+        return self.rules.impurity.best(self.columns, rows, self.labels[rows], local, there)
 
 
 def _sample(s: Ints, d: int, budget: int) -> Bools:
