@@ -1,6 +1,6 @@
 """The cost model of shards: rates of this machine, and what they predict for other sizes and numbers of nodes.
 
-Every learner counts its rounds, bytes and units of work (``raydt/learners/costs.py``); this script measures what each
+Every learner counts its rounds, bytes and units of work (``benchmarks/costs``); this script measures what each
 takes here. Messages are those of the Ray driver to actors that answer at once, the least of many rounds (wall time, so
 that other work on the machine counts little). Work is processor time of the first model in one process, with one shard
 and with four: what grows with the number of shards is done by all of them, the rest is divided.
@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from costs import COSTS
+from costs.counts import Costs, Machine, Rates, Sizes, seconds
 from kit import progress, show
 from measure import machine
 
@@ -27,7 +29,6 @@ from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.exchange.messages import Ask
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Learner, WorkPlan
-from raydt.learners.costs import Costs, Machine, Rates, Sizes, seconds
 from raydt.sessions.session import InProcessSession
 
 COLUMNS, ONES, WIDTH, GROUPS = 128, 20, 4096, 64
@@ -147,14 +148,12 @@ def processor_seconds(
     return time.process_time() - began - taken[0], taken[0]
 
 
-def rates_of(learner: Learner, rows: int) -> tuple[Costs, Rates, list[str]] | None:
-    """Rates of a learner, and its row of the table; None if it has no counts."""
+def rates_of(learner: Learner, rows: int) -> tuple[Costs, Rates, list[str]]:
+    """Rates of a learner, and its row of the table."""
     options = learner.Options.model_validate(
         {"kind": learner.kind, "feature_groups": GROUPS, **OPTIONS.get(learner.kind, {})}
     )
-    costs = learner.costs(options)
-    if costs is None:
-        return None
+    costs = COSTS[learner.kind](options)
     features, columns, ones = data_of(learner, options)
     for shards in (0, 1):
         processor_seconds(learner, options, features, 2000, shards)  # kernels
@@ -168,9 +167,7 @@ def rates_of(learner: Learner, rows: int) -> tuple[Costs, Rates, list[str]] | No
     row += [f"{rate * 1e9:.2f}" for rate in (found.alone, found.cell, found.shard_row, found.coordinator_row)]
     progress(*row)
     whole = learner.Options.model_validate({"kind": learner.kind, "feature_groups": GROUPS})
-    predicting = learner.costs(whole)
-    assert predicting is not None
-    return predicting, found, row
+    return COSTS[learner.kind](whole), found, row
 
 
 def duration(taken: float) -> str:
@@ -242,8 +239,7 @@ def training() -> None:
             features, columns, ones = data_of(learner, options)
             processor_seconds(learner, options, features, 2000, 0)  # kernels
             taken = sum(processor_seconds(learner, options, features, rows, 0))
-            costs = learner.costs(options)
-            assert costs is not None
+            costs = COSTS[learner.kind](options)
             cells = costs.first_model(Sizes(rows, columns, ones, 2, GROUPS, 1, BATCH), costs.shape(rows)).cells
             table.append([f"{rows:,}", f"{bins:,}", f"{iterations}", f"{taken:.2f}", f"{taken / cells * 1e9:.2f}"])
             progress(*table[-1])
@@ -266,21 +262,18 @@ def main() -> None:
         return
     found, table = {}, []
     for kind, learner in sorted(learners().items()):
-        if asked.learner and kind not in asked.learner:
+        if kind not in COSTS or (asked.learner and kind not in asked.learner):
             continue
-        measured = rates_of(learner, asked.rows)
-        if measured is not None:
-            costs, rates, row = measured
-            found[kind] = costs, rates
-            table.append(row)
+        costs, rates, row = rates_of(learner, asked.rows)
+        found[kind] = costs, rates
+        table.append(row)
     header = ["learner", "rows", "one process s", "coordinator s", "one shard s", "four shards s", "cell alone ns"]
     show("Rates", [*header, "cell ns", "row at a shard ns", "row at the coordinator ns"], table)
     predictions(found, there)
     if "forest" not in found:
         return
     several = learners()["forest"]
-    costs = several.costs(several.Options(kind="forest", feature_groups=max(ACTORS), n_estimators=TREES))
-    assert costs is not None
+    costs = COSTS["forest"](several.Options(kind="forest", feature_groups=max(ACTORS), n_estimators=TREES))
     forest(costs, found["forest"][1], there)
     print(f"\nLoad average of the last 15 minutes: {os.getloadavg()[2]:.1f}, of {os.cpu_count()} cores.")
 

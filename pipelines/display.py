@@ -277,7 +277,6 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("guarantee", f"{'promised' if result['promised'] else 'not promised'}: {result['guarantee']}"),
         *([("outlook", result["outlook"])] if result["outlook"] else []),
         ("where", result["where"]),
-        *([("messages", result["messages"])] if result["messages"] else []),
         ("stream", result["stream"]),
         ("features", f"{sum(feature.get('features', 1) for feature in result['features'])}: {shown}"),
         ("rows", _count(result["rows"])),

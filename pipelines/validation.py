@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipelines.config import Config
 from pipelines.refusals import Found, search, without_remedy
-from pipelines.running.preparation.placement import messages_of_first_model, place_of_work
+from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.running.preparation.shards import with_shards
 from pipelines.saving import no_rows, open_stream
@@ -62,7 +62,6 @@ def _look_at(config: Config) -> dict[str, Any]:
     ids = ids or Found()
     features = features_of(source, config)
     placed = with_shards(config, features, source.n_rows)
-    ones = 0.0 if rows.sparse is None else len(rows.sparse.indices) / len(rows)
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
         "ok": (skip or not bad) and ids.stops_at is None,
@@ -71,7 +70,6 @@ def _look_at(config: Config) -> dict[str, Any]:
         "guarantee": promise.reason,
         "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
         "where": place_of_work(placed, features, source.n_rows),
-        "messages": messages_of_first_model(placed, features, config.stream.warmup or source.n_rows, ones),
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,

@@ -20,7 +20,6 @@ from raydt.examples.targets import Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Exchange, ShardWorker
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.costs import Costs
 from raydt.learners.description import Description
 
 
@@ -353,10 +352,6 @@ class Learner(ABC):
         Numbers of things, never times: the same on every machine.
         """
         return ""
-
-    def costs(self, options: Any) -> Costs | None:
-        """Counts of what a model with shards takes, to tell from which size on they pay; None if nobody knows."""
-        return None
 
     @abstractmethod
     def audit(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import Config
-from pipelines.running.preparation.placement import messages_of_first_model, place_of_work
+from pipelines.running.preparation.placement import place_of_work
 from raydt.examples.features import Features
 
 
@@ -58,22 +58,3 @@ def place(kind: str, rows: int | None = None, sparse: int = 0, **given: Any) -> 
 )
 def test_the_place_of_the_work(given: dict[str, Any], expected: str) -> None:
     assert expected in place(**given)
-
-
-@pytest.mark.parametrize(
-    ("given", "rows", "expected"),
-    [
-        ({"kind": "fudyadt", "local_work_limit": 0}, 2**20, "of 1,048,576 rows, takes about 277 rounds"),
-        ({"kind": "fudyadt", "local_work_limit": 0, "batch_size": 2**20}, 2**20, "takes about 22 rounds"),
-        ({"kind": "forest"}, 8192, "takes about 2 rounds"),
-        ({"kind": "fudyadt"}, 2**10, ""),  # the coordinator does it
-        ({"kind": "fudyadt", "local_work_limit": 0, "shards": 1}, 2**20, ""),
-        ({"kind": "fudyadt", "local_work_limit": 0, "backend": "in_process"}, 2**20, ""),
-        ({"kind": "confidence_tree"}, 2**20, ""),
-        ({"kind": "fudyadt", "local_work_limit": 0}, None, ""),
-    ],
-)
-def test_the_messages_of_the_first_model(given: dict[str, Any], rows: int | None, expected: str) -> None:
-    told = messages_of_first_model(config_of(**given), Features(tuple("abcd"), (False,) * 4), rows, 0.0)
-    assert expected in told
-    assert bool(told) == bool(expected)

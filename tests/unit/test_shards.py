@@ -11,7 +11,7 @@ import actors.cluster
 from actors.cluster import bundles
 from actors.room import have_room
 from pipelines.config import Cluster, Config
-from pipelines.running.preparation.placement import messages_of_first_model, place_of_work
+from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.shards import MOST_SHARDS, with_shards, with_shards_on
 from raydt.examples.features import Features
 
@@ -153,7 +153,6 @@ def test_validation_asks_no_cluster():
     placed = with_shards(config_of(FOREST, **NAMED), features, 10)
     assert placed.shards is None
     assert place_of_work(placed, features, 10) == "on Ray: a coordinator and shards"
-    assert messages_of_first_model(placed, features, 10, 0.0) == ""
 
 
 @pytest.mark.parametrize("shards", [0, -1, True, "many", 1.5])

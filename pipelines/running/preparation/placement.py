@@ -5,9 +5,8 @@ from __future__ import annotations
 from pipelines.config import Config
 from pipelines.running.preparation.shards import limit_of_coordinator, most_live, stays_with_coordinator
 from raydt.examples.features import Features
-from raydt.learners import learners, traits_of
-from raydt.learners.costs import Sizes
-from raydt.presentation.words import counted, size
+from raydt.learners import traits_of
+from raydt.presentation.words import counted
 
 
 def place_of_work(config: Config, features: Features, rows: int | None = None) -> str:
@@ -46,31 +45,3 @@ def place_of_work(config: Config, features: Features, rows: int | None = None) -
         )
     reason = "shards are faster" if faster else "the examples take more memory than cluster.row_cache_bytes"
     return f"on Ray, the coordinator does all work below {size}, and {shards} from there on, where {reason}"
-
-
-def messages_of_first_model(config: Config, features: Features, rows: int | None, ones: float) -> str:
-    """What the first model takes with the shards, in numbers; empty if they have no part in it, or nobody can tell.
-
-    Parameters
-    ----------
-    config : Config
-    features : Features
-    rows : int or None
-        Of the warm-up or, without one, of the source.
-    ones : float
-        Sparse features that are 1 in a row, in the mean.
-    """
-    cluster, wide = config.cluster, len(features.names)
-    costs = learners()[config.learner.kind].costs(config.learner)
-    if cluster.backend == "in_process" or (config.shards or 1) < 2 or costs is None or not rows:
-        return ""
-    most = limit_of_coordinator(config)
-    if most is None or rows * (wide + ones) < most:
-        return ""
-    groups = min(features.groups, max(wide, features.sparse))
-    sizes = Sizes(rows, wide, ones, groups=groups, shards=config.shards or 1, batch=cluster.batch_size)
-    cost = costs.first_model(sizes, costs.shape(rows))
-    return (
-        f"the first model, of {counted(rows, 'row')}, takes about {counted(cost.rounds, 'round')} and "
-        f"{size(cost.sent + cost.received)} of messages"
-    )

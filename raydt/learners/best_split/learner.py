@@ -15,7 +15,6 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.best_split.checks import check_split, check_state
 from raydt.learners.best_split.coordinator import BestSplitCoordinator
-from raydt.learners.best_split.costs import BestSplitCosts
 from raydt.learners.best_split.describe import BestSplitDescription
 from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
@@ -56,10 +55,6 @@ class BestSplit(Learner):
     def describe(self, options: Mapping[str, Any]) -> BestSplitDescription:
         """The split, and how it was searched."""
         return BestSplitDescription(options)
-
-    def costs(self, options: BestSplitOptions) -> BestSplitCosts:
-        """Counts of messages and work."""
-        return BestSplitCosts(options)
 
     def coordinator(
         self, options: BestSplitOptions, features: Features, shards: int, plan: WorkPlan

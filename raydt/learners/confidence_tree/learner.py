@@ -15,7 +15,6 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.confidence_tree.checks import check_model, check_state
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
-from raydt.learners.confidence_tree.costs import ConfidenceTreeCosts
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
@@ -74,10 +73,6 @@ class ConfidenceTree(Learner):
     def describe(self, options: Mapping[str, Any]) -> ConfidenceTreeDescription:
         """The tree, and what decided its splits."""
         return ConfidenceTreeDescription(options)
-
-    def costs(self, options: ConfidenceTreeOptions) -> ConfidenceTreeCosts:
-        """Counts of messages and work."""
-        return ConfidenceTreeCosts(options)
 
     def coordinator(
         self, options: ConfidenceTreeOptions, features: Features, shards: int, plan: WorkPlan

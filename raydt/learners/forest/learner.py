@@ -15,7 +15,6 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.forest.checks import check_model, check_state
 from raydt.learners.forest.coordinator import ForestCoordinator
-from raydt.learners.forest.costs import ForestCosts
 from raydt.learners.forest.describe import ForestDescription
 from raydt.learners.forest.model import ForestPredictor
 from raydt.learners.forest.options import ForestOptions
@@ -60,10 +59,6 @@ class Forest(Learner):
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""
         return f"{options.copies:,} of {options.n_estimators:,} trees hold each example"
-
-    def costs(self, options: ForestOptions) -> ForestCosts:
-        """Counts of messages and work."""
-        return ForestCosts(options)
 
     def coordinator(self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan) -> ForestCoordinator:
         """The coordinator for ``shards`` shards."""

@@ -16,7 +16,6 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Renamed, Traits, WorkPlan
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
-from raydt.learners.fudyadt.costs import FuDyADTCosts
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
@@ -67,10 +66,6 @@ class FuDyADT(Learner):
     def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
         """The tree with its margins, and its rebuilds."""
         return FuDyADTDescription()
-
-    def costs(self, options: FuDyADTOptions) -> FuDyADTCosts:
-        """Counts of messages and work."""
-        return FuDyADTCosts(options)
 
     def coordinator(
         self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan

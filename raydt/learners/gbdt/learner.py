@@ -16,7 +16,6 @@ from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, Traits, WorkPlan
 from raydt.learners.gbdt.checks import check_model, check_state
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
-from raydt.learners.gbdt.costs import GBDTCosts
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
@@ -86,10 +85,6 @@ class GBDT(Learner):
     def describe(self, options: Mapping[str, Any]) -> GBDTDescription:
         """The first trees, and the batches."""
         return GBDTDescription()
-
-    def costs(self, options: GBDTOptions) -> GBDTCosts:
-        """Counts of messages and work."""
-        return GBDTCosts(options)
 
     def coordinator(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> GBDTCoordinator:
         """The coordinator for ``shards`` shards."""

@@ -17,7 +17,6 @@ from raydt.learners.base import Case, Learner, Renamed, Traits, WorkPlan
 from raydt.learners.sparse_tree.audit import audit
 from raydt.learners.sparse_tree.checks import check_sparse_state, check_sparse_tree
 from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
-from raydt.learners.sparse_tree.costs import SparseTreeCosts
 from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import SparseTreeShard
@@ -66,10 +65,6 @@ class SparseTree(Learner):
             f"kind: fudyadt with finder: {finder} is now a learner of its own. Write kind: sparse_tree, and keep the "
             "other keys; a later version will refuse the old spelling",
         )
-
-    def costs(self, options: SparseTreeOptions) -> SparseTreeCosts:
-        """Counts of messages and work."""
-        return SparseTreeCosts(options)
 
     def coordinator(
         self, options: SparseTreeOptions, features: Features, shards: int, plan: WorkPlan

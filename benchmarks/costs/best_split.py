@@ -5,8 +5,8 @@ Every shard gets slots and labels of all steps, and answers each search with a c
 
 from __future__ import annotations
 
+from costs.counts import Cost, Costs, Shape, Sizes, sparse_aware_rows
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.costs import Cost, Costs, Shape, Sizes, sparse_aware_rows
 
 #: Bytes of a step, and of a group's answer to a search.
 _STEP, _CANDIDATE = 7, 12

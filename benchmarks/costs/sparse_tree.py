@@ -5,7 +5,7 @@ Every shard gets slots and labels of the rows at each level, and keeps a structu
 
 from __future__ import annotations
 
-from raydt.learners.costs import Cost, Costs, Shape, Sizes, log2, sparse_aware_rows
+from costs.counts import Cost, Costs, Shape, Sizes, log2, sparse_aware_rows
 from raydt.learners.sparse_tree.coordinator import LONGEST
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 

@@ -6,9 +6,9 @@ are counted again.
 
 from __future__ import annotations
 
+from costs.counts import Cost, Costs, Shape, Sizes, sparse_aware_rows
 from raydt.learners.confidence_tree.coordinator import LONGEST
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.costs import Cost, Costs, Shape, Sizes, sparse_aware_rows
 
 #: Bytes of a row that is counted, and of a check that is asked for.
 _DELTA, _CHECK = 16, 16

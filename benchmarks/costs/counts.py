@@ -4,7 +4,7 @@ Invariant: counts follow from sizes and from the shape of the model alone. A tes
 (``tests/nets/test_costs.py``). Seconds are counts times rates that are measured on a machine
 (``benchmarks/cost_model.py``).
 
-Not here: the counts of a method, which its own ``costs`` module derives from its messages.
+Not here: the counts of a method, which the module of its name derives from its messages.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Every shard gets slots, labels and sides of all rows; features and candidates ar
 
 from __future__ import annotations
 
-from raydt.learners.costs import Cost, Costs, Shape, Sizes, log2, values_of
+from costs.counts import Cost, Costs, Shape, Sizes, log2, values_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 
 #: Levels that it takes as long to search as to sort the columns once.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from raydt.learners.costs import Cost, Costs, Shape, Sizes, log2
+from costs.counts import Cost, Costs, Shape, Sizes, log2
 from raydt.learners.forest.options import ForestOptions
 
 #: Bytes of a step, of a new row beside its values, and of what was done in a step.
