@@ -156,8 +156,7 @@ def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: b
     required=True,
     metavar="A.B=VALUES",
     help="Values for one key of learner or stream, as START:STOP:STEP (inclusive) or v1,v2. Repeat for a full grid; "
-    "`--grid or` starts a second grid. source.seed and source.permutation are repetitions: scores are averaged over "
-    "them.",
+    "source.seed and source.permutation are repetitions: scores are averaged over them.",
 )
 @SET
 @click.option("--out", metavar="FOLDER", help="Folder, new or empty. Default: runs/<UTC>-<name>-sweep.")

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from ctree.leaves import averaged, performance_at, sizes_between
 from ctree.rules import RULES
 from ctree.streams import Setting
-
-from pipelines.sweeping.leaves import averaged, performance_at, sizes_between
 
 Floats = npt.NDArray[np.float64]
 

@@ -34,7 +34,7 @@ COMMON = {
 
 
 def grids(settings: int, between: tuple[float, float]) -> list[dict[str, list[Any]]]:
-    """The groups of a sweep over all rules, with so many values for each, from the least to the greatest width."""
+    """List the grid of each sweep: together all rules, each with ``settings`` values between two widths."""
     widths = np.geomspace(*between, settings).tolist()
     return [
         {"learner.rule": ["ctree"], "learner.c": [float(f"{_C * w:.4g}") for w in widths]},

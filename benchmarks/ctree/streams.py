@@ -120,17 +120,17 @@ def trial(source: dict[str, Any], settings: int, rows: int, score: str = "accura
         "cluster": {"backend": "in_process"},
         "output": {"metrics_every": every},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        done = sweep(config, grids(settings, between), Path(folder) / "sweep")
-    names = {rule: name for name, rule in RULES.items()}
-    setting, leaves, scores = (done.curves[name].to_numpy() for name in ("setting", "leaves", score))
-    found = []
-    for row in done.table.to_pylist():
-        if row["error"]:
-            raise RuntimeError(row["error"])
-        own = slice(*np.searchsorted(setting, (row["setting"], row["setting"] + 1)))
-        value = row["learner.c"] if row["learner.delta"] is None else row["learner.delta"]
-        found.append(Setting(names[row["learner.rule"]], value, leaves[own], scores[own], row["us_per_update"]))
+    names, found = {rule: name for name, rule in RULES.items()}, []
+    for grid in grids(settings, between):
+        with tempfile.TemporaryDirectory() as folder:
+            done = sweep(config, grid, Path(folder) / "sweep")
+        setting, leaves, scores = (done.curves[name].to_numpy() for name in ("setting", "leaves", score))
+        for row in done.table.to_pylist():
+            if row["error"]:
+                raise RuntimeError(row["error"])
+            own = slice(*np.searchsorted(setting, (row["setting"], row["setting"] + 1)))
+            value = row["learner.c"] if "learner.c" in row else row["learner.delta"]
+            found.append(Setting(names[row["learner.rule"]], value, leaves[own], scores[own], row["us_per_update"]))
     return found
 
 

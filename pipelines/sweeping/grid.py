@@ -1,6 +1,4 @@
-"""Differences between the settings of a sweep: ``--grid`` as axes, their product, and groups of such products.
-
-A group has keys of its own, so that methods with different options are compared in one sweep.
+"""Differences between the settings of a sweep: ``--grid`` as axes, and their product.
 
 Invariant: the values of a range are exact decimals: 0:2:0.1 holds 0.3, not 0.30000000000000004.
 """
@@ -26,17 +24,13 @@ SECTIONS = ("learner", "stream")
 #: Keys of the source that may: they draw or order its rows again, and each value is one trial of a setting.
 TRIALS = ("source.permutation", "source.seed")
 
-#: The entry of ``--grid`` after which another group begins.
-OR = "or"
-
 #: The most settings of one sweep.
 LIMIT = 10_000
 
 _FORM = "not of the form a.b=START:STOP:STEP or a.b=v1,v2,v3. Write for example --grid learner.epsilon=0:2:0.1"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
 
-Group = Sequence[str] | Mapping[str, str | Sequence[Any]]
-Grid = Group | Sequence[Group]
+Grid = Sequence[str] | Mapping[str, str | Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,46 +41,8 @@ class Axis:
     values: tuple[Any, ...]
 
 
-def read_grids(grid: Grid) -> list[list[Axis]]:
-    """The axes of each group of a grid.
-
-    Parameters
-    ----------
-    grid : sequence of str, mapping, or sequence of these
-        One group as of :func:`read_grid`, or several; among texts, ``or`` begins another group.
-
-    Raises
-    ------
-    ConfigError
-        As :func:`read_grid`, of any group; a setting that two groups have; or too many settings.
-    """
-    several = not isinstance(grid, str | Mapping) and not all(isinstance(entry, str) for entry in grid)
-    found = [read_grid(part) for group in (grid if several else [grid]) for part in _divided(group)]
-    _require_few(sum(math.prod(len(axis.values) for axis in axes) for axes in found))
-    seen = set()
-    for setting in settings_of(found):
-        if (same := json.dumps(setting, sort_keys=True, default=str)) in seen:
-            named = ", ".join(f"{key}={written(value)}" for key, value in setting.items())
-            raise ConfigError(f"two groups of the grid have the setting {named}. Leave it out of one")
-        seen.add(same)
-    return found
-
-
-def _divided(group: Any) -> list[Any]:
-    """A sequence of texts at each ``or``."""
-    if isinstance(group, str | Mapping):
-        return [group]
-    parts: list[list[str]] = [[]]
-    for entry in group:
-        if entry.strip() == OR:
-            parts.append([])
-        else:
-            parts[-1].append(entry)
-    return [*parts]
-
-
-def read_grid(grid: Group) -> list[Axis]:
-    """The axes of one group.
+def read_grid(grid: Grid) -> list[Axis]:
+    """Read the axes of a grid.
 
     Parameters
     ----------
@@ -108,32 +64,15 @@ def read_grid(grid: Group) -> list[Axis]:
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"--grid {shortened(key)}: the key appears twice. Put all its values into one --grid")
-    _require_few(math.prod(len(axis.values) for axis in axes))
+    if (total := math.prod(len(axis.values) for axis in axes)) > LIMIT:
+        raise ConfigError(f"the grid has {total:,} settings, but at most {LIMIT:,} are possible. Use a coarser grid")
     return axes
 
 
-def _require_few(total: int) -> None:
-    if total > LIMIT:
-        raise ConfigError(f"the grid has {total:,} settings, but at most {LIMIT:,} are possible. Use a coarser grid")
-
-
-def settings_of(groups: Sequence[Sequence[Axis]]) -> list[dict[str, Any]]:
-    """Group by group every combination of values by key; the last axis of a group changes fastest."""
-    return [
-        dict(zip([axis.key for axis in axes], values, strict=True))
-        for axes in groups
-        for values in product(*(axis.values for axis in axes))
-    ]
-
-
-def merged(groups: Sequence[Sequence[Axis]]) -> list[Axis]:
-    """The keys of all groups, each with all its values, in order of first appearance."""
-    values: dict[str, dict[str, Any]] = {}
-    for axis in (axis for axes in groups for axis in axes):
-        known = values.setdefault(axis.key, {})
-        for value in axis.values:
-            known.setdefault(_same(value), value)
-    return [Axis(key, tuple(known.values())) for key, known in values.items()]
+def settings_of(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+    """List every combination of values by key; the last axis changes fastest."""
+    keys = [axis.key for axis in axes]
+    return [dict(zip(keys, values, strict=True)) for values in product(*(axis.values for axis in axes))]
 
 
 def _same(value: Any) -> str:

@@ -35,14 +35,13 @@ from pipelines.running.interruption import Interruption
 from pipelines.running.outcome.summary import versions
 from pipelines.running.preparation.preparing import location_of, require_ray
 from pipelines.running.records.table_parts import writing
-from pipelines.sweeping.grid import Axis, Grid, merged, read_grids, settings_of
+from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import render
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
 from raydt.errors import InputError, NotWrittenError, ProcessLostError
 from raydt.folders.lock import locked
-from raydt.learners import traits_of
 from raydt.presentation.words import counted
 from raydt.quoting import quoting
 from raydt.sources.stored import StoredSource
@@ -110,9 +109,9 @@ def sweep(
     Parameters
     ----------
     config : Config, mapping or path of a YAML file
-    grid : sequence of str, mapping, or sequence of these
-        As :func:`pipelines.sweeping.grid.read_grids` takes it: ``["learner.epsilon=0:2:0.1"]``, or
-        ``{"learner.epsilon": [0.1, 0.2], "learner.max_depth": [5, None]}``, or a list of such groups.
+    grid : sequence of str, or mapping
+        As :func:`pipelines.sweeping.grid.read_grid` takes it: ``["learner.epsilon=0:2:0.1"]``, or
+        ``{"learner.epsilon": [0.1, 0.2], "learner.max_depth": [5, None]}``.
     out : path or URI, optional
         Folder, new or empty; ``runs/<UTC>-<config>-sweep`` by default.
     overrides, address, overwrite, progress
@@ -131,8 +130,8 @@ def sweep(
         The source cannot be read to its end, or has a bad row and ``stream.on_error`` is not ``skip``. Nothing has
         been run.
     """
-    groups = read_grids(grid)
-    values = settings_of(groups)
+    axes = read_grid(grid)
+    values = settings_of(axes)
     configs = load_variants(config, overrides, values)
     if address is not None:
         require_ray(configs[0], address)
@@ -152,7 +151,7 @@ def sweep(
                 trials = trials_of(configs, values)
                 source = trials[0].read()
                 reading = time.perf_counter() - began
-                one = _Sweep(groups, values, configs, folder, interruption)
+                one = _Sweep(axes, values, configs, folder, interruption)
                 try:
                     with log_to(folder):
                         return one.run(trials, source, reading, progress)
@@ -169,13 +168,13 @@ class _Sweep:
 
     def __init__(
         self,
-        groups: Sequence[Sequence[Axis]],
+        axes: Sequence[Axis],
         values: Sequence[Mapping[str, Any]],
         configs: Sequence[Config],
         folder: RunFolder,
         interruption: Interruption,
     ) -> None:
-        self.groups, self.axes, self.values, self.configs = groups, merged(groups), values, configs
+        self.axes, self.values, self.configs = axes, values, configs
         self.folder, self.interruption = folder, interruption
         self.cluster = configs[0].cluster
         self.started, self.parallel = datetime.now(timezone.utc), 1
@@ -292,18 +291,10 @@ class _Sweep:
             result = {"error": str(result), "exit_code": result.exit_code}
         self.curves[index] = result.pop("curve", {})
         kind = self.configs[index].learner.kind
-        row = {"setting": index, "learner": kind, **self.values[index], **self._by_default(index), **result}
+        row = {"setting": index, "learner": kind, **self.values[index], **result}
         self.rows.append(row)
         failed = "error" in result
         log.log(logging.ERROR if failed else logging.INFO, f"setting {'failed' if failed else 'done'}", extra=row)
-
-    def _by_default(self, index: int) -> Row:
-        """The names that a setting uses, of a rule or a finder, by keys that only other groups of the grid have."""
-        config = self.configs[index]
-        unused = {f"learner.{key}" for key in traits_of(config.learner).unused}
-        named = [axis.key for axis in self.axes if all(isinstance(value, str) for value in axis.values)]
-        found = {key: _value(config, key) for key in named if key not in self.values[index] and key not in unused}
-        return {key: value for key, value in found.items() if isinstance(value, str)}
 
     def _so_far(self) -> str:
         """The best accuracy for the progress bar."""
@@ -325,14 +316,13 @@ class _Sweep:
             pq.write_table(content, buffer, compression="zstd")
             self.folder.publish(name, memoryview(buffer.getvalue()))
         axes, rows = pooled(self.axes, self.rows)
-        grids = [{axis.key: list(axis.values) for axis in group} for group in self.groups]
         summary = {
             "schema_version": SCHEMA_VERSION,
             "name": self.configs[0].name,
             "status": "completed" if stop is None else "interrupted",
             "exit_reason": "end_of_grid" if stop is None else stop.name,
             "exit_code": self._code(stop),
-            "grid": grids[0] if len(grids) == 1 else grids,
+            "grid": {axis.key: list(axis.values) for axis in self.axes},
             "settings": len(self.configs),
             "trials": len({config.source.model_dump_json() for config in self.configs}),
             "done": len(self.rows),
@@ -364,7 +354,7 @@ class _Sweep:
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         top = best(rows).get("accuracy")
         sets = {} if top is None else {axis.key: _value(self.configs[top["setting"]], axis.key) for axis in axes}
-        page = render(self.axes, self.rows, curves, summary, sets, self.configs[0].to_yaml(), self.folder.location)
+        page = render(self.axes, self.rows, summary, sets, self.configs[0].to_yaml(), self.folder.location)
         self.folder.write_text("sweep.html", page)
         return SweepResult(self.folder.location, table, curves, summary, table_lines([a.key for a in axes], rows))
 

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from markupsafe import Markup
 
 from pipelines.report.document import document
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
-from pipelines.sweeping.leaves_chart import leaves_chart
 from pipelines.sweeping.table import Row, best, own_columns, pooled, promised, worded
 from raydt.presentation.blocks import Row as TableRow
 from raydt.presentation.words import (
@@ -58,7 +56,6 @@ _FORMS: dict[type, Form] = {int: count, float: figure, str: lambda name: clipped
 def render(
     axes: Sequence[Axis],
     rows: Sequence[Row],
-    curves: pa.Table,
     summary: dict[str, Any],
     sets: Mapping[str, Any],
     config_text: str,
@@ -70,8 +67,6 @@ def render(
     ----------
     axes, rows
         As of :func:`pipelines.sweeping.table.table_of`.
-    curves : pyarrow.Table
-        From :func:`pipelines.sweeping.table.curves_of`.
     summary : dict
         Content of ``sweep.json``.
     sets : mapping
@@ -81,7 +76,6 @@ def render(
     location : str
         What commands on the page call the sweep's folder.
     """
-    by_leaves = leaves_chart(axes, rows, curves, bool(summary["positive"]))
     axes, rows = pooled(axes, rows)
     winners = best(rows)
     top = {(row["setting"], name) for name, row in winners.items()}
@@ -96,7 +90,7 @@ def render(
         summary=summary,
         figures=[_figure(axes, name, winners[name]) for name in _FIGURES if name in winners],
         facts=_facts(summary),
-        charts=[chart for chart in (chart_of(axes, rows), by_leaves) if chart is not None],
+        charts=[chart] if (chart := chart_of(axes, rows)) is not None else [],
         accurate="accuracy" in winners,
         keys=keys,
         columns=[title for title, _, _ in shown],

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.sweeping.grid import Axis, read_grid, settings_of
 from pipelines.sweeping.page import render
-from pipelines.sweeping.table import Row, best, curves_of, pooled
+from pipelines.sweeping.table import Row, best, pooled
 
 
 def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) -> Row:
@@ -34,7 +34,7 @@ def failed(setting: int, keys: dict[str, Any], error: str = "a <b>bad</b> update
 def rows_of(grid: list[str], accuracies: list[float]) -> tuple[list[Axis], list[Row]]:
     """The axes of a grid and a row for each setting."""
     axes = read_grid(grid)
-    return axes, [row(i, keys, a) for i, (keys, a) in enumerate(zip(settings_of([axes]), accuracies, strict=True))]
+    return axes, [row(i, keys, a) for i, (keys, a) in enumerate(zip(settings_of(axes), accuracies, strict=True))]
 
 
 def fabricated_page(
@@ -56,4 +56,4 @@ def fabricated_page(
     kept, means = pooled(axes, rows)
     top = best(means).get("accuracy", {})
     sets = {axis.key: top[axis.key] for axis in kept if axis.key in top}
-    return render(axes, rows, curves_of(curves or {}), summary, sets, f"a: {text}", "/x")
+    return render(axes, rows, summary, sets, f"a: {text}", "/x")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.sweeping.grid import LIMIT, merged, read_grid, read_grids, settings_of
+from pipelines.sweeping.grid import LIMIT, read_grid, settings_of
 from raydt.errors import ConfigError
 
 
@@ -62,7 +62,7 @@ def test_a_range_is_what_integers_of_the_last_digit_give(start, count, step, dig
 
 def test_settings_are_the_product_in_order():
     axes = read_grid(["learner.epsilon=0.1,0.2", "stream.window=1:3:1"])
-    found = [tuple(setting.values()) for setting in settings_of([axes])]
+    found = [tuple(setting.values()) for setting in settings_of(axes)]
     assert found == [(0.1, 1), (0.1, 2), (0.1, 3), (0.2, 1), (0.2, 2), (0.2, 3)]
 
 
@@ -109,51 +109,20 @@ def test_the_limit_itself_is_possible():
     assert len(values(f"stream.window=1:{LIMIT}:1")) == LIMIT
 
 
-RULES = ["learner.rule=ctree", "learner.c=0.1,0.2", "or", "learner.rule=hoeffding,corrected", "learner.delta=1e-7"]
-
-
-def test_groups_come_one_after_another_and_have_keys_of_their_own():
-    groups = read_grids(RULES)
-    assert settings_of(groups) == [
-        {"learner.rule": "ctree", "learner.c": 0.1},
-        {"learner.rule": "ctree", "learner.c": 0.2},
-        {"learner.rule": "hoeffding", "learner.delta": 1e-7},
-        {"learner.rule": "corrected", "learner.delta": 1e-7},
-    ]
-    assert {axis.key: axis.values for axis in merged(groups)} == {
-        "learner.rule": ("ctree", "hoeffding", "corrected"),
-        "learner.c": (0.1, 0.2),
-        "learner.delta": (1e-7,),
-    }
-
-
-def test_groups_of_texts_and_mappings_are_the_same():
-    ctree = {"learner.rule": ["ctree"], "learner.c": [0.1, 0.2]}
-    assert read_grids([ctree, RULES[3:]]) == read_grids(RULES) == read_grids([RULES])
-    assert read_grids(ctree) == [read_grid(ctree)]
-
-
 def test_trials_may_differ():
-    (axes,) = read_grids(["source.permutation=0:2:1", "source.seed=1,2"])
+    axes = read_grid(["source.permutation=0:2:1", "source.seed=1,2"])
     assert [axis.values for axis in axes] == [(0, 1, 2), (1, 2)]
-
-
-def test_merged_values_are_there_once():
-    (axis,) = merged(read_grids([{"learner.c": [1, 2]}, {"learner.c": [3, 4.5]}]))
-    assert axis.values == (1, 2, 3, 4.5)
 
 
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        (["or"], "at least one --grid"),
-        (["learner.c=1", "or"], "at least one --grid"),
-        (["learner.c=1,2", "or", "learner.c=2,3"], "two groups of the grid have the setting learner.c=2"),
-        ([{"learner.c": "0:5999:1"}, {"learner.d": "0:5999:1"}], "the grid has 12,000 settings"),
+        ({"learner.c": "0:5999:1", "learner.d": "0:1:1"}, "the grid has 12,000 settings"),
+        (["or"], "not of the form a.b=START:STOP:STEP"),
         ("learner.c=1", "Put the text into a list"),
     ],
 )
-def test_groups_that_are_refused(grid, message):
+def test_grids_that_are_refused(grid, message):
     with pytest.raises(ConfigError) as error:
-        read_grids(grid)
+        read_grid(grid)
     assert message in str(error.value)
