@@ -503,44 +503,33 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
     return 0 if result["ok"] else 2
 
 
-@cli.command(short_help="Compile all kernels into Numba's cache.")
-@JSON
-def warmup(as_json: bool) -> int:
-    """Compile all kernels into Numba's cache, so that later commands start fast. Use it when you build an image.
-
-    \b
-    Example:  raydt warmup
-    """
-    from pipelines.doctor import warm_up
-
-    seconds = warm_up()
-    lines = "\n".join(f"{name:<12}{value:.1f} s" for name, value in seconds["seconds"].items())
-    _print(seconds, f"{lines}\ncached in {seconds['numba_cache_dir']}", as_json)
-    return 0
-
-
 @cli.command(short_help="Show versions, memory, caches and Ray's security settings.")
 @click.option("--ray", "with_ray", is_flag=True, help="Also start a local Ray and list the ports it listens on.")
 @click.option(
     "--probe", metavar="FOLDER", help="Also write, read and delete a file in FOLDER, a folder or URI for checkpoints."
 )
+@click.option(
+    "--compile", "with_kernels", is_flag=True, help="Also compile all kernels into Numba's cache, for an image."
+)
 @JSON
-def doctor(with_ray: bool, probe: str | None, as_json: bool) -> int:
+def doctor(with_ray: bool, probe: str | None, with_kernels: bool, as_json: bool) -> int:
     """Show versions, processors, memory, caches and Ray's security settings.
 
     \b
     Example:  raydt doctor --ray
               raydt doctor --probe s3://bucket/checkpoints
+              raydt doctor --compile
     """
     from pipelines.display import doctor_lines
-    from pipelines.doctor import examine
+    from pipelines.doctor import compile_all, examine
     from pipelines.doctor import probe as try_out
     from pipelines.progress import STARTING_RAY
 
     tried = {"probe": try_out(probe)} if probe is not None else {}
     if with_ray:
         click.echo(STARTING_RAY, err=True)
-    facts = {**examine(with_ray), **tried}
+    compiled = {"compile_seconds": compile_all()} if with_kernels else {}
+    facts = {**examine(with_ray), **tried, **compiled}
     _print(facts, doctor_lines(facts), as_json)
     return 0
 

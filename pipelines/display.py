@@ -338,6 +338,8 @@ def doctor_lines(facts: dict[str, Any]) -> str:
             ]
         elif name == "copies":
             rows += [("copies of rows may be in", place) for place in value] or [("copies of rows may be in", "-")]
+        elif name == "compile_seconds":
+            rows += [(f"compiled {kind}", duration(seconds)) for kind, seconds in value.items()]
         elif name == "probe":
             took = ", ".join(f"{step} {duration(seconds)}" for step, seconds in value["seconds"].items())
             free = f"; {size(value['free_bytes'])} free" if value["free_bytes"] is not None else ""

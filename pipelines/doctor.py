@@ -252,16 +252,15 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def warm_up() -> dict[str, Any]:
-    """Compile every kernel; seconds by learner, and where the cache is."""
-    seconds = {}
+def compile_all() -> dict[str, float]:
+    """Compile every kernel; return the seconds by learner."""
     compilers: dict[str, Callable[[], None]] = {
         kind: partial(compile_kernels, learner) for kind, learner in learners().items()
     }
-    compilers["streams"] = warmup_streams
-    compilers["evaluation"] = warmup_evaluation
-    for name, compile_all in compilers.items():
+    compilers |= {"streams": warmup_streams, "evaluation": warmup_evaluation}
+    seconds = {}
+    for name, compile_kernels_of in compilers.items():
         began = time.perf_counter()
-        compile_all()
+        compile_kernels_of()
         seconds[name] = time.perf_counter() - began
-    return {"seconds": seconds, "numba_cache_dir": os.environ["NUMBA_CACHE_DIR"]}
+    return seconds

@@ -53,9 +53,15 @@ def test_commands_are_those_that_work():
         "verify",
         "report",
         "validate",
-        "warmup",
         "doctor",
     }
+
+
+def test_doctor_compiles_all_kernels(raydt, monkeypatch):
+    monkeypatch.setattr("pipelines.doctor.compile_all", lambda: {"gbdt": 1.5})
+    code, out, _ = raydt("doctor", "--compile")
+    assert code == 0
+    assert re.search(r"compiled gbdt +1\.5 s", out)
 
 
 def test_version_and_no_arguments(raydt):

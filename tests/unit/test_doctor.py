@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pipelines.display import doctor_lines
-from pipelines.doctor import examine, listeners, probe, serves_metrics, warm_up
+from pipelines.doctor import compile_all, examine, listeners, probe, serves_metrics
 from raydt.errors import ConfigError
 from raydt.folders.folder import Folder
 
@@ -110,8 +110,8 @@ def test_listeners_with_metrics_are_named():
     assert [line.endswith("0.0.0.0:44217 python  (reachable)  (/metrics without a token)") for line in lines] == [1, 0]
 
 
-def test_warm_up_times_every_learner():
-    assert {"fudyadt", "streams"} <= warm_up()["seconds"].keys()
+def test_compilation_times_every_learner():
+    assert {"fudyadt", "streams"} <= compile_all().keys()
 
 
 @pytest.mark.parametrize("uri", [False, True])
