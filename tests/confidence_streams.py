@@ -120,7 +120,6 @@ RULES: dict[str, dict[str, list[Any]]] = {
         "criterion": ["gini", "entropy"],
         "delta": [0.9, 0.99, "1/t"],
         "tie_threshold": [0.0, 0.05, 0.3],
-        "strict": [False, True],
     },
     "corrected": {"rule": ["corrected"], "delta": [0.95, 0.5], "tie_threshold": [0.0, 0.2]},
     "mcdiarmid": {"rule": ["mcdiarmid"], "delta": [0.9], "tie_threshold": [5.0, 9.0]},

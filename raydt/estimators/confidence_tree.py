@@ -51,15 +51,9 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         ``confidence="theorem"``.
     rival : {"feature", "split"}
         Split that the best one must beat: the best on another feature, or every other split, as in the theorems.
-    finder : {"exact", "updgini", "updent"}
-        How splits on sparse features are found; other than ``exact`` needs some. Two classes with sparse features.
-    finder_alpha : float, default 0.1
-        Not used by ``exact``.
     leaf_prediction : {"adaptive", "naive_bayes", "majority"}
         What a leaf predicts by: the counts of its bins, its most frequent class, or the one of the two that has been
         right more often.
-    strict : bool, default False
-        For ``hoeffding``: use twice the width.
     drift_period : int, default 0
         Insertions between two comparisons of each node with a leaf of recent examples, which takes its place once it
         predicts better; 0 does not follow drift. 200 follows it well. Only with ``leaf_prediction="adaptive"``.
@@ -67,8 +61,8 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
         are categorical. A split separates one category from the rest.
     n_features : int, optional
-        Number of sparse features, where rows are lists of indices, by themselves or in a frame. Given, or with another
-        ``finder`` than ``exact``, a list is one of such rows. By default that of the frame, and any index without one.
+        Number of sparse features, where rows are lists of indices, by themselves or in a frame. Given, a list is one
+        of such rows. By default that of the frame, and any index without one.
     feature_groups : int, default 16
 
     Attributes
@@ -115,10 +109,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         max_bins: int = 64,
         renew_bins: int | None = None,
         rival: Literal["feature", "split"] = "feature",
-        finder: Literal["exact", "updgini", "updent"] = "exact",
-        finder_alpha: float = 0.1,
         leaf_prediction: LeafPrediction = "adaptive",
-        strict: bool = False,
         drift_period: int = 0,
         categorical_features: Sequence[str | int] | None = None,
         n_features: int | None = None,
@@ -134,10 +125,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         self.max_bins = max_bins
         self.renew_bins = renew_bins
         self.rival = rival
-        self.finder = finder
-        self.finder_alpha = finder_alpha
         self.leaf_prediction = leaf_prediction
-        self.strict = strict
         self.drift_period = drift_period
         self.categorical_features = categorical_features
         self.n_features = n_features
@@ -145,7 +133,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         if self.n_features is None:
-            return super()._new_encoder(categorical)  # a list is a matrix, unless the finder needs sparse rows
+            return super()._new_encoder(categorical)  # a list is a matrix
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
     def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
@@ -157,5 +145,5 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self.criterion != "kearns_mansour" and self.finder == "exact"
+        tags.classifier_tags.multi_class = self.criterion != "kearns_mansour"
         return tags

@@ -36,9 +36,8 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
     renew_bins : int, optional
     rival : {"feature", "split"}
     leaf_prediction : {"adaptive", "naive_bayes", "majority"}
-    strict : bool, default False
     drift_period : int, default 0
-        These thirteen as in :class:`raydt.ConfidenceTreeClassifier`, with its defaults. Until there are bins, the
+        These twelve as in :class:`raydt.ConfidenceTreeClassifier`, with its defaults. Until there are bins, the
         majority predicts. The first 20 live examples make them; the first 200 if they are never made again, which is so
         with ``renew_bins=0`` and, by default, with ``confidence="theorem"``.
     categorical_features : sequence, optional
@@ -79,7 +78,6 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
         renew_bins: int | None = None,
         rival: Literal["feature", "split"] = "feature",
         leaf_prediction: LeafPrediction = "adaptive",
-        strict: bool = False,
         drift_period: int = 0,
         categorical_features: Sequence[Hashable] | None = None,
     ) -> None:
@@ -95,7 +93,6 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
         self.renew_bins = renew_bins
         self.rival = rival
         self.leaf_prediction = leaf_prediction
-        self.strict = strict
         self.drift_period = drift_period
         self._first = 0  # live examples that end the warm-up; 0 when it has ended
 

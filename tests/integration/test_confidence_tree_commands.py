@@ -29,7 +29,7 @@ WINDOW = {"model": "sliding_window", "window": 300, "warmup": 100}
 KINDS: dict[str, tuple[list[str] | None, dict[str, Any]]] = {
     "dense": (["a", "b", "c"], {"drift_period": 20}),
     "mixed": (None, {"rule": "hoeffding", "delta": 0.2, "tie_threshold": 0.2}),
-    "sparse": (["words"], {"finder": "updgini", "tie_threshold": 0.05}),
+    "sparse": (["words"], {"tie_threshold": 0.05}),
 }
 
 
@@ -190,10 +190,11 @@ def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
     job = config(data) | {"stream": {"model": "incremental"}}
     with pytest.raises(ConfigError, match=r"stream.warmup = 0: confidence_tree derives the bins .* Set stream.warmup"):
         replay(job, tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"strict applies only to rule: hoeffding"):
-        replay(config(data, learner={"strict": True}), tmp_path / "strict")
-    with pytest.raises(InputError, match=r"no feature is sparse.* or use finder: exact$"):
-        replay(config(data, learner={"finder": "updgini", "drift_period": 0}), tmp_path / "finder")
+    with pytest.raises(ConfigError, match=r"delta applies only to confidence: theorem"):
+        replay(config(data, learner={"delta": 0.1}), tmp_path / "delta")
+    for name, value, instead in (("strict", True, "a smaller delta"), ("finder", "updgini", "remove it")):
+        with pytest.raises(ConfigError, match=rf"{name} was retired\..*{instead}"):
+            replay(config(data, learner={name: value}), tmp_path / name)
     three = table(tmp_path / "three.parquet", 300, "npq")
     with pytest.raises(InputError, match=r"row \d+, column 'y': label 'n' is of a class beyond the 2 that"):
         replay(config(three, "mixed"), tmp_path / "three")

@@ -131,7 +131,7 @@ def beats(options: Any, best: float, rival: float, eps: float) -> bool:
     gain = rival - best
     if criterion_of(options) == "entropy":  # halves of nats; the widths are in bits
         gain = gain * 2 / math.log(2)
-    return gain > 2 * eps if options.rule == "corrected" or options.strict else gain > eps
+    return gain > 2 * eps if options.rule == "corrected" else gain > eps
 
 
 def reason(options: Any, best: float, rival: float, impurity: float, eps: float) -> int | None:

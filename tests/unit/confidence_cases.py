@@ -31,7 +31,7 @@ CASES: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
         1600,
     ),
     "hoeffding": ({**_LATE, "rule": "hoeffding", "criterion": "entropy"}, 3, 0, 60, 900),
-    "strict": ({**_LATE, "rule": "hoeffding", "strict": True, "delta": "1/t", "tie_threshold": 0.2}, 2, 0, 60, 900),
+    "one over t": ({**_LATE, "rule": "hoeffding", "delta": "1/t", "tie_threshold": 0.2}, 2, 0, 60, 900),
     "corrected": ({**_LATE, "rule": "corrected"}, 2, 0, 60, 900),
     "mcdiarmid": ({**_LATE, "rule": "mcdiarmid", "tie_threshold": 12.0}, 2, 0, 60, 900),
     "drift": ({**_SOON, "drift_period": 20}, 3, 0, 60, 1600),
@@ -39,8 +39,6 @@ CASES: dict[str, tuple[dict[str, Any], int, int, int, int]] = {
     "renewed sparse": ({**_SOON, "renew_bins": 20, "leaf_prediction": "naive_bayes"}, 2, 20, 60, 900),
     "majority": ({**_SOON, "leaf_prediction": "majority"}, 2, 0, 60, 900),
     "sparse": (_SOON, 2, 20, 60, 900),
-    "updgini": ({**_SOON, "finder": "updgini", "c": 0.02}, 2, 20, 60, 900),
-    "updent": ({**_SOON, "finder": "updent", "c": 0.005}, 2, 20, 60, 900),
     "drift sparse": ({**_SOON, "drift_period": 20, "c": 0.03}, 2, 20, 60, 1600),
     "warming": (_SOON, 2, 20, 500, 300),
 }

@@ -101,7 +101,7 @@ def test_two_classes_give_the_entropy_of_the_paper() -> None:
 SETTINGS: list[dict[str, Any]] = [
     *({"rule": "ctree", "criterion": c} for c in ("gini", "entropy", "kearns_mansour")),
     *({"rule": "ctree", "criterion": c, "confidence": "theorem"} for c in ("gini", "entropy", "kearns_mansour")),
-    *({"rule": "hoeffding", "criterion": c, "strict": s} for c in ("gini", "entropy") for s in (False, True)),
+    *({"rule": "hoeffding", "criterion": c} for c in ("gini", "entropy")),
     {"rule": "corrected"},
     {"rule": "mcdiarmid"},
 ]
@@ -120,7 +120,7 @@ def place(point: dict[str, Any], options: ConfidenceTreeOptions) -> tuple[int, i
 
 def gap(options: ConfidenceTreeOptions, eps: float) -> float:
     """By how much a score has to be less than another."""
-    both = options.rule in ("ctree", "corrected") or options.strict
+    both = options.rule in ("ctree", "corrected")
     bits = printed.criterion_of(options) == "entropy" and options.rule != "ctree"
     return eps * (2 if both else 1) * (math.log(2) / 2 if bits else 1)
 
@@ -222,7 +222,7 @@ MUTANTS: list[tuple[type[SplitRule], list[dict[str, Any]]]] = [
     (ExamplesForTime, [*chosen("ctree")]),
     (TimeForExamples, SETTINGS),
     (TwoClasses, [*chosen("hoeffding", criterion="entropy"), *chosen("mcdiarmid")]),
-    (NatsForBits, [*chosen("hoeffding", criterion="entropy", strict=False), *chosen("mcdiarmid")]),
+    (NatsForBits, [*chosen("hoeffding", criterion="entropy"), *chosen("mcdiarmid")]),
 ]
 
 
@@ -242,15 +242,14 @@ def test_at_the_threshold_itself(setting: dict[str, Any]) -> None:
         assert rule.beats(rival - 2 * width, rival, width)
         assert not rule.beats(math.nextafter(rival - 2 * width, 1.0), rival, width)
     elif not rule.bits:
-        lead = 2 * width if rule.strict or rule.rule == "corrected" else width
+        lead = 2 * width if rule.rule == "corrected" else width
         assert not rule.beats(0.0, lead, width)
         assert rule.beats(0.0, math.nextafter(lead, 1.0), width)
     else:  # a lead whose value in bits is a float64 exactly
         lead = 0.1
         bits = lead * 2 / math.log(2)
-        width = bits / 2 if rule.strict else bits
-        assert not rule.beats(0.0, lead, width)
-        assert rule.beats(0.0, lead, math.nextafter(width, 0.0))
+        assert not rule.beats(0.0, lead, bits)
+        assert rule.beats(0.0, lead, math.nextafter(bits, 0.0))
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: " ".join(str(v) for v in s.values()))

@@ -21,8 +21,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "renewed": {"c": 0.005, "grace_period": 3, "max_bins": 6, "renew_bins": 5},
     "drift": {"c": 0.005, "grace_period": 3, "max_bins": 6, "drift_period": 4},
     "theorem": {"confidence": "theorem", "delta": 0.9, "tie_threshold": 4.0, "grace_period": 6, "max_bins": 6},
-    "updgini": {"c": 0.005, "grace_period": 3, "max_bins": 6, "finder": "updgini"},
-    "updent": {"c": 0.005, "grace_period": 3, "max_bins": 6, "finder": "updent"},
 }
 
 

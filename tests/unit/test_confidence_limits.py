@@ -43,22 +43,14 @@ def test_nodes_are_restarted_where_dead_entries_are_freed_in_between(monkeypatch
     assert len(digests) == 1
 
 
-def of_dense_rows(n_classes: int, finder: str = "exact") -> tuple[Any, Features, InProcessSession]:
-    options, features = LEARNER.Options(grace_period=10, c=0.01, finder=finder), Features(("a", "b"), (False, False), 2)
+def of_dense_rows(n_classes: int) -> tuple[Any, Features, InProcessSession]:
+    options, features = LEARNER.Options(grace_period=10, c=0.01), Features(("a", "b"), (False, False), 2)
     session = InProcessSession(LEARNER, options, features, 2)
     X = np.random.default_rng(0).random((200, 2))
     y = (X[:, 0] > 0.5).astype(np.int32)
     op, key = np.full(200, INSERT, dtype=np.int8), np.arange(200)
     session.apply(UpdateBatch(0, op, key, X, y, n_classes, np.full(200, -1), 50))
     return options, features, session
-
-
-def test_a_state_of_dense_features_has_no_structure() -> None:
-    options, features, session = of_dense_rows(2)
-    state, groups = session.state()
-    LEARNER.check(options, features, 2, state, groups)
-    with pytest.raises(ValueError, match="no sparse features"):
-        LEARNER.check(LEARNER.Options(finder="updgini"), features, 2, state, groups)
 
 
 def test_counts_in_other_bins_than_those_of_the_rows_are_refused() -> None:

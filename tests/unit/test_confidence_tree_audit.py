@@ -63,7 +63,7 @@ def tried(state: Any) -> int:
     return int(state["trial_own"].sum(axis=1).argmax())
 
 
-@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "renewed", "drift", "updgini"])
+@pytest.mark.parametrize("name", ["gini", "entropy", "kearns_mansour", "renewed", "drift", "sparse"])
 @pytest.mark.parametrize("column", [*SPLITS, *SCORES])
 def test_every_number_of_a_record_is_found(name: str, column: str) -> None:
     sound = case(name)
@@ -125,14 +125,7 @@ def test_damage_to_the_tree_is_found(name: str, array: str, where: Any, by: Any,
         ("gini", "totals", "the totals of feature group 1"),
         ("gini", "bins", "do not count the live examples"),
         ("gini", "bins_values", "the bins of feature group 1"),
-        *(
-            (finder, column, "group 1")
-            for finder in ("sparse", "updgini", "updent")
-            for column in ("n1", "c11", "place")
-        ),
-        ("sparse", "bucket", "in a bucket that is not there"),
-        ("updgini", "bucket", "outside their bucket|not there"),
-        ("updent", "bucket", "outside their bucket|not there"),
+        *(("sparse", column, "group 1") for column in ("n1", "c11", "place")),
     ],
 )
 def test_damage_to_statistics_is_found(name: str, array: str, finding: str) -> None:
@@ -170,8 +163,7 @@ def test_another_past_is_found() -> None:
         ("gini", {"max_bins": 4}),
         ("three classes", {"rival": "feature"}),
         ("hoeffding", {"delta": 0.4}),
-        ("hoeffding", {"strict": True}),
-        ("strict", {"tie_threshold": 0.01}),
+        ("one over t", {"tie_threshold": 0.01}),
         ("corrected", {"delta": 0.1}),
         ("theorem", {"tie_threshold": 0.01}),
     ],

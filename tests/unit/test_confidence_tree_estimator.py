@@ -38,8 +38,8 @@ def test_parameters_are_the_options() -> None:
     fields = ConfidenceTreeOptions.model_fields
     assert set(parameters) - {"categorical_features", "n_features"} == set(fields) - {"kind"}
     assert all(parameters[name].default == fields[name].default for name in parameters if name in fields)
-    with pytest.raises(ConfigError, match=r"strict applies only to rule: hoeffding. Remove it, or set it to null"):
-        ConfidenceTreeClassifier(strict=True).fit(X, Y)
+    with pytest.raises(ConfigError, match=r"delta applies only to confidence: theorem.* Remove it, or set it to null"):
+        ConfidenceTreeClassifier(delta=0.1).fit(X, Y)
     with pytest.raises(InputError, match=r"takes two classes .* == 0 does, or use criterion: gini"):
         ConfidenceTreeClassifier(criterion="kearns_mansour").fit(X, Y)
 
@@ -84,18 +84,17 @@ def test_text_is_categorical_and_missing_numbers_are_taken() -> None:
     assert tree.score(frame, Y > 0) == 1.0
 
 
-@pytest.mark.parametrize("settings", [{}, {"finder": "updgini"}, {"finder": "updent"}], ids=str)
-def test_sparse_rows(settings: dict[str, Any]) -> None:
+def test_sparse_rows() -> None:
     ones = (RNG.random((500, 30)) < 0.3).astype(np.int8)
     y = np.where(ones[:, 3] | (ones[:, 5] & ones[:, 7]), "spam", "ham")
     matrix = scipy_sparse.csr_matrix(ones)
     lists = [np.flatnonzero(row).tolist() for row in ones]
-    of_matrix = ConfidenceTreeClassifier(**SOON, **settings).fit(matrix, y)
-    of_lists = ConfidenceTreeClassifier(**SOON, **settings, n_features=30).fit(lists, y)
+    of_matrix = ConfidenceTreeClassifier(**SOON).fit(matrix, y)
+    of_lists = ConfidenceTreeClassifier(**SOON, n_features=30).fit(lists, y)
     assert of_matrix.digest() == of_lists.digest()
     assert of_matrix.score(matrix, y) > 0.9
     with pytest.raises(InputError, match="takes two classes with sparse features"):
-        ConfidenceTreeClassifier(**SOON, **settings).fit(matrix, np.arange(500) % 3)
+        ConfidenceTreeClassifier(**SOON).fit(matrix, np.arange(500) % 3)
 
 
 @pytest.mark.filterwarnings("ignore:ConfidenceTreeClassifier. the bins are made once:UserWarning")

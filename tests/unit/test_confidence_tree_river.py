@@ -57,10 +57,10 @@ def learned(xs: list[dict[str, Any]], ys: list[Any], **parameters: Any) -> Any:
 def test_parameters_and_defaults_are_those_of_the_other_estimator() -> None:
     mine = inspect.signature(RiverConfidenceTreeClassifier).parameters
     other = inspect.signature(ConfidenceTreeClassifier).parameters
-    assert set(other) - set(mine) == {"finder", "finder_alpha", "n_features", "feature_groups"}  # of sparse rows
+    assert set(other) - set(mine) == {"n_features", "feature_groups"}  # of sparse rows
     assert {name: mine[name].default for name in mine} == {name: other[name].default for name in mine}
-    with pytest.raises(ConfigError, match="strict applies only to rule: hoeffding"):
-        RiverConfidenceTreeClassifier(strict=True).learn_one({"a": 1}, True)
+    with pytest.raises(ConfigError, match="delta applies only to confidence: theorem"):
+        RiverConfidenceTreeClassifier(delta=0.1).learn_one({"a": 1}, True)
 
 
 @pytest.mark.parametrize(

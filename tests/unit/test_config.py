@@ -242,7 +242,7 @@ class TestOverrides:
         said = shipped.read_text().partition("--set learner.rule")[2].splitlines()[0]
         found = load_config(shipped, [part.strip() for part in ("learner.rule" + said).split("--set")])
         assert (found.learner.rule, found.learner.delta, found.learner.c) == ("hoeffding", 1e-7, 0.01)
-        keys = ("confidence", "c", "delta", "strict", "finder_alpha")
+        keys = ("confidence", "c", "delta")
         nulls = load_config(shipped, [f"learner.{key}=null" for key in keys])
         assert nulls.learner == load_config(shipped, ["learner.c=0.01"]).learner
         settings = [

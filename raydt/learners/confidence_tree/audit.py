@@ -25,7 +25,6 @@ from raydt.learners.confidence_tree.recompute import Recounted
 from raydt.learners.confidence_tree.replay import ROUNDING, Records, padded
 from raydt.learners.recorded_bins import MalformedModelError
 from raydt.learners.recorded_tree import Ints, MalformedTreeError
-from raydt.learners.recount import Buckets
 from raydt.learners.tree_audit import compare_counts, compare_rows, found
 from raydt.presentation.words import counted
 
@@ -182,7 +181,7 @@ def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list
 
 
 def _statistics(state: Arrays, truth: Recounted, groups: Mapping[int, Arrays]) -> list[str]:
-    """Check the counts of the shards at every node against the live examples, and sparse features in their buckets."""
+    """Check the counts of the shards at every node against the live examples."""
     failures = []
     rows, place, K = *_places(state, truth), truth.classes
     if truth.features.sparse:
@@ -217,7 +216,7 @@ def _places(state: Arrays, truth: Recounted) -> tuple[Ints, Ints]:
 
 
 def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[str]:
-    """Counters of the sparse features of all groups, and the limits of their buckets."""
+    """Compare the counters of the sparse features of all groups."""
     ones, width = truth.sparse[rows], truth.features.sparse
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
     where, feature = np.divmod(key, width)
@@ -226,8 +225,6 @@ def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], rows: Int
     totals = np.zeros((int(place.max(initial=-1)) + 1, 2), np.int64)
     np.add.at(totals, (place, truth.y[rows]), 1)
     of_group = truth.features.groups_of(feature)
-    finder = truth.options.finder
-    buckets = None if finder == "exact" else Buckets.of(finder, truth.options.finder_alpha)
     failures = []
     for number, group in sorted(groups.items()):
         mine = of_group == number
@@ -235,17 +232,6 @@ def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], rows: Int
         if not all(np.array_equal(group[name], column[mine]) for name, column in expected.items()):
             failures.append(f"the counters of feature group {number} are not those of the live examples")
             continue
-        bucket = group["bucket"].astype(np.int64)
-        there = bucket == -1 if buckets is None else (bucket >= 0) & (bucket < len(buckets.s))
-        outside = np.zeros(len(bucket), np.bool_)
-        if buckets is not None and there.all():
-            n = totals[where[mine]]
-            outside = buckets.outside(n.sum(axis=1), n[:, 1], n1[mine], c11[mine], bucket)
-        wrong = ~there | outside
-        if wrong.any():
-            first = feature[mine][wrong][0]
-            what = "features are outside their bucket" if there.all() else "features are in a bucket that is not there"
-            failures.append(f"{int(wrong.sum())} {what} in feature group {number}, first {first}")
     return failures
 
 

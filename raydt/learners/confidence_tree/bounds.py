@@ -81,8 +81,6 @@ class SplitRule:
         None for 1 / t.
     c : float
     tie_threshold : float
-    strict : bool
-        Of hoeffding: two intervals must not overlap.
     d : int
         Features.
     """
@@ -93,7 +91,6 @@ class SplitRule:
     delta: float | None
     c: float
     tie_threshold: float
-    strict: bool
     d: int
 
     @property
@@ -104,7 +101,7 @@ class SplitRule:
     @property
     def widths(self) -> float:
         """By how many widths a split must lead."""
-        return 2.0 if self.strict or self.rule in ("ctree", "corrected") else 1.0
+        return 2.0 if self.rule in ("ctree", "corrected") else 1.0
 
     def lead(self, best: Any, rival: Any) -> Any:
         """By how much a split is better than another, by their scores, in the unit of the widths."""

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import CATEGORICAL, Features
-from raydt.finders.buckets import buckets_of
 from raydt.learners.binning import Bins, encode
 from raydt.learners.checking import (
     Arrays,
@@ -34,7 +33,7 @@ from raydt.learners.confidence_tree.shard import SEEN
 
 Ints = npt.NDArray[np.int64]
 
-_SEEN_TYPES = dict(zip(SEEN, (np.int32, np.int32, np.int32, np.int32, np.int16), strict=True))
+_SEEN_TYPES = dict.fromkeys(SEEN, np.int32)
 _SCORES = ("phi", "rival_phi", "impurity", "epsilon")
 
 
@@ -115,7 +114,6 @@ def check_state(
     totals = {name: int(arrays[name][0]) for name in SCALARS}
     require(2 <= totals["classes"] <= max(2, classes), "classes", "is not the number of classes")
     require(totals["t"] <= totals["seq"], "t", "counts more examples than there were updates")
-    require(features.sparse > 0 or options.finder == "exact", "place", f"is of no sparse features for {options.finder}")
     most = options.most_classes(sparse=features.sparse > 0)
     require(totals["classes"] <= most, "classes", f"is more than {most}")
     check_held(groups, features, arrays["id"].size)
@@ -140,7 +138,7 @@ def check_state(
             require("totals" not in group, "totals", "is there before the end of the warm-up")
         if features.sparse:
             sparse = SparseRows.of_arrays(group, features.sparse)
-            _check_seen(group, sparse, arrays["y"], counted, options)
+            _check_seen(group, sparse, arrays["y"], counted)
     lengths = {len(group["totals"]) for group in groups.values() if bins is not None}
     shapes = {group["totals"].shape for group in groups.values() if bins is not None}
     require(len(shapes) <= 1, "totals", "is not of the same places in all feature groups")
@@ -352,19 +350,14 @@ def _check_bins(group: Arrays, bins: Bins, y: npt.NDArray[Any], counted: _Counte
         require(same, "bins", "does not count the rows that the nodes have counted")
 
 
-def _check_seen(
-    group: Arrays, sparse: SparseRows, y: npt.NDArray[Any], counted: _Counted, options: ConfidenceTreeOptions
-) -> None:
-    """Counters of the sparse features are those of the rows, and buckets are there."""
+def _check_seen(group: Arrays, sparse: SparseRows, y: npt.NDArray[Any], counted: _Counted) -> None:
+    """Counters of the sparse features are those of the rows."""
     row, place = counted.row, counted.at
     ones = sparse[row]
     width = max(1, sparse.n_features)
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
     of_one = np.repeat(y[row], ones.lengths)
     n1, c11 = np.bincount(at, minlength=len(key)), np.bincount(at, of_one, minlength=len(key))
-    for name, expected in zip(SEEN, (*np.divmod(key, width), n1, c11), strict=False):
+    for name, expected in zip(SEEN, (*np.divmod(key, width), n1, c11), strict=True):
         array = typed(group, name, _SEEN_TYPES[name], key.shape)
         require(np.array_equal(array, expected), name, "is not that of the rows the nodes have counted")
-    bucket = typed(group, "bucket", _SEEN_TYPES["bucket"], key.shape)
-    low, high = (-1, 0) if options.finder == "exact" else (0, len(buckets_of(options.finder, options.finder_alpha).s))
-    require(((bucket >= low) & (bucket < high)).all(), "bucket", "names a bucket that does not exist")

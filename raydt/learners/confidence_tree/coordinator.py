@@ -90,7 +90,6 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._decider = Decider(
             options.split_rule(len(features)),
             by_feature=options.rival == "feature",
-            confirms=options.finder != "exact",
         )
         self._warmup = self._t = 0
         self._renewal = options.renewal if features.names else 0
@@ -242,7 +241,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
             found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
-            changes = yield from self._decider.decide(self.live.tree, window, times, found)
+            changes = self._decider.decide(window, times, found)
             again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True

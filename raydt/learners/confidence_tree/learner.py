@@ -43,19 +43,16 @@ class ConfidenceTree(Learner):
             for name in ("seen", "wrong", "seen_before", "wrong_before", "better", "worse")
         },
         "trial_place": "any negative number is none",
-        "bucket": "intervals overlap: a feature may be in either of two",
     }
 
     def traits(self, options: ConfidenceTreeOptions) -> Traits:
-        """Dense and sparse features, missing values; a structure has nothing to keep without sparse features."""
+        """Dense and sparse features, missing values."""
         return Traits(
             Reading(
                 missing=True,
                 sparse=True,
-                needs_sparse=options.finder != "exact",
                 classes=options.most_classes(sparse=False),
                 sparse_classes=options.most_classes(sparse=True),
-                without_sparse="finder: exact" if options.finder != "exact" else "",
                 with_classes="criterion: gini" if options.criterion == "kearns_mansour" else "",
             ),
             warmup=WARMUP,
@@ -118,7 +115,7 @@ class ConfidenceTree(Learner):
         return audit(options, features, state, history, groups)
 
     def cases(self) -> Sequence[Case]:
-        """Nodes that are restarted, bins that are renewed, and finders."""
+        """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""
         hasty = {"c": 0.001, "grace_period": 1}
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
@@ -126,12 +123,7 @@ class ConfidenceTree(Learner):
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
-            Case("updgini", hasty | {"finder": "updgini"}, sparse=True, warmup=6),
         )
-
-    def concerns(self, case: Case, options: ConfidenceTreeOptions) -> bool:
-        """Only a tree with a finder needs the kernels of its structures."""
-        return options.finder != "exact" or case.options.get("finder", "exact") == "exact"
 
 
 def _stays(options: ConfidenceTreeOptions) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -29,7 +29,6 @@ _CRITERIA: dict[str, tuple[Criterion, ...]] = {
     "corrected": ("error",),
     "mcdiarmid": ("entropy",),
 }
-_CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
 #: Range of an index of two classes: a split that may lack so much may be any.
 _RANGE = {"gini": 0.5, "entropy": math.log(2.0) / 2.0, "kearns_mansour": 0.5}
 
@@ -38,8 +37,6 @@ _USED_BY = {
     "confidence": "rule: ctree",
     "c": "rule: ctree with confidence: practical",
     "delta": "confidence: theorem, or another rule than ctree",
-    "strict": "rule: hoeffding",
-    "finder_alpha": "finder: updgini or updent",
 }
 
 
@@ -55,6 +52,12 @@ def _or_null(schema: dict[str, Any]) -> None:
 
 class ConfidenceTreeOptions(LearnerOptions):
     """A tree that splits a leaf when a confidence interval says so (De Rosa, Cesa-Bianchi), under deletions too."""
+
+    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+        "finder": (("exact", None), "All sparse features are evaluated: remove it"),
+        "finder_alpha": ((0.1, None), "All sparse features are evaluated: remove it"),
+        "strict": ((False, None), "Set a smaller delta instead"),
+    }
 
     kind: Literal["confidence_tree"] = "confidence_tree"
     rule: RuleName = Field(
@@ -106,27 +109,10 @@ class ConfidenceTreeOptions(LearnerOptions):
         description="split that the best one must beat; feature: the best split on another feature; split: "
         "every other split",
     )
-    finder: Literal["exact", "updgini", "updent"] = Field(
-        "exact",
-        description="search for splits on sparse features; exact: evaluates all; updgini, updent: a structure proposes "
-        "a split, which is confirmed exactly",
-    )
-    finder_alpha: float = Field(
-        0.1,
-        ge=0.01,
-        le=1e3,
-        description="a split found by updgini or updent scores at most 1 + finder_alpha times the best",
-        json_schema_extra=_or_null,
-    )
     leaf_prediction: LeafPrediction = Field(
         "adaptive",
         description="prediction of a leaf; majority: its most frequent class; naive_bayes: naive Bayes on the counts "
         "of its bins; adaptive: whichever has been right more often there",
-    )
-    strict: bool = Field(
-        False,
-        description="rule: hoeffding uses twice the width, so that the intervals of the two best splits do not overlap",
-        json_schema_extra=_or_null,
     )
     drift_period: int = Field(
         0,
@@ -154,13 +140,10 @@ class ConfidenceTreeOptions(LearnerOptions):
     @model_validator(mode="after")
     def _consistent(self) -> ConfidenceTreeOptions:
         fitting = _CRITERIA[self.rule]
-        own = _CRITERION_OF.get(self.finder)
         if self.criterion is not None and self.criterion not in fitting:
             raise ValueError(
                 f"criterion: {self.criterion} has no interval under rule: {self.rule}. Set criterion to {_any(fitting)}"
             )
-        if own is not None and self.resolved_criterion != own:
-            raise ValueError(f"finder: {self.finder} applies only to criterion: {own}, not {self.resolved_criterion}")
         if self.drift_period and self.leaf_prediction != "adaptive":
             raise ValueError(
                 f"drift_period: {self.drift_period} compares leaves that predict adaptively. Set leaf_prediction to "
@@ -174,14 +157,12 @@ class ConfidenceTreeOptions(LearnerOptions):
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Keys of other rules and finders."""
+        """Keys of other rules."""
         practical = self.rule == "ctree" and self.confidence == "practical"
         used = {
             "confidence": self.rule == "ctree",
             "c": practical,
             "delta": not practical,
-            "strict": self.rule == "hoeffding",
-            "finder_alpha": self.finder != "exact",
         }
         return tuple(key for key in _USED_BY if not used[key])
 
@@ -203,20 +184,18 @@ class ConfidenceTreeOptions(LearnerOptions):
 
     @property
     def resolved_criterion(self) -> Criterion:
-        """The criterion, by the rule or the finder where none is given."""
-        own: Any = _CRITERION_OF.get(self.finder)
-        return self.criterion or (own if own in _CRITERIA[self.rule] else _CRITERIA[self.rule][0])
+        """The criterion, by the rule where none is given."""
+        return self.criterion or _CRITERIA[self.rule][0]
 
     def most_classes(self, *, sparse: bool) -> int:
-        """How many classes there may be: two where the index, the counters of sparse features or the structure are."""
-        two = sparse or self.resolved_criterion == "kearns_mansour" or self.finder != "exact"
-        return 2 if two else MOST_CLASSES
+        """How many classes there may be: two where the index or the counters of sparse features are."""
+        return 2 if sparse or self.resolved_criterion == "kearns_mansour" else MOST_CLASSES
 
     def split_rule(self, d: int) -> SplitRule:
         """Rule that decides when a leaf is split, for d features."""
         delta = None if isinstance(self.delta, str) else self.delta
         practical = self.confidence == "practical"
-        settings = delta, self.c, self.tie_threshold, self.strict
+        settings = delta, self.c, self.tie_threshold
         return SplitRule(self.rule, self.resolved_criterion, practical, *settings, d)
 
     def promise(self) -> Promise:

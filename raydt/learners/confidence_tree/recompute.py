@@ -111,7 +111,7 @@ def lead_of(options: ConfidenceTreeOptions, phi: float, rival: float) -> float:
 
 def widths_needed(options: ConfidenceTreeOptions) -> int:
     """How many widths a split must be ahead by."""
-    return 2 if options.strict or options.rule in ("ctree", "corrected") else 1
+    return 2 if options.rule in ("ctree", "corrected") else 1
 
 
 class Recounted:

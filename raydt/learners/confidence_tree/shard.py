@@ -11,10 +11,8 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
 from raydt.examples.features import Features
-from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.finders.structure import Structure
 from raydt.learners.binning import Bins, encode, joined, learn_bins
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
@@ -27,17 +25,15 @@ from raydt.learners.confidence_tree.statistics import (
     Search,
     Sparse,
     Statistics,
-    confirm,
     recount,
     take,
 )
-from raydt.learners.confidence_tree.structured import put_back, take_structured
 from raydt.learners.rows import ShardWithRows, without_rows
 
 #: Entries that are counted, and rows that are encoded, at once.
 _TOGETHER = 1 << 12
 #: Arrays of the sparse features in a group's state, by site (``place`` in the file) and feature.
-SEEN = ("place", "feature", "n1", "c11", "bucket")
+SEEN = ("place", "feature", "n1", "c11")
 
 
 class ConfidenceTreeShard(ShardWithRows):
@@ -54,7 +50,6 @@ class ConfidenceTreeShard(ShardWithRows):
     def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
         self._options = options
-        self._buckets = None if options.finder == "exact" else buckets_of(options.finder, options.finder_alpha)
         self._entropy = options.resolved_criterion == "entropy"
         sizes = [len(features.group_columns(g)) for g in groups.tolist()]
         self._group_of_columns = np.cumsum([0, *sizes])
@@ -64,7 +59,7 @@ class ConfidenceTreeShard(ShardWithRows):
         self._bins: Bins | None = None
         self._codes = np.empty((0, len(self.columns)), dtype=np.uint16)
         self._counts = Statistics.none()
-        self._pool: Pool = new_pool(0 if self._buckets is None else len(self._buckets.s))
+        self._pool: Pool = new_pool(0)
         self._table = xlogx_table(0)
         self._logs = np.empty(0, dtype=np.int64)
 
@@ -147,10 +142,7 @@ class ConfidenceTreeShard(ShardWithRows):
             stop = min(n, begin + _TOGETHER)
             held, search = self._searched(deltas[0, begin:stop])
             rest = deltas, begin, stop, Checks(asked, found), check, naive, row
-            if self._buckets is None:
-                check, row = take(held, search, *rest)
-            else:
-                check, row = take_structured(held, search, self._buckets, *rest)
+            check, row = take(held, search, *rest)
         return found[..., : COUNTS + wanted], scores[:, :wanted]
 
     def _on_naive(self, sites: Any) -> npt.NDArray[np.int64]:
@@ -191,16 +183,6 @@ class ConfidenceTreeShard(ShardWithRows):
             nothing = np.zeros(len(feature), dtype=np.int64)
             cells.append(np.stack([place[some], feature, nothing, nothing + label, number[some].astype(np.int64)]))
         return cells
-
-    def _on_confirm(self, sites: Any, later: Any, deltas: Any) -> npt.NDArray[np.int64]:
-        """Exact candidates at some sites before later deltas (``statistics.confirm``), as ``count`` answers."""
-        classes = self._counts.totals.shape[1]
-        found = np.empty((len(sites), len(self.groups), 2, COUNTS + classes), dtype=np.int64)
-        if len(self.groups):
-            deltas = np.array(deltas)
-            held, search = self._searched(deltas[0])
-            confirm(held, search, np.array(sites), np.array(later), deltas, found)
-        return found
 
     def _on_divide(self, gone: Any, feature: Any, cut: Any, ends: Any, slots: Any) -> npt.NDArray[np.uint8]:
         """Forget the statistics at some sites; of splits whose feature this shard owns, who goes right, as bits.
@@ -275,7 +257,7 @@ class ConfidenceTreeShard(ShardWithRows):
         return state
 
     def _seen(self, group: int) -> dict[str, npt.NDArray[Any]]:
-        """Counters and buckets of the sparse features that are 1 somewhere, ascending by site and feature."""
+        """Counters of the sparse features that are 1 somewhere, ascending by site and feature."""
         p, per = self._pool, len(self.groups)
         unit = p.unit[: p.reg[USED]]
         used = np.flatnonzero((unit >= 0) & (unit % per == group) & (p.n1[: len(unit)] > 0))
@@ -300,10 +282,8 @@ class ConfidenceTreeShard(ShardWithRows):
         for i, part in enumerate(parts):
             self._pool = with_entries(self._pool, len(part["feature"]))
             unit = part["place"].astype(np.int64) * len(parts) + i
-            feature, n1, c11, bucket = (np.array(part[name]) for name in SEEN[1:])
+            feature, n1, c11 = (np.array(part[name]) for name in SEEN[1:])
             _restore(self._pool, unit, feature, n1, c11)
-            if self._buckets is not None:
-                put_back(Structure(self._pool, self._buckets, self._table), unit, feature, bucket)
 
 
 @kernel

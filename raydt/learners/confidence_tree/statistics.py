@@ -366,20 +366,3 @@ def take(
             _candidates(held, search, asked[check, 1], checks.found[check])
             check += 1
     return check, scored
-
-
-@kernel
-def confirm(held: Any, search: Any, sites: Any, later: Any, deltas: Any, found: Any) -> None:
-    """Exact candidates at some sites as they were before their later deltas, which are counted out and in again.
-
-    ``later``, shape (sites + 1,), is where the later deltas of each site begin; ``found``, shape (sites, groups, 2,
-    2 + K), takes the candidates.
-    """
-    for c in range(len(sites)):
-        for i in range(later[c], later[c + 1]):
-            if deltas[2, i] != 0:
-                _count_row(held, sites[c], deltas[0, i], -deltas[2, i], deltas[3, i])
-        _candidates(held, search, sites[c], found[c])
-        for i in range(later[c], later[c + 1]):
-            if deltas[2, i] != 0:
-                _count_row(held, sites[c], deltas[0, i], deltas[2, i], deltas[3, i])
