@@ -286,8 +286,9 @@ class Learner(ABC):
         "seq": "queries and refused updates are counted, which leave nothing behind"
     }
 
-    #: The oldest formats of which this learner reads models and states (``raydt.folders.manifest.FORMAT_VERSION``).
-    oldest: ClassVar[Mapping[str, int]] = {"model": 1, "state": 1}
+    def oldest(self, what: str, options: Mapping[str, Any]) -> int:
+        """Return the oldest format of which this learner reads a ``model`` or a ``state`` with these options."""
+        return 1
 
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
         """Options of this learner in today's spelling, if these are in that of an earlier version; else None."""

@@ -222,11 +222,11 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     if not isinstance(kind, str) or kind not in learners():
         raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
     learner = learners()[kind]
-    found, oldest = meta["format_version"], learner.oldest[meta["kind"]]
+    found, oldest = meta["format_version"], learner.oldest(meta["kind"], options)
     if found < oldest and not any_format:
         raise FormatVersionError(
             f"is a sound {meta['kind']} of format {found}, written by raydt {meta['raydt_version']}; this raydt "
-            f"({__version__}) reads a {meta['kind']} of {kind} from format {oldest} on",
+            f"({__version__}) reads such a {meta['kind']} of {kind} from format {oldest} on",
             file=path,
             remedy="Use the raydt that wrote it, or run the replay again. raydt report and raydt purge of its run work",
         )

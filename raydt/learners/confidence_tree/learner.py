@@ -27,7 +27,6 @@ class ConfidenceTree(Learner):
     """Makes the two halves of the learner, its predictor and its audit."""
 
     kind = "confidence_tree"
-    oldest: ClassVar[dict[str, int]] = {"model": 2, "state": 2}
     Options = ConfidenceTreeOptions
     unproven: ClassVar[dict[str, str]] = {
         "seq": "queries and refused updates are counted, which leave nothing behind",
@@ -44,6 +43,10 @@ class ConfidenceTree(Learner):
         },
         "trial_place": "any negative number is none",
     }
+
+    def oldest(self, what: str, options: Mapping[str, Any]) -> int:
+        """Those with the options of format 2."""
+        return 2
 
     def traits(self, options: ConfidenceTreeOptions) -> Traits:
         """Dense and sparse features, missing values."""

@@ -226,23 +226,21 @@ def compare_range(
     if declared is None:
         if not history.complete or np.any(state["warmup_left"] > 0):
             return []
-        exact, declared = _range_of(history, truth)
-        if np.array_equal(ends, exact):  # format 1 did not round it
-            return []
+        declared = _range_of(history, truth)
     if np.array_equal(ends, declared):
         return []
     return [f"the range of the labels is from {ends[0]:g} to {ends[1]:g}, not from {declared[0]:g} to {declared[1]:g}"]
 
 
-def _range_of(history: History, truth: Recomputed) -> tuple[tuple[float, float], tuple[float, float]]:
+def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
     """Range of the labels live when the warm-up ended (with its last insertion or after the stream), and rounded."""
     end = FOREVER - 1
     if len(history.inserted) >= history.warmup:
         end = 2 * int(np.sort(history.inserted)[history.warmup - 1]) + 1
     y = history.y[(truth.born <= end) & (truth.died > end)]
     if len(y) == 0:
-        return (0.0, 1.0), (0.0, 1.0)
-    exact = low, high = float(y.min()), float(y.max())
+        return 0.0, 1.0
+    low, high = float(y.min()), float(y.max())
     if low == high:
         low, high = (low - abs(low), low + abs(low)) if low else (-1.0, 1.0)
     step = 2.0 ** (math.floor(math.log2(high - low)) - 3)
@@ -250,7 +248,7 @@ def _range_of(history: History, truth: Recomputed) -> tuple[tuple[float, float],
         step *= 2
     while 8 * step > high - low:
         step /= 2
-    return exact, (step * (low // step), 0.0 - step * (-high // step))
+    return step * (low // step), 0.0 - step * (-high // step)
 
 
 def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, float], list[str]]:

@@ -46,6 +46,11 @@ class FuDyADT(Learner):
             return None
         return Renamed({name: value for name, value in options.items() if name not in _FORMER})
 
+    def oldest(self, what: str, options: Mapping[str, Any]) -> int:
+        """All but states whose range of labels was found: in format 1 its ends are labels."""
+        found = options.get("criterion") == "squared_error" and not options.get("label_range")
+        return 2 if what == "state" and found else 1
+
     def traits(self, options: FuDyADTOptions) -> Traits:
         """Numbers and categories; any number of classes, or numeric labels."""
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples

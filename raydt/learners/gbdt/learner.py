@@ -29,7 +29,6 @@ class GBDT(Learner):
     """Makes the two halves of the learner, its predictor and its audit."""
 
     kind = "gbdt"
-    oldest: ClassVar[dict[str, int]] = {"model": 1, "state": 2}
     Options = GBDTOptions
     unproven: ClassVar[dict[str, str]] = {
         "seq": "queries and refused updates are counted, which leave nothing behind",
@@ -52,6 +51,10 @@ class GBDT(Learner):
         "node_above": "of earlier times, as drift",
         "node_below": "of earlier times, as drift",
     }
+
+    def oldest(self, what: str, options: Mapping[str, Any]) -> int:
+        """All models, and states with the bins of format 2."""
+        return 2 if what == "state" else 1
 
     def traits(self, options: GBDTOptions) -> Traits:
         """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""
