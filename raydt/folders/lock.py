@@ -107,6 +107,6 @@ def _acquire(lock: FileLock, path: Path, place: str, folder: Folder, *, needed: 
     except OSError as error:
         if needed and error.errno not in NO_LOCKS:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
-            raise NotWrittenError(f"cannot be written: {error}", file=place, remedy=remedy) from error
+            raise NotWrittenError(f"cannot be written: {error.strerror or error}", file=place, remedy=remedy) from error
     with suppress(OSError):  # on a full or read-only disk nobody learns who holds the lock
         path.write_text(f"{os.getpid()} on {os.uname().nodename}\n", encoding="utf-8")

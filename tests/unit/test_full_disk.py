@@ -108,7 +108,8 @@ class TestFullDisk:
         (tmp_path / "job.yaml").write_text(dump_yaml(CONFIG))
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", of_storage(number))
-            assert_one_error(raydt("replay", tmp_path / "job.yaml", "--out", run), 1, f"{run}: cannot be written: ")
+            said = f"error: {run}: cannot be written: {os.strerror(number)}"
+            assert_one_error(raydt("replay", tmp_path / "job.yaml", "--out", run), 1, said)
         assert not run.exists()
 
     def test_an_audit_tells_its_verdict(self, run, raydt, caplog):
