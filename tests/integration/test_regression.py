@@ -159,7 +159,7 @@ def test_an_update_with_a_target_far_away_takes_nothing(run: Path, tmp_path: Pat
     pq.write_table(table(X[:10], far), tmp_path / "new.parquet")
     pq.write_table(pa.table({"id": [400, 401]}), tmp_path / "gone.parquet")
     files = {"insert": tmp_path / "new.parquet", "delete": tmp_path / "gone.parquet"}
-    with pytest.raises(UpdateError, match=r"new.parquet, row 3, column 'y': 1e\+06: the target .*Nothing has been"):
+    with pytest.raises(UpdateError, match=r"new.parquet, row 3, column 'y': 1000000\.0: the target .*Nothing has been"):
         update(run, out=tmp_path / "state", **files)
     assert not (tmp_path / "state").exists()
 

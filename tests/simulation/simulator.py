@@ -369,6 +369,6 @@ def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[d
         if "place" in arrays:
             nodes = order[arrays["place"]]
             rank = np.lexsort((arrays["feature"], nodes))
-            ordered[number] |= {name: arrays[name][rank] for name in ("feature", "n1", "c11", "bucket")}
+            ordered[number] |= {name: arrays[name][rank] for name in ("feature", "n1", "c11")}
             ordered[number]["place"] = nodes[rank]
     return state | {name: np.where(state[name] >= 0, order[state[name]], -1) for name in names}, ordered

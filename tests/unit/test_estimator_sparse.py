@@ -12,6 +12,7 @@ from raydt.errors import InputError
 from raydt.estimators.targets import Classifier
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
+from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import learners
 from raydt.sessions.saved_model import model_meta, understood
 from tests.simulation.chain import Chain, ChainCoordinator, ChainOptions
@@ -47,6 +48,9 @@ class Coordinator(ChainCoordinator):
 class Learner(Chain):
     def renamed(self, options):
         return None
+
+    def oldest(self, kind, options):
+        return 1
 
     def coordinator(self, options, features, shards, plan):
         return Coordinator(features, shards)
@@ -177,7 +181,7 @@ class TestFilesForAModel:
     def saved(self, estimator):
         options = ChainOptions(kind="chain", feature_groups=4)
         meta = model_meta(options, Features(("size",), (False,), 4, 6, "words"), ["a", "b"], {})
-        meta |= {"kind": "state", "next_id": 0, "offset": 0}
+        meta |= {"format_version": FORMAT_VERSION, "kind": "state", "next_id": 0, "offset": 0}
         return understood(meta, {"coordinator": {"id": np.empty(0, np.int64)}}, "state")
 
     def read(self, saved, folder, table):

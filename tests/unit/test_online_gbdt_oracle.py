@@ -66,7 +66,7 @@ def test_squared_error_by_hand() -> None:
     assert twin.predict((0.0,)) == 1.0
     assert twin.predict((7.0,)) == 6.0
     assert model([((0.0,), 2.0), ((1.0,), 6.0)], objective="squared_error").exponent == 1  # 2 is a power of two itself
-    assert model([((0.0,), 2.0)], objective="squared_error").exponent == 0
+    assert model([((0.0,), 2.0)], objective="squared_error").exponent == 1  # of one target, its own size
 
 
 def test_a_row_takes_out_what_it_put_in() -> None:

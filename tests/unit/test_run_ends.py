@@ -230,7 +230,7 @@ class TestBeginning:
 
     def test_what_was_half_written_is_swept_and_nothing_else(self, run):
         cut(run)
-        for name in (f".summary.json.{32 * 'a'}", f".config.yaml.{32 * '0'}", ".report.html.77", ".notes"):
+        for name in (f".summary.json.{32 * 'a'}", f".config.yaml.{32 * '0'}", f".report.html.{32 * '1'}", ".notes"):
             (run / name).touch()
         resume(run)
         assert [path.name for path in run.glob(".*")] == [".notes"]

@@ -190,7 +190,7 @@ def test_a_state_that_cannot_be_written_leaves_nothing(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(folder: RunFolder, *_: Any, **__: Any) -> None:
-        half = Path(folder.path("half"))
+        half = Path(folder.path("manifest.json"))
         half.parent.mkdir(exist_ok=True)
         half.write_text("")
         raise OSError("disk full")
