@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -89,6 +90,7 @@ def make_models(scratch: Path) -> Path:
 def _make(config: dict[str, Any], run: Path, models: Path) -> None:
     out = Path(replay(config, run).path)
     models.mkdir(parents=True)
+    shutil.copytree(out, models / "run")
     (out / "model").rename(models / "model")
     last = max(
         (path for path in (out / "checkpoints").iterdir() if path.name.isdigit()), key=lambda path: int(path.name)

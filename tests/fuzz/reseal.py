@@ -19,17 +19,21 @@ from raydt.folders.manifest import MANIFEST, seal
 from tests.fuzz.mutations import INTERESTING
 
 
-def resealed(contents: dict[str, bytes], draw: random.Random) -> dict[str, bytes]:
-    """The files of a folder with some values changed and all hashes computed anew."""
+def resealed(contents: dict[str, bytes], draw: random.Random, *, arrays: bool = True) -> dict[str, bytes]:
+    """The files of a folder with some values changed, perhaps in arrays too, and all hashes computed anew."""
     manifest = json.loads(contents[MANIFEST])
     del manifest["sha256"]
     if draw.random() < 0.4:
-        _change(manifest["meta"], draw)
+        change(manifest["meta"], draw)
     out: dict[str, bytes] = {}
     for entry in manifest["files"]:
         data = contents[entry["name"]]
-        if entry["name"].endswith("npz") and draw.random() < 0.8:
+        if arrays and entry["name"].endswith("npz") and draw.random() < 0.8:
             data, entry["arrays"] = _changed_arrays(data, entry["arrays"], draw)
+        elif entry["name"].endswith("json") and draw.random() < 0.3:
+            value = json.loads(data)
+            change(value, draw)
+            data = json.dumps(value).encode()
         _name_by_hash(entry, data)
         out[entry["name"]] = data
     if draw.random() < 0.1:
@@ -63,9 +67,9 @@ def _name_by_hash(entry: dict[str, Any], data: bytes) -> None:
     entry.update(name=f"{place}/{name}" if place else name, bytes=len(data), sha256=sha)
 
 
-def _change(value: Any, draw: random.Random) -> None:
+def change(value: Any, draw: random.Random) -> None:
     """Replace or remove something somewhere in a JSON value."""
-    junk = (None, True, -1, 10**9, 1.5, "", "x", [], {}, [[]], "numeric")
+    junk = (None, True, -1, 10**9, 2**70, 1.5, float("nan"), "", "x", [], {}, [[]], [{}], {"x": 1}, "numeric")
     while isinstance(value, dict | list) and value:
         key = draw.choice(list(value) if isinstance(value, dict) else range(len(value)))
         if draw.random() < 0.4 or not isinstance(value[key], dict | list) or not value[key]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
+from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.saving import load_model
 from pipelines.updating import update
@@ -39,7 +42,7 @@ from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet
 from tests.fuzz.learners import LEARNERS
 from tests.fuzz.mutations import mutated
-from tests.fuzz.reseal import resealed
+from tests.fuzz.reseal import change, resealed
 
 #: The configs that the project comes with.
 SHOWN = Path(__file__).parents[2] / "configs"
@@ -94,6 +97,65 @@ class FolderTarget:
         for name, data in contents.items():
             (copy / name).write_bytes(data)
         read_model(copy)
+
+
+@dataclass(frozen=True)
+class RunTarget:
+    """A run of which one JSON or YAML file has a value of another type somewhere, and a command that reads it."""
+
+    name: str
+    folder: Path
+    data: Path
+
+    def try_one(self, folder: Path, draw: random.Random) -> None:
+        """Change one file and run one command; raises what the command raises."""
+        run = folder / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(self.folder, run)
+        if draw.random() < 0.2:
+            _commanded("purge", run, self.data)
+        files = [run / "config.yaml", *run.glob("*.json"), run / "log.jsonl", *run.glob("model"), *run.glob("*/[0-9]*")]
+        file = draw.choice([*files, run / "summary.json"])
+        if file.is_dir():
+            contents = {str(part.relative_to(file)): part.read_bytes() for part in file.iterdir()}
+            contents |= {f"../rows/{part.name}": part.read_bytes() for part in file.parent.glob("rows/*")}
+            for name, data in resealed(contents, draw, arrays=False).items():
+                (file / name).write_bytes(data)
+        elif file.suffix == ".jsonl":
+            lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            change(lines, draw)
+            file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        else:
+            value = (
+                load_yaml(file.read_text(encoding="utf-8")) if file.suffix == ".yaml" else json.loads(file.read_bytes())
+            )
+            change(value, draw)
+            file.write_text(json.dumps(value), encoding="utf-8")
+        _commanded(draw.choice([*COMMANDS]), run, self.data)
+
+
+#: What each command gets after the run.
+COMMANDS: dict[str, list[str]] = {
+    "audit": [],
+    "verify": [],
+    "report": [],
+    "resume": [],
+    "purge": [],
+    "predict": ["DATA", "--out", "OUT.parquet", "--overwrite"],
+    "explain": ["DATA"],
+    "export": ["--to", "treelite", "--out", "OUT.tl", "--overwrite"],
+    "update": ["--delete", "IDS", "--dry-run"],
+}
+
+
+def _commanded(command: str, run: Path, data: Path) -> None:
+    """Run a command in this process, quietly; its errors are raised."""
+    ids = run.with_name("ids.csv")
+    ids.write_text("id\n1\n", encoding="utf-8")
+    names = {"DATA": str(data), "IDS": str(ids)}
+    rest = [names.get(one, one.replace("OUT", str(run.with_name("out")))) for one in COMMANDS[command]]
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        cli.main([command, str(run), *rest], standalone_mode=False)
 
 
 def read_data(file: Path, **options: object) -> None:
@@ -283,9 +345,9 @@ def _delta(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def all_targets(models: Path | None) -> list[Target | FolderTarget]:
+def all_targets(models: Path | None) -> list[Target | FolderTarget | RunTarget]:
     """All targets; ``models`` holds the folders ``model`` and ``state``, without which these are left out."""
-    targets: list[Target | FolderTarget] = [*data_targets()]
+    targets: list[Target | FolderTarget | RunTarget] = [*data_targets()]
     if models is not None:
         later = clean().set_column(0, "k", pa.array(range(100, 116)))
         state = models / "state"
@@ -299,5 +361,9 @@ def all_targets(models: Path | None) -> list[Target | FolderTarget]:
             for learner in (".", *LEARNERS)
             for name in ("model", "state")
             for seal in (False, True)
+        ]
+        targets += [
+            RunTarget(f"run {learner}", models / learner / "run", next((models.parent / f"rows {learner}").iterdir()))
+            for learner in LEARNERS
         ]
     return targets
