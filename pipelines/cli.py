@@ -141,11 +141,13 @@ def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: b
     """
     from pipelines.display import run_lines
     from pipelines.progress import reporter
+    from pipelines.run_folder import fitting
     from pipelines.running.job import resume as run_on
 
     result = run_on(run, overrides=overrides, address=address, progress=reporter())
-    _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
-    return result.exit_code
+    with fitting(f"{result.path}/summary.json"):
+        _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
+        return result.exit_code
 
 
 @cli.command(short_help="Run many settings of CONFIG in parallel; rows are read once.")
@@ -359,7 +361,7 @@ def audit(run: str, as_json: bool) -> int:
     """
     from pipelines.auditing import audit_run, audit_state
     from pipelines.display import audit_lines
-    from pipelines.run_folder import RunFolder
+    from pipelines.run_folder import RunFolder, fitting
     from pipelines.running.outcome.summary import read_summary
     from raydt.folders.manifest import MANIFEST, newest
     from raydt.learners import described
@@ -373,7 +375,9 @@ def audit(run: str, as_json: bool) -> int:
         summary = read_summary(RunFolder.existing(run))
         shown = ("status", "exit_reason", "updates", *described(summary.get("learner")).audited_with)
         of = {name: summary[name] for name in shown if name in summary}
-    _print({"run": of, **report}, audit_lines(report, summary), as_json)
+    with fitting(f"{run}/summary.json"):
+        text = audit_lines(report, summary)
+    _print({"run": of, **report}, text, as_json)
     return 0 if report["ok"] else 3
 
 

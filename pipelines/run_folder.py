@@ -247,6 +247,22 @@ class RunFolder(Folder):
             yield Path(copied)
 
 
+@contextmanager
+def fitting(place: str) -> Iterator[None]:
+    """Context in which values that are missing, or of another kind, are damage of the files at ``place``.
+
+    Only around what reads, compares or shows values of a file: there a value of another kind can be met anywhere.
+    """
+    try:
+        yield
+    except RaydtError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
+        remedy = "Restore the folder from a copy"
+        raise ModelFileError(f"does not hold what a run needs: {reason}", file=place, remedy=remedy) from error
+
+
 def default_location(name: str) -> Path:
     """``runs/<UTC>-<name>`` under the working directory."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")

@@ -16,7 +16,7 @@ from pipelines.purging.runs import RunPurge
 from pipelines.purging.scope import Scope, read_ids
 from pipelines.purging.states import StatePurge
 from pipelines.receipts import ReceiptFile, opened_receipts
-from pipelines.run_folder import RunFolder
+from pipelines.run_folder import RunFolder, fitting
 from pipelines.saving import quoting_as_its_run
 from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
@@ -74,12 +74,13 @@ def purge(
     folder, least = RunFolder(place), _seconds(older_than)
     place_lock = locked(_existing(folder), needed=not dry_run)
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
-        work: RunPurge | StatePurge = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
-        scope = Scope(None) if ids is None else read_ids(str(ids), work.saved)
-        file = PurgeFile(folder)
-        work.prepare(scope)
-        young = least is not None and not file.begun and _age(work, folder) < least
-        done = Purged.planned(work, scope, file.begun, young=young)
+        with fitting(folder.location):
+            work: RunPurge | StatePurge = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
+            scope = Scope(None) if ids is None else read_ids(str(ids), work.saved)
+            file = PurgeFile(folder)
+            work.prepare(scope)
+            young = least is not None and not file.begun and _age(work, folder) < least
+            done = Purged.planned(work, scope, file.begun, young=young)  # by doing it without writing
         if not young and not dry_run:
             if done.changes:
                 file.begin(done)

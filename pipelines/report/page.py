@@ -7,9 +7,11 @@ from pathlib import Path
 
 from pipelines.report.compare import compare
 from pipelines.report.document import document
+from pipelines.report.folder import RunFolder as ReadRun
 from pipelines.report.folder import read_run
 from pipelines.report.identity import labels
 from pipelines.report.sections import run_view
+from pipelines.run_folder import fitting
 from raydt.folders.folder import Folder
 
 
@@ -46,8 +48,12 @@ def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | 
 
 def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
     """The page about ``runs`` as text; parameters as in :func:`write_report`."""
-    folders = [read_run(run) for run in runs]
     locations = [str(run) for run in runs] if locations is None else locations
+    with fitting(", ".join(locations)):
+        return _rendered([read_run(run) for run in runs], locations)
+
+
+def _rendered(folders: list[ReadRun], locations: Sequence[str]) -> str:
     several = len(folders) > 1
     views = [
         run_view(folder, location, label, f"run-{number}-" if several else "")

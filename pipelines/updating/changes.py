@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.run_folder import fitting
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
@@ -62,12 +63,19 @@ class StateNames:
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
-        """Return the columns recorded in a state; ``label`` and ``id_column`` take precedence over its column names."""
+        """Return the columns recorded in a state; ``label`` and ``id_column`` take precedence over its column names.
+
+        Raises
+        ------
+        ModelFileError
+            The stream of the state is damaged.
+        """
         columns = saved.meta.get("columns", {})
         stream = saved.components.get("stream", {})
-        labels, ids = stream.get("source", {}).get("labels", {}), TextIds()
-        if "id_codes" in stream:
-            ids.restore(stream)
+        with fitting("the stream of the state"):
+            labels, ids = stream.get("source", {}).get("labels", {}), TextIds()
+            if "id_codes" in stream:
+                ids.restore(stream)
         return cls(
             label=label or columns.get("label") or "y",
             id=id_column or columns.get("id"),

@@ -293,6 +293,8 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
         Missing or damaged files, another format version, a model instead of a state. The message names the file.
     """
     meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
+    with _fitting(folder.root):
+        number = int(meta["offset"])
     files = read_manifest(folder).files
     whole = with_rows(meta, components, folder.root)
     stored = []
@@ -300,7 +302,7 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
         prefix = _component(segment)
         own = [file for file in files if file.component == prefix or file.component.startswith(f"{prefix}-group-")]
         stored.append(_Stored(segment, components[prefix]["born"], own))
-    return Checkpoint(int(meta["offset"]), meta, whole, stored)
+    return Checkpoint(number, meta, whole, stored)
 
 
 def with_rows(

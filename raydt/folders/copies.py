@@ -14,6 +14,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 
+def steady_clock() -> Callable[[], float]:
+    """Seconds since 1970 as the clock says now, and from now on as they pass: whoever sets the clock moves nothing."""
+    begin = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # which goes on while a machine sleeps
+    return lambda: begin + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Copies:
     """Ages of copies in the checkpoints of one run.
 
@@ -21,15 +27,15 @@ class Copies:
     ----------
     limit : float or None
         Seconds from which on a copy has to go with the next checkpoint; None: copies are not limited.
-    clock : callable
-        Seconds since 1970, as a run may be resumed on another machine.
+    clock : callable, optional
+        Seconds since 1970, as a run may be resumed on another machine; by default :func:`steady_clock`.
     """
 
-    def __init__(self, limit: float | None, clock: Callable[[], float] = time.time) -> None:
-        self.limit, self._clock = limit, clock
+    def __init__(self, limit: float | None, clock: Callable[[], float] | None = None) -> None:
+        self.limit, self._clock = limit, clock or steady_clock()
         self._segments: dict[str, float] = {}
         self._checkpoints: dict[int, float] = {}
-        self._asked = self._before = clock()
+        self._asked = self._before = self._clock()
 
     def age(self) -> float:
         """Most seconds for which a deleted example may have been in a checkpoint."""
@@ -70,10 +76,10 @@ class Copies:
     def resume(self, number: int | None, segments: Iterable[str], meta: Mapping[str, object]) -> None:
         """The next checkpoint follows this one (None: none), whose manifest may say how old its copies are.
 
-        If it does not, they go with the next checkpoint.
+        If it does not, or says a time to come, because a clock was wrong, they go with the next checkpoint.
         """
         since = meta.get("copies_since")
-        if not isinstance(since, float):
+        if not isinstance(since, float) or not since <= self._clock():
             since = self._clock() - (self.limit or 0.0)
         self._segments = dict.fromkeys(segments, since)
         self._checkpoints = {} if number is None else {number: since}

@@ -81,6 +81,7 @@ class _Meta(BaseModel):
     columns: dict[str, str | None] = {}
     numbered: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = []
     next_id: int = Field(0, ge=0)
+    offset: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,10 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     if not isinstance(kind, str) or kind not in learners():
         raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
     learner = learners()[kind]
+    try:
+        _Meta.model_validate(meta)
+    except ValueError as error:
+        raise _unfit(meta["kind"], str(error), path) from error
     found, oldest = meta["format_version"], learner.oldest(meta["kind"], options)
     if found < oldest and not any_format:
         raise FormatVersionError(
@@ -271,9 +276,13 @@ def understood(
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
             raise ValueError(f"example ids must be smaller than next_id ({saved.next_id})")
     except (KeyError, ValueError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
-        remedy = "Restore the folder from a copy, or write it again"
-        raise ModelFileError(
-            f"does not hold what a {meta['kind']} needs: {reason}", file=path, remedy=remedy
-        ) from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise _unfit(meta["kind"], reason, path) from error
     return saved
+
+
+def _unfit(kind: str, reason: str, path: str) -> ModelFileError:
+    remedy = "Restore the folder from a copy, or write it again"
+    return ModelFileError(
+        f"does not hold what a {kind} needs: {'; '.join(reason.splitlines()[:3])}", file=path, remedy=remedy
+    )

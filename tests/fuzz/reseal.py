@@ -90,7 +90,7 @@ def _changed_arrays(data: bytes, types: dict[str, Any], draw: random.Random) -> 
         how = draw.random()
         if how < 0.7 and array.size:
             with np.errstate(all="ignore"):
-                junk = np.array(draw.choice((*INTERESTING[:-4], 3, 5)), dtype=np.int64).astype(array.dtype)
+                junk = np.array(draw.choice((*INTERESTING, 3, 5)), dtype=np.int64).astype(array.dtype)
                 array.flat[draw.randrange(array.size)] = junk
         elif how < 0.8:
             array = array[: draw.randint(0, len(array))]

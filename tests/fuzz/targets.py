@@ -8,7 +8,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,19 @@ from pydantic import TypeAdapter
 
 from pipelines.cli import cli
 from pipelines.config import load_config
+from pipelines.exporting import interface_of, trees_of
 from pipelines.saving import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
 from raydt.arrays.sparse import SparseRows
+from raydt.errors import InputError
+from raydt.examples.history import history_of_live
 from raydt.examples.reading import CLASSES
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.export import build
+from raydt.export.paths import sentences
 from raydt.folders.manifest import MANIFEST
+from raydt.learners.shapley import explain
 from raydt.sessions.receipt_chain import read_chain
 from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
@@ -207,7 +213,18 @@ def read_model(folder: Path) -> None:
     if saved.classes:
         assert ((predicted >= 0) & (predicted < max(2, len(saved.classes)))).all(), "a prediction is no class"
         predicted = np.minimum(predicted, len(saved.classes) - 1)
+    with suppress(InputError):  # leaves of naive Bayes, or features that nobody has counted
+        trees, interface = trees_of(saved), interface_of(saved)
+        some = None if sparse is None else sparse[np.arange(3)]
+        explain(trees, X[:3], some)
+        for tree in range(min(trees.trees, 3)):
+            sentences(trees, X[:3], some, tree, interface)
+        build(trees, interface, "treelite")
     if saved.is_state:
+        saved.learner.audit(
+            saved.options, saved.features, saved.arrays, history_of_live(saved.arrays, saved.groups, saved.features),
+            saved.groups,
+        )  # fmt: skip
         _update(saved, X, predicted if np.isfinite(predicted).all() else np.zeros(64), sparse)
 
 

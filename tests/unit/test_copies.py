@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,32 @@ def test_options_that_cannot_hold_are_refused(changes: dict[str, Any], message: 
 def test_options_change_no_model() -> None:
     bounded = config(checkpoint={"max_age": "1h"}, erasure={"deadline": "2h"})
     assert load_config(bounded).model_hash() == load_config(config()).model_hash()
+
+
+def test_a_clock_that_is_set_while_a_run_works_changes_no_age(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Years forward and back at random moments; what a machine counts since its start goes on evenly."""
+    draw, year, passed = random.Random(5), 365 * 86_400.0, 0.0
+    monkeypatch.setattr(time, "time", lambda: 1e9 + passed + draw.uniform(-20, 20) * year)
+    monkeypatch.setattr(time, "clock_gettime", lambda which: 5e3 + passed)
+    store = CheckpointStore(Folder(tmp_path), 3, Copies(MOST))
+    options = Checkpoint(every_seconds=EVERY, max_age=f"{MOST:g}s")
+    checkpointer = Checkpointer(options, store, deadline=f"{MOST + EVERY:g}s")
+    live, clock = {*range(20)}, Clock()
+    for number in range(1, 30):
+        live = {born for born in live if draw.random() < 0.9} | {100 * number}
+        take(store, number, live, clock)
+        passed += EVERY
+        checkpointer.require_deadline()
+        assert 0 <= store.copies.age() <= MOST + EVERY
+    checkpointer.close()
+
+
+def test_a_time_in_the_future_is_no_age(tmp_path: Path) -> None:
+    """The clock was set back between two processes: nobody knows how old the copies are, so they go."""
+    clock = Clock()
+    take(CheckpointStore(Folder(tmp_path), 3, Copies(MOST, clock)), 1, {0, 1, 2}, clock)
+    clock.now -= 500
+    store = CheckpointStore(Folder(tmp_path), 3, Copies(MOST, clock))
+    store.continue_from(read_checkpoint(Folder(tmp_path / "1")))
+    assert store.segments == []
+    assert store.copies.age() == MOST

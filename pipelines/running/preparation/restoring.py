@@ -8,12 +8,11 @@ error, before anything is changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pipelines.config import Config
-from pipelines.run_folder import RunFolder
+from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.preparation.config_diff import refuse_changes
 from pipelines.running.records.recorder import Recorder
 from pipelines.saving import open_stream
@@ -80,7 +79,7 @@ def restore_newest(
         try:
             checkpoint = read_checkpoint(place)
             saved = understood(checkpoint.meta, checkpoint.components, place.location)
-            with _complete(place.location):
+            with fitting(place.location):
                 require_same(config, data, stream, checkpoint.meta, place.location)
                 stream.restore(checkpoint.components["stream"])
                 recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
@@ -108,19 +107,6 @@ def restore_newest(
     store.continue_from(None)
     log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
     return None
-
-
-@contextmanager
-def _complete(place: str) -> Iterator[None]:
-    """Context in which values that are missing, or of another kind, are damage of the checkpoint at ``place``."""
-    try:
-        yield
-    except RaydtError:
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
-        remedy = "Restore the folder from a copy"
-        raise ModelFileError(f"does not hold what a run needs: {reason}", file=place, remedy=remedy) from error
 
 
 def _numbers(store: CheckpointStore) -> list[int]:
