@@ -45,6 +45,7 @@ def check_trees(arrays: Arrays, bins: Bins, max_leaf_nodes: int, types: Mapping[
     is_there = (feature >= -1).all() and (place < len(bins)).all()
     require(is_there, "node_feature", "names a feature that is not there, or has no cut")
     require(((cut[inner] >= 0) & (cut[inner] < bins.cuts()[place])).all(), "node_cut", "names a cut that is not there")
+    require(not cut[~inner].any(), "node_cut", "has a cut at a leaf")
     first = np.repeat(np.cumsum(counts) - counts, counts)
     node = np.arange(n)
     size = np.repeat(counts, counts)
