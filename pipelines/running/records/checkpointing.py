@@ -133,9 +133,7 @@ class Checkpointer:
         """
         age = self.store.copies.age()
         if self._deadline is not None and age * 1e6 > microseconds(self._deadline):
-            cause = (
-                self._cause or "No checkpoint was written in time, or the clock was wrong when the run began or resumed"
-            )
+            cause = self._cause or "No checkpoint was written in time, or the clock was wrong when a process began"
             raise DeadlineMissedError(
                 f"erasure.deadline = {self._deadline} is missed: checkpoints may have held a deleted example for "
                 f"{duration(age)}. {cause}. Fix the cause, then run raydt resume with --set erasure.deadline=null, and "
