@@ -82,8 +82,10 @@ def trees_of(saved: SavedModel) -> TreeSum:
     Raises
     ------
     InputError
-        It is not a sum of trees.
+        It is not a sum of trees, or has seen no class.
     """
+    if not saved.classes and not traits_of(saved.options).reading.regression:
+        raise InputError("the model has seen no class, so that it predicts nothing", remedy="Insert examples first")
     return tree_sum_of(saved.predictor(), len(saved.classes))
 
 

@@ -6,7 +6,6 @@ The only error is a folder that is no run folder at all. Nothing here computes o
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.arrays import load_folder
-from raydt.folders.manifest import MANIFEST
+from raydt.folders.manifest import MANIFEST, parsed
 from raydt.learners import described, in_present_spelling
 from raydt.learners.description import Description, RunRecords
 from raydt.presentation.series import Columns
@@ -138,7 +137,7 @@ def _read_summary(run: RunFolder) -> None:
         run.notes.append("There is no summary.json: the run has not finished, or was killed.")
         return
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parsed(file.read_text(encoding="utf-8"))
     except ValueError as error:
         run.notes.append(f"summary.json cannot be read: {error}.")
         return

@@ -237,12 +237,21 @@ def _pieces(value: Any, line: str) -> Iterator[str]:
 def decode(data: bytes, file: str) -> dict[str, Any]:
     """The JSON object in ``file``; ModelFileError if there is none."""
     try:
-        value = json.loads(data)
+        value = parsed(data)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"is not JSON: {error}", file=file, remedy=REMEDY) from error
     if not isinstance(value, dict):
         raise ModelFileError("is not a JSON object", file=file, remedy=REMEDY)
     return value
+
+
+def parsed(data: str | bytes) -> Any:
+    """The value of a JSON text; ValueError if there is none, or NaN or an infinity, which raydt does not write."""
+    return json.loads(data, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")
 
 
 def seal(text: bytes) -> bytes:

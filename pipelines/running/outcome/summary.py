@@ -16,6 +16,7 @@ from pipelines.config import Config
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import InputError, RaydtError
+from raydt.folders.manifest import parsed
 from raydt.learners import description_of
 from raydt.quoting import said
 from raydt.sources.base import Source
@@ -163,7 +164,7 @@ def read_summary(folder: RunFolder) -> dict[str, Any]:
         It is damaged.
     """
     try:
-        summary = json.loads(folder.read_text("summary.json"))
+        summary = parsed(folder.read_text("summary.json"))
     except (OSError, ValueError) as error:
         raise damaged_summary(folder, f"it cannot be read ({error})") from error
     needed = ("status", "exit_reason", "error", "updates", "model_digest")
