@@ -6,6 +6,7 @@ A curve has at most ``POINTS`` points; rows of the metrics table are merged for 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -19,50 +20,69 @@ from raydt.presentation.charts import (
     Panel,
     band,
     boxes,
-    curve,
-    detail,
+    has_curve,
     last_of,
+    line_panel,
     linear,
-    number_panel,
     over_stream,
     updates_axis,
 )
 from raydt.presentation.series import Columns, increments, merged, per_unit
 from raydt.presentation.words import count, figure, share
 
-#: Tone and dashes of the trivial predictors, in their order.
-_BASELINES = (("nochange", "6 4"), ("majority", "2 4"))
+#: Tones and dashes of the learner and the trivial predictors.
+_TONES, _DASHES = ("learner", "nochange", "majority", "f1"), ("", "6 4", "2 4", "9 3 2 3")
 
 
-def _beside_baselines(quality: Quality, score: str, window: str = "") -> list[tuple[str, str, str, str]]:
-    """Lines of the learner and the baselines, as :func:`quality_panel` takes them."""
-    baselines = zip(quality.baselines.items(), _BASELINES, strict=True)
-    rivals = [(f"{window}{key}", name, *look) for (key, name), look in baselines]
-    return [(score, "learner", "learner", ""), *rivals]
+def quality_charts(metrics: Columns, f1_name: str | None) -> list[Chart]:
+    """Return the curves of the scores with at least two values; ``f1_name`` is the name of the F1 score, if any."""
+    quality, drawn = quality_of(metrics), []
+    if has_curve(metrics, quality.window):
+        drawn.append(windowed_quality(metrics))
+    if has_curve(metrics, quality.score):
+        drawn.append(cumulative_quality(metrics, f1_name))
+    if all(has_curve(metrics, name) for name in (quality.window, "window_no_change", "window_majority")):
+        drawn.append(windowed_kappas(metrics))
+    if has_curve(metrics, "r2"):
+        drawn.append(r2_so_far(metrics))
+    return drawn
+
+
+def _scores(table: Columns, quality: Quality, columns: dict[str, str], shade: Box | None = None) -> Panel:
+    """Return a panel of the columns that the table has, by name, in the tones of their order."""
+    known = [key in table for key in columns]
+    looks = zip(columns.items(), _TONES, strict=False)
+    lines = [(table[key], name, tone) for (key, name), tone in compress(looks, known)]
+    values = [line[0] for line in lines]
+    y = linear(values, within=(0.0, 1.0), form="share") if quality.form is share else linear(values, zero=True)
+    dashes = [*compress(_DASHES, known)]
+    return line_panel(table, lines, quality.unit, 15.0, quality.form, axis=y, dashes=dashes, shade=shade)
 
 
 def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
-    """The score so far compared with the baselines, and F1 of the positive class where there is one."""
+    """Return the score so far compared with the baselines, and F1 of the positive class where there is one."""
     table, quality = merged(metrics, POINTS), quality_of(metrics)
-    lines = _beside_baselines(quality, quality.score)
-    ends = ", ".join(f"{name.replace('_', '-')} {quality.form(table[name][-1])}" for name, *_ in lines)
+    columns = {quality.score: "learner", **quality.baselines}
+    ends = ", ".join(f"{name.replace('_', '-')} {quality.form(table[name][-1])}" for name in columns)
     if f1_name is not None:
-        lines.append(("f1", f"learner, {f1_name}", "f1", "9 3 2 3"))
+        columns["f1"] = f"learner, {f1_name}"
     return over_stream(
         "quality-cumulative",
         f"Prequential {quality.name} so far",
-        "The model predicts each example just before it inserts it. " + detail(metrics, table),
+        "The model predicts each example just before it inserts it.",
         f"Line chart of cumulative {quality.name} over the stream. At the end: {ends}.",
         table,
-        (quality_panel(table, quality, lines),),
+        (_scores(table, quality, columns),),
+        metrics=metrics,
+        wide=True,
     )
 
 
 def windowed_quality(metrics: Columns) -> Chart:
-    """The score of the learner and the baselines since the point before; stretches that were lost are shaded."""
+    """Return the score of learner and baselines since the point before; stretches that were lost are shaded."""
     table, quality = merged(metrics, WINDOWS), quality_of(metrics)
-    lines = _beside_baselines(quality, quality.window, "window_")
-    window, *rivals = (table[column] for column, *_ in lines)
+    columns = {quality.window: "learner", **{f"window_{key}": name for key, name in quality.baselines.items()}}
+    window, *rivals = (table[column] for column in columns)
     low, high = (np.nanmin(window), np.nanmax(window)) if np.isfinite(window).any() else (None, None)
     behind = quality.behind(window, quality.best(rivals))
     edges = updates_axis(last_of(table)).at(np.concatenate([[0], table["seq"]]))
@@ -71,18 +91,18 @@ def windowed_quality(metrics: Columns) -> Chart:
         "quality-window",
         f"Prequential {quality.name}, window by window",
         f"{quality.name.capitalize()} on the predictions since the previous point."
-        + (" Shaded: the learner is behind the better baseline. " if shade else " ")
-        + detail(metrics, table),
+        + (" Shaded: the learner is behind the better baseline." if shade else ""),
         f"Line chart of windowed {quality.name} over the stream; the learner's lies between {quality.form(low)} and "
         f"{quality.form(high)}, and is behind the better baseline at {int(behind.sum())} of {len(window)} points.",
         table,
-        (quality_panel(table, quality, lines, shade),),
+        (_scores(table, quality, columns, shade),),
+        metrics=metrics,
         wide=True,
     )
 
 
 def windowed_kappas(metrics: Columns) -> Chart:
-    """How much of what the trivial predictors have wrong the learner has right, since the point before."""
+    """Return the share of the trivial predictors' errors that the learner avoids, since the point before."""
     table = merged(metrics, WINDOWS)
     accuracy = table["window_accuracy"]
     beyond = {}
@@ -90,111 +110,86 @@ def windowed_kappas(metrics: Columns) -> Chart:
         rival = table[f"window_{key}"]
         with np.errstate(invalid="ignore", divide="ignore"):
             beyond[name] = np.where(rival < 1.0, (accuracy - rival) / (1.0 - rival), np.nan)
-    x, y = updates_axis(last_of(table)), linear([*beyond.values(), [0.0]])
-    looks = (("learner", ""), *_BASELINES[1:])
-    marks = tuple(
-        curve((x, y), table["seq"], values, name, tone, figure, dash=dash)
-        for (name, values), (tone, dash) in zip(beyond.items(), looks, strict=True)
-    )
     lost = {name: int((values < 0.0).sum()) for name, values in beyond.items()}
+    lines = [(values, name, tone) for (name, values), tone in zip(beyond.items(), ("learner", "majority"), strict=True)]
     return over_stream(
         "quality-kappa",
         "Kappa temporal and kappa M, window by window",
         "The share of the errors of no-change (temporal) and of majority (M) that the learner avoids: 1 is perfect, "
-        "below 0 it is behind. " + detail(metrics, table),
+        "below 0 it is behind.",
         "Line chart of two kappas over the stream; "
         + ", ".join(f"{name} is below 0 at {n} of {len(accuracy)} points" for name, n in lost.items())
         + ".",
         table,
-        (Panel("kappa", marks, y, 11.0),),
+        (line_panel(table, lines, "kappa", 11.0, axis=linear([*beyond.values(), [0.0]]), dashes=("", "2 4")),),
+        metrics=metrics,
         wide=True,
     )
 
 
 def r2_so_far(metrics: Columns) -> Chart:
-    """The share of the labels' variation that predictions explain; that of always predicting their mean is 0."""
+    """Return the share of the labels' variation that predictions explain; that of predicting the mean is 0."""
     table = merged(metrics, POINTS)
-    x, y = updates_axis(last_of(table)), linear([table["r2"], 0.0, 1.0])
     name = "R\N{SUPERSCRIPT TWO}"
-    line = curve((x, y), table["seq"], table["r2"], "learner", "learner", figure)
     return over_stream(
         "quality-r2",
         f"{name} so far",
-        "1 is perfect; 0 is the score of always predicting the mean of all labels. " + detail(metrics, table),
+        "1 is perfect; 0 is the score of always predicting the mean of all labels.",
         f"Line chart of {name} over the stream; at the end {figure(table['r2'][-1])}.",
         table,
-        (Panel(name, (line,), y, 15.0),),
+        (line_panel(table, [(table["r2"], "learner", "learner")], name, 15.0, axis=linear([table["r2"], 0.0, 1.0])),),
+        metrics=metrics,
+        wide=True,
     )
 
 
 def live_examples(metrics: Columns) -> Chart:
-    """Live examples, and inserts and deletes per update."""
+    """Return live examples, and inserts and deletes per update."""
     table = merged(metrics, WINDOWS)
-    x, active = updates_axis(last_of(table)), linear([table["active"]], zero=True, whole=True)
     inserts, deletes = increments(table["inserts"]), increments(table["deletes"])
     part = inserts / np.maximum(inserts + deletes, 1.0)
     mix = linear([[0.0, 1.0]], form="share")
-    at, none = table["seq"], np.zeros(len(part))
+    axes, at, none = (updates_axis(last_of(table)), mix), table["seq"], np.zeros(len(part))
+    ends = {name: count(table[name][-1]) for name in ("active", "inserts", "deletes")}
+    kinds = (
+        band(axes, at, none, part, "inserts", "insert", share),
+        band(axes, at, part, none + 1, "deletes", "delete", share),
+    )
     return over_stream(
         "live",
         "Live examples, inserts and deletes",
-        "Above: examples in the model. Below: the updates by kind. " + detail(metrics, table),
-        f"Live examples over the stream, {_end(table, 'active')} at the end, after "
-        f"{_end(table, 'inserts')} inserts and {_end(table, 'deletes')} deletes.",
+        "Above: examples in the model. Below: the updates by kind.",
+        f"Live examples over the stream, {ends['active']} at the end, after {ends['inserts']} inserts and "
+        f"{ends['deletes']} deletes.",
         table,
         (
-            Panel("examples", (curve((x, active), at, table["active"], "live", "live", count),), active),
-            Panel(
-                "share of updates",
-                (
-                    band((x, mix), at, none, part, "inserts", "insert", share),
-                    band((x, mix), at, part, none + 1, "deletes", "delete", share),
-                ),
-                mix,
-                6.0,
-            ),
+            line_panel(table, [(table["active"], "live", "live")], "examples", 12.0, count),
+            Panel("share of updates", kinds, mix, 6.0),
         ),
+        metrics=metrics,
     )
 
 
 def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
-    """Updates per second, and what the learner's ``curves`` say of its work per update."""
+    """Return updates per second, and the learner's ``curves`` of its work per update."""
     table = merged(metrics, WINDOWS)
     rate = per_unit(table["seq"], table["seconds"])
-    panels = [number_panel(table, [(rate, "updates per second", "learner")], "updates/s", 9.0)]
+    panels = [line_panel(table, [(rate, "updates per second", "learner")], "updates/s", 9.0)]
     whole = figure(int(table["seq"][-1]) / float(table["seconds"][-1] or np.nan))
     names, ends = [], [f"{whole} updates per second overall"]
-    for curve_ in curves:
-        if curve_.rate and curve_.column in table:
-            name = curve_.title[0].lower() + curve_.title[1:]
-            each = per_unit(table[curve_.column], table["seq"])
-            panels.append(number_panel(table, [(each, name, "coordinator")], curve_.unit, 9.0))
+    for curve in curves:
+        if curve.rate and curve.column in table:
+            name = curve.title[0].lower() + curve.title[1:]
+            each = per_unit(table[curve.column], table["seq"])
+            panels.append(line_panel(table, [(each, name, "coordinator")], curve.unit, 9.0))
             names.append(name)
-            ends.append(f"{table[curve_.column][-1] / max(int(table['seq'][-1]), 1):.3g} {curve_.unit}")
+            ends.append(f"{table[curve.column][-1] / max(int(table['seq'][-1]), 1):.3g} {curve.unit}")
     return over_stream(
         "work",
         ", and ".join(["Speed", *names]),
-        "Processing time only: start-up, compilation and this report are excluded. " + detail(metrics, table),
+        "Processing time only: start-up, compilation and this report are excluded.",
         f"Updates per second over the stream; {', '.join(ends)}.",
         table,
         tuple(panels),
+        metrics=metrics,
     )
-
-
-def quality_panel(
-    table: Columns, quality: Quality, lines: list[tuple[str, str, str, str]], shade: Box | None = None
-) -> Panel:
-    """Columns of scores, as (column, name, tone, dashes)."""
-    x, known = updates_axis(last_of(table)), [line for line in lines if line[0] in table]
-    columns = [table[column] for column, *_ in known]
-    y = linear(columns, within=(0.0, 1.0), form="share") if quality.form is share else linear(columns, zero=True)
-    marks = tuple(
-        curve((x, y), table["seq"], table[column], name, tone, quality.form, dash=dash)
-        for column, name, tone, dash in known
-    )
-    return Panel(quality.unit, marks, y, 15.0, shade)
-
-
-def _end(table: Columns, column: str) -> str:
-    value = table[column][-1]
-    return count(value) if table[column].dtype.kind in "iu" else share(value)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pipelines.report.difference import columns_of, differences
+from pipelines.report.difference import differences
+from pipelines.report.facts import compared_figures
 from pipelines.report.folder import RunFolder
-from pipelines.report.identity import ComparedFigure, compared_figures
-from pipelines.report.quality import ACCURACY, SQUARED_ERROR, quality_of
+from pipelines.report.quality import ACCURACY, SQUARED_ERROR, Quality, quality_of
 from raydt.learners.description import Curve, Description
-from raydt.presentation.blocks import Row, Table
+from raydt.presentation.blocks import Article, Best, Block, Name, Row, Section, Table, Text
 from raydt.presentation.charts import (
     POINTS,
     WINDOWS,
@@ -38,58 +37,49 @@ _RATED = {
 _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "erasure", "output")
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The comparison as the template shows it; ``tones`` colours the runs in their order."""
-
-    labels: list[str]
-    tones: list[str]
-    figures: list[tuple[str, list[tuple[str, bool]]]]
-    differing: Table
-    same_keys: str
-    models: str
-    data: str
-    tests: Table
-    tested: list[str]
-    charts: list[Chart]
-
-
-def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Comparison:
-    """Compare at least two runs."""
+def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Article:
+    """Return the article that compares at least two runs."""
     quality = quality_of(runs[0].summary.get("metrics"))
-    own = list(dict.fromkeys(name for run in runs for name, _ in run.description.compared(run.summary)))
-    left_out = [] if any(number(run.summary, "restarts") for run in runs) else ["Restarts"]
-    table = [[figure for figure in compared_figures(run, quality, own) if figure[0] not in left_out] for run in runs]
-    differing, same = _differing([run.config for run in runs])
-    return Comparison(
-        list(labels),
-        [look(k)[0] for k in range(len(runs))],
-        _best_marked(table),
-        differing,
-        same,
+    tones = [look(k)[0] for k in range(len(runs))]
+    blocks: list[Block] = [
+        _figures(runs, labels, quality),
+        differences(runs, labels, quality),
+        _differing(runs, labels),
+        *_charts(runs, labels),
+    ]
+    links = [(f"run-{k}-name", label, tone) for k, (label, tone) in enumerate(zip(labels, tones, strict=True), start=1)]
+    return Article(
+        f"{len(runs)} runs compared",
         _models(runs, labels),
-        _data(runs, labels),
-        differences(runs, labels),
-        columns_of(quality, labels[0]),
-        _charts(runs, labels),
+        [Text(_data(runs, labels), "notice bad")],
+        [Section("Comparison of the runs", blocks, "compared")],
+        links=links,
     )
 
 
-def _best_marked(
-    table: list[list[ComparedFigure]],
-) -> list[tuple[str, list[tuple[str, bool]]]]:
-    """A row per figure with a cell per run, and whether it is the best; only scores and speed have a best."""
+def _figures(runs: Sequence[RunFolder], labels: Sequence[str], quality: Quality) -> Table:
+    """Return a row per figure with a cell per run; of scores and speed the best is marked."""
+    own = list(dict.fromkeys(name for run in runs for name, _ in run.description.compared(run.summary)))
+    restarted = any(number(run.summary, "restarts") for run in runs)
     rows = []
-    for column in zip(*table, strict=True):
+    for column in zip(*(compared_figures(run, quality, own) for run in runs), strict=True):
         name, form = column[0][0], column[0][2]
+        if name == "Restarts" and not restarted:
+            continue
         values = [value for _, value, _ in column]
         known = [value for value in values if isinstance(value, float)]
         best = _RATED[name](known) if name in _RATED and len(set(known)) > 1 else None
         cells = [str(value) if form is None else form(value) for value in values]
-        rows.append(
-            (name, [(cell, best is not None and value == best) for cell, value in zip(cells, values, strict=True)])
-        )
-    return rows
+        at = [k for k, value in enumerate(values) if best is not None and value == best]
+        rows.append(Row((name, *(Best(cell) if k in at else cell for k, cell in enumerate(cells)))))
+    return _beside("Figures; the best scores are bold", "Figure", labels, rows)
+
+
+def _beside(title: str, first: str, labels: Sequence[str], rows: list[Row], remark: str = "") -> Table:
+    """Return a table with a column per run, in the run's tone."""
+    words = range(1, len(labels) + 2) if first == "Key" else (1,)
+    tones = [look(k)[0] for k in range(len(labels))]
+    return Table(rows, remark, title, (first, *labels), words, "runs", tones=tones)
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -103,14 +93,17 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _differing(configs: list[dict[str, Any]]) -> tuple[Table, str]:
-    """A row per key whose value is not the same in all runs, and a sentence about the others."""
-    leaves = [flat(config) for config in configs]
+def _differing(runs: Sequence[RunFolder], labels: Sequence[str]) -> Table:
+    """Return a row per key whose value is not the same in all runs; the remark counts the others."""
+    leaves = [flat(run.config) for run in runs]
     keys = sorted(dict.fromkeys(key for config in leaves for key in config), key=_section)
     values = {key: [_word(config.get(key)) for config in leaves] for key in keys}
-    rows = [Row((key, *values[key])) for key in keys if len(set(values[key])) > 1]
+    rows = [Row((Name(key), *values[key])) for key in keys if len(set(values[key])) > 1]
     same = len(keys) - len(rows)
-    return Table(rows), f"{counted(same, 'other key')} {'is' if same == 1 else 'are'} the same in all runs."
+    remark = f"{counted(same, 'other key')} {'is' if same == 1 else 'are'} the same in all runs."
+    return _beside(
+        "Differences between the configs", "Key", labels, rows, remark if rows else "The runs have the same config."
+    )
 
 
 def _section(key: str) -> int:

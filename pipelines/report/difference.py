@@ -20,11 +20,15 @@ from raydt.evaluation.significance import interval, mcnemar
 from raydt.presentation.blocks import Row, Table
 from raydt.presentation.words import count, figure, share
 
+_MCNEMAR = (
+    "McNemar's test compares the predictions that only one of the two runs has right; it takes predictions as "
+    "independent, which errors after a drift are not."
+)
 _HEAD = ("seq", "id", "prediction", "truth")
 
 
-def differences(runs: Sequence[RunFolder], labels: Sequence[str]) -> Table:
-    """A row for each run after the first: how it differs from the first; the remark says why there is none."""
+def differences(runs: Sequence[RunFolder], labels: Sequence[str], quality: Quality) -> Table:
+    """Return a row for each run after the first: how it differs from the first; the remark says why there is none."""
     if any(run.section("stream").get("delayed_labels") for run in runs):
         return Table([], "Runs with delayed labels are not tested: their tables have predictions of two moments.")
     tables = [_predictions(run) for run in runs]
@@ -35,20 +39,19 @@ def differences(runs: Sequence[RunFolder], labels: Sequence[str]) -> Table:
             f"To test whether the runs differ by more than chance, replay them with output.predictions: true; "
             f"{', '.join(missing)} wrote no predictions.",
         )
-    rows, remarks = [], []
+    rows, remarks, paired = [], [], quality is ACCURACY
     for label, table in zip(labels[1:], tables[1:], strict=True):
         found = _difference(tables[0], table)
         if isinstance(found, str):
             remarks.append(f"{label}: {found}.")
         else:
             rows.append(Row((label, *found)))
-    return Table(rows, " ".join(remarks))
-
-
-def columns_of(quality: Quality, first: str) -> list[str]:
-    """Names of the cells of :func:`differences`; ``first`` is the label of the first run."""
-    paired = [f"only {first} right", "only this run right", "McNemar's p"] if quality is ACCURACY else []
-    return ["Run", "predictions", f"{quality.name} minus that of {first}", "95% interval", *paired]
+    if rows:
+        method = "The interval is a bootstrap over blocks of neighbouring predictions."
+        remarks = [method, *([_MCNEMAR] if paired else []), *remarks]
+    columns = ["Run", "predictions", f"{quality.name} minus that of {labels[0]}", "95% interval"]
+    columns += [f"only {labels[0]} right", "only this run right", "McNemar's p"] if paired else []
+    return Table(rows, " ".join(remarks), "Differences on the same predictions", columns)
 
 
 def _predictions(run: RunFolder) -> Any:

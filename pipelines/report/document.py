@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,9 +21,10 @@ from markupsafe import Markup
 import raydt
 from pipelines.printing import escaped
 from pipelines.report import svg
-from raydt.presentation.blocks import OPEN_LEVELS
+from raydt.presentation.blocks import OPEN_LEVELS, Article, Best, Block, Name, has_content
 
 _HERE = Path(__file__).parent
+_ELEMENTS: dict[type, str] = {Best: "strong", Name: "code"}
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
     '<path d="M8 3v3M4 12V9l4-3 4 3v3" fill="none" stroke="#0072b2" stroke-width="1.5"/>'
@@ -30,37 +33,37 @@ _ICON = (
 )
 
 
-def document(template: Path, *, title: str, kind: str, **content: Any) -> str:
-    """The text of a page.
+def document(title: str, kind: str, articles: Sequence[Article], overview: Article | None = None) -> str:
+    """Return the text of a page.
 
     Parameters
     ----------
-    template : Path
-        A file that fills the blocks of ``page.html``; it may import ``macros.html``.
     title, kind : str
         What the page is about, and what it is: a report, a sweep.
-    **content
-        What else the template names.
+    articles : sequence of Article
+    overview : Article, optional
+        Stands before the articles, which can then be folded.
     """
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     return (
-        _environment(template.parent)
-        .get_template(template.name)
+        _environment()
+        .get_template("page.html")
         .render(
             title=title,
             kind=kind,
+            articles=articles,
+            overview=overview,
             icon=f"data:image/svg+xml,{quote(_ICON)}",
             version=raydt.__version__,
             style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
             policy=_policy(script),
-            **content,
         )
     )
 
 
 def is_page(file: Path) -> bool:
-    """Whether a file is a page that :func:`document` made, by the generator that its head names."""
+    """Return True if a file is a page that :func:`document` made, by the generator that its head names."""
     if not file.is_file():
         return False
     with file.open("rb") as stream:
@@ -68,18 +71,19 @@ def is_page(file: Path) -> bool:
 
 
 @cache
-def _environment(folder: Path) -> Environment:
-    """The templates of a folder and those they are built of, compiled once in a process."""
+def _environment() -> Environment:
+    """Return the templates, compiled once in a process."""
     environment = Environment(
-        loader=FileSystemLoader([folder, _HERE]),
+        loader=FileSystemLoader(_HERE),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["json_data"] = embedded_json
     environment.filters |= {
+        "grouped": grouped,
+        "json_data": embedded_json,
         "svg_path": svg.path,
         "svg_dots": svg.dots_of,
         "svg_kind": svg.kind,
@@ -91,13 +95,23 @@ def _environment(folder: Path) -> Environment:
     return environment
 
 
+def grouped(blocks: Iterable[Block]) -> list[tuple[str, list[Block]]]:
+    """Group neighbouring blocks of one kind under the kind's name; empty blocks are left out."""
+    groups = groupby((block for block in blocks if has_content(block)), lambda block: type(block).__name__.lower())
+    return [(kind, list(group)) for kind, group in groups]
+
+
 def _shown(value: Any) -> Any:
-    """Text of data without characters that would show other text; markup of ours as it is."""
-    return escaped(value, keep="\n\t") if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Escape characters of data that would show as others; keep our markup; mark cells that have a meaning."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    text = escaped(value, keep="\n\t")
+    element = _ELEMENTS.get(type(value))
+    return Markup("<{0}>{1}</{0}>").format(element, text) if element else text
 
 
 def _policy(script: str) -> str:
-    """Nothing from the network; the script by its hash; inline style, and the icon."""
+    """Allow nothing from the network; allow the script by its hash; inline style, and the icon."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = (
         "default-src 'none'",
@@ -111,5 +125,5 @@ def _policy(script: str) -> str:
 
 
 def embedded_json(text: str) -> Markup:
-    """JSON that can stand inside a script element: no character in it can end the element."""
+    """Return JSON that can stand inside a script element: no character in it can end the element."""
     return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))

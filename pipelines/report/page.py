@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pipelines.report.compare import compare
 from pipelines.report.document import document
+from pipelines.report.facts import labels
 from pipelines.report.folder import RunFolder as ReadRun
 from pipelines.report.folder import read_run
-from pipelines.report.identity import labels
-from pipelines.report.sections import run_view
+from pipelines.report.run_article import run_article
 from pipelines.run_folder import fitting
 from raydt.folders.folder import Folder
 
@@ -47,25 +47,19 @@ def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | 
 
 
 def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
-    """The page about ``runs`` as text; parameters as in :func:`write_report`."""
+    """Return the page about ``runs``; parameters as in :func:`write_report`."""
     locations = [str(run) for run in runs] if locations is None else locations
     with fitting(", ".join(locations)):
         return _rendered([read_run(run) for run in runs], locations)
 
 
 def _rendered(folders: list[ReadRun], locations: Sequence[str]) -> str:
-    several = len(folders) > 1
-    views = [
-        run_view(folder, location, label, f"run-{number}-" if several else "")
-        for number, (folder, location, label) in enumerate(
-            zip(folders, locations, labels(folders, locations), strict=True), start=1
-        )
+    if len(folders) == 1:
+        article = run_article(folders[0], locations[0])
+        return document(article.title, "report", [article])
+    named = labels(folders, locations)
+    articles = [
+        run_article(folder, location, label, f"run-{number}-")
+        for number, (folder, location, label) in enumerate(zip(folders, locations, named, strict=True), start=1)
     ]
-    return document(
-        Path(__file__).with_name("report.html"),
-        title=views[0].name if not several else f"{len(views)} runs",
-        kind="report",
-        runs=views,
-        several=several,
-        compared=compare(folders, [view.label for view in views]) if several else None,
-    )
+    return document(f"{len(folders)} runs", "report", articles, compare(folders, named))

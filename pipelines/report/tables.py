@@ -5,11 +5,13 @@ Invariant: what was not measured is called so; a time of 0 for work that was don
 
 from __future__ import annotations
 
+from typing import Any
+
+from pipelines.report.facts import f1_name
 from pipelines.report.folder import RunFolder
-from pipelines.report.identity import f1_name
 from pipelines.report.quality import quality_of
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
-from raydt.presentation.blocks import Row, Table
+from raydt.presentation.blocks import Block, Row, Table, Text
 from raydt.presentation.trees import class_name, feature_name
 from raydt.presentation.words import ABSENT, count, counted, duration, figure, names, number, share
 
@@ -19,8 +21,8 @@ ALARMS_SHOWN = 20
 ALARM_COLUMNS = ("seq", "predictions", "error_before", "error_after")
 
 
-def recoveries(run: RunFolder) -> Table:
-    """A row for each recovery; the remark says what they cost, and is empty if nothing was lost and no write failed."""
+def recoveries(run: RunFolder) -> list[Block]:
+    """Return a row for each recovery under what they cost; nothing if nothing was lost and no write failed."""
     entries = recoveries_of(run.summary)
     rows = [
         Row(
@@ -43,7 +45,9 @@ def recoveries(run: RunFolder) -> Table:
         sentences.append(f"The table shows the last {len(rows)} recoveries.")
     if failed:
         sentences.append(f"{counted(failed, 'checkpoint')} could not be written; see log.jsonl for the cause.")
-    return Table(rows, " ".join(sentences))
+    columns = ("After update", "Lost", "Recovered", "Resumed from", "Repeated", "Time")
+    table = Table(rows, title="Losses and recoveries", columns=columns, words=(1, 2, 3, 4))
+    return [Text(" ".join(sentences)), table] if sentences else []
 
 
 def _restored(update: float | None) -> str:
@@ -51,7 +55,7 @@ def _restored(update: float | None) -> str:
 
 
 def scores(run: RunFolder) -> Table:
-    """Every score, with the baselines where they have the same score."""
+    """Return every score, with the baselines where they have the same score."""
     values = run.summary.get("metrics") or {}
     quality = quality_of(values)
     titles = {**quality.titles, "f1": f1_name(run)}
@@ -63,40 +67,40 @@ def scores(run: RunFolder) -> Table:
             cells = [quality.form(known) if key == quality.score else ABSENT for known in baselines]
             form = quality.form if key == quality.score else quality.compared.get(key, figure)
             rows.append(Row((title, form(value), *cells)))
-    return Table(rows)
+    rivals = [name.capitalize() for name in quality.baselines.values()]
+    title = "Prequential scores, and the baselines on the same predictions"
+    return Table(rows, title=title, columns=("Score", "Learner", *rivals))
 
 
 def alarms(run: RunFolder) -> Table:
-    """The last alarms of ADWIN; the remark counts all."""
-    found = run.alarms
-    total = len(found.get("seq", ()))
-    columns = [found[name][-ALARMS_SHOWN:].tolist() for name in ALARM_COLUMNS] if total else [[]] * 4
-    rows = [
-        Row((count(seq), count(predictions), share(before), share(after)))
-        for seq, predictions, before, after in zip(*columns, strict=True)
-    ]
+    """Return the last alarms of ADWIN; the title counts all."""
+    total = len(run.alarms.get("seq", ()))
+    found = zip(*(run.alarms[name][-ALARMS_SHOWN:].tolist() for name in ALARM_COLUMNS), strict=True) if total else ()
+    rows = [Row((count(seq), count(n), share(before), share(after))) for seq, n, before, after in found]
     cut = f", the last {count(len(rows))} shown" if len(rows) < total else ""
-    return Table(rows, f"Alarms of ADWIN, the share of errors has risen: {count(total)} in all{cut}")
+    title = f"Alarms of ADWIN, the share of errors has risen: {count(total)} in all{cut}"
+    return Table(rows, title=title, columns=("After update", "Predictions compared", "Wrong before", "Wrong after"))
 
 
-def confusion(run: RunFolder) -> tuple[list[str], list[Row]] | None:
-    """Labels, and one row per true class with the counts of each predicted class; None beyond a dozen classes."""
+def confusion(run: RunFolder) -> Table:
+    """Return one row per true class with the counts of each predicted class; no rows beyond a dozen classes."""
     matrix = (run.summary.get("metrics") or {}).get("confusion")
     if not isinstance(matrix, list) or not 0 < len(matrix) <= CONFUSION_CLASSES:
-        return None
+        return Table([])
     labels = [class_name(run.names.classes, k) for k in range(len(matrix))]
     rows = []
     for k, line in enumerate(matrix):
         hit = line[k] / sum(line) if sum(line) else None
-        rows.append(Row((labels[k], *(count(cell) for cell in line), share(hit)), hit))
-    return labels, rows
+        rows.append(Row((labels[k], *(count(cell) for cell in line), share(hit))))
+    title = "Confusion: rows are true labels, columns predicted ones"
+    return Table(rows, title=title, columns=("True label", *labels, "Right"))
 
 
-def shard_work(run: RunFolder) -> Table:
+def shard_work(run: RunFolder) -> list[Block]:
     """Return the columns and work of each shard."""
     work = [entry for entry in run.summary.get("work") or [] if isinstance(entry, dict)]
     if not work:
-        return Table([], "The run recorded no work by shards.")
+        return [Text("The run recorded no work by shards.")]
     features = run.names.features
     sparse = any(feature.get("kind") == "sparse" for feature in features)
     seconds = [number(entry, "seconds") or 0.0 for entry in work]
@@ -110,26 +114,29 @@ def shard_work(run: RunFolder) -> Table:
         part = spent / total if total else None
         first = (str(entry.get("shard", ABSENT)), count(entry.get("requests")), duration(spent), share(part, 1))
         rows.append(Row((*first, count(len(columns)), owned), part, "shards"))
+    titles = ("Shard", "Requests", "Time", "Share", "Columns", "What it owns")
+    return [Text(_balance(work, seconds)), Table(rows, "", "Work of each shard", titles, (1, 6), "bars")]
+
+
+def _balance(work: list[dict[str, Any]], seconds: list[float]) -> str:
+    """Return how evenly the shards worked."""
     if not any(entry.get("requests") for entry in work):
-        return Table(
-            rows,
+        return (
             f"The shard{' was' if len(work) == 1 else 's were'} given no work: the model stayed below "
-            "cluster.local_work_limit, so the coordinator held all of it.",
+            "cluster.local_work_limit, so the coordinator held all of it."
         )
-    if not total or len(work) == 1:
-        return Table(rows)
-    times = figure(max(seconds) * len(work) / total)
-    return Table(
-        rows,
-        "All shards worked equally long." if times == "1" else f"The busiest shard worked {times} times the mean.",
-    )
+    if not sum(seconds) or len(work) == 1:
+        return ""
+    times = figure(max(seconds) * len(work) / sum(seconds))
+    return "All shards worked equally long." if times == "1" else f"The busiest shard worked {times} times the mean."
 
 
 def skipped_rows(run: RunFolder) -> Table:
-    """The first rows and updates that were passed over, and why."""
+    """Return the first rows and updates that were skipped, and why."""
     rows = [
         Row((str(row.get("file") or ABSENT), count(row.get("source_row")), str(row.get("reason") or ABSENT)))
         for row in run.quarantine
     ]
     cut = f", the first {count(len(rows))} shown" if len(rows) < run.quarantined else ""
-    return Table(rows, f"{count(run.quarantined)} in all{cut}")
+    title = f"Skipped rows and updates: {count(run.quarantined)} in all{cut}"
+    return Table(rows, "", title, ("File", "Row", "Reason"), (1, 3))

@@ -6,37 +6,29 @@ If a learner loses to a baseline, the top of the page states it.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from pipelines.report.folder import RunFolder
 from pipelines.report.quality import Quality, quality_of
+from raydt.presentation.blocks import Beside, Block, Code, Fact, Facts, Items, Row, Table, Text
 from raydt.presentation.series import Columns
-from raydt.presentation.words import count, counted, number
+from raydt.presentation.words import count, counted, figure, number
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One sentence and its colour."""
-
-    tone: Literal["good", "bad", "plain"]
-    text: str
-
-
-def against_baselines(summary: dict[str, Any], metrics: Columns) -> Verdict:
-    """Whether the learner's score is better than that of the trivial baselines, and how often window by window."""
+def against_baselines(summary: dict[str, Any], metrics: Columns) -> Text:
+    """Compare the learner's score with the trivial baselines, in the whole and window by window."""
     quality = quality_of(summary.get("metrics"))
     score = number(summary.get("metrics"), quality.score)
     known = {key: number(summary.get("baselines"), key) for key in quality.baselines}
     rivals = {key: value for key, value in known.items() if value is not None}
     if score is None:
-        return Verdict(
-            "plain", f"No {quality.name} was recorded, so there is nothing to compare with the trivial baselines."
-        )
+        text = f"No {quality.name} was recorded, so there is nothing to compare with the trivial baselines."
+        return Text(text, "verdict plain")
     written = f"its {quality.name} is {quality.form(score)}"
     if not rivals:
-        return Verdict("plain", f"The {written[4:]}. No trivial baseline was recorded to compare it with.")
+        return Text(f"The {written[4:]}. No trivial baseline was recorded to compare it with.", "verdict plain")
     lost = [key for key, value in rivals.items() if quality.behind(score, value)]
     tied = [key for key, value in rivals.items() if score == value]
     won = [key for key, value in rivals.items() if quality.behind(value, score)]
@@ -53,11 +45,11 @@ def against_baselines(summary: dict[str, Any], metrics: Columns) -> Verdict:
     else:
         text = f"The learner beats {against(won)} with {'an' if quality.name[0] in 'aeiou' else 'a'} {quality.name} of "
         text += f"{quality.form(score)}."
-    return Verdict("bad" if lost or tied else "good", text + _windows_lost(metrics, quality))
+    return Text(text + _windows_lost(metrics, quality), "verdict bad" if lost or tied else "verdict good")
 
 
 def _windows_lost(metrics: Columns, quality: Quality) -> str:
-    """How many windows of the metrics table the learner lost to the better baseline; empty if none was scored."""
+    """Count the windows of the metrics table that the learner lost to the better baseline; empty if none was scored."""
     names = [quality.window, *(f"window_{key}" for key in quality.baselines)]
     learner, *rivals = (metrics.get(name, np.array([])) for name in names)
     scored = int(np.isfinite(learner).sum())
@@ -71,21 +63,6 @@ def _windows_lost(metrics: Columns, quality: Quality) -> str:
     return f" In {count(lost)} of {count(scored)} windows of the stream it was behind the better of the two."
 
 
-@dataclass(frozen=True, slots=True)
-class AuditView:
-    """The audit as the page shows it: two verdicts, a command, and which moment of an unfinished stream it is about."""
-
-    ran: bool
-    conformance: Verdict
-    feasibility: Verdict
-    reason: str
-    checked: dict[str, Any]
-    worst: dict[str, Any]
-    failures: list[str]
-    command: str
-    moment: str
-
-
 _FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
     "proven": ("good", "proven"),
     "violated": ("bad", "violated"),
@@ -93,30 +70,67 @@ _FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
 }
 
 
-def audit_view(summary: dict[str, Any], location: str) -> AuditView:
-    """The audit of a summary, or how to run one on the folder at ``location``."""
-    audit, command, moment = summary.get("audit"), f"raydt audit {shlex.quote(location)}", ""
-    if (status := summary.get("status")) in ("failed", "interrupted"):
-        ended = "failed" if status == "failed" else "was interrupted"
-        updates = counted(int(number(summary, "updates") or 0), "update")
-        moment = (
-            f"The run {ended} before the end of its stream: an audit checks the model after the last update before "
-            f"that, after {updates}."
-        )
+def _verdicts(summary: dict[str, Any]) -> list[Fact]:
+    """Return the two verdicts of an audit; none of a run without an audit."""
+    audit = summary.get("audit")
     if not audit:
-        plain = Verdict("plain", "not run")
-        return AuditView(False, plain, plain, "", {}, {}, [], command, moment)
-    conformance = str(audit.get("conformance"))
-    feasibility = str(audit.get("feasibility"))
+        return []
+    conformance, feasibility = str(audit.get("conformance")), str(audit.get("feasibility"))
     tone, text = _FEASIBILITY.get(feasibility, ("plain", feasibility))
-    return AuditView(
-        True,
-        Verdict("good" if conformance == "holds" else "bad", conformance),
-        Verdict(tone, text),
-        str(audit.get("reason") or ""),
-        audit.get("checked") or {},
-        audit.get("worst") or {},
-        [str(failure) for failure in audit.get("failures") or []],
-        command,
+    holds: Literal["good", "bad"] = "good" if conformance == "holds" else "bad"
+    return [
+        Fact("Conformance", conformance, "Is the model what its algorithm says?", holds),
+        Fact("Feasibility", text, "Does the published guarantee hold?", tone),
+    ]
+
+
+def audit_figure(summary: dict[str, Any]) -> Fact:
+    """Return the audit as a key figure."""
+    verdicts = _verdicts(summary)
+    if not verdicts:
+        return Fact("audit", "not run", "see the command below", "plain")
+    conformance, feasibility = verdicts
+    return Fact("audit", conformance.value, f"guarantee: {feasibility.value}", conformance.tone)
+
+
+def audit_blocks(run: RunFolder, location: str, gap: Fact | None) -> list[Block]:
+    """Return the audit of a run, or how to run one on the folder at ``location``."""
+    summary, command = run.summary, f"raydt audit {shlex.quote(location)}"
+    moment = Text(_moment(summary))
+    audit, verdicts = summary.get("audit"), _verdicts(summary)
+    if not audit:
+        return [moment, Text("Not run. To check the model against the raw examples:"), Code(command)]
+    reason, failures = audit.get("reason"), [str(failure) for failure in audit.get("failures") or []]
+    measures = run.description.measures
+    worst = {
+        measures.get(key, key.replace("_", " ")): figure(value) for key, value in (audit.get("worst") or {}).items()
+    }
+    checked = {key.replace("_", " "): count(value) for key, value in (audit.get("checked") or {}).items()}
+    return [
         moment,
+        Facts([*verdicts, *([gap] if gap else [])], "verdicts"),
+        Text(f"Reason: {reason}" if reason else ""),
+        Text("What failed:" if failures else ""),
+        Items(failures),
+        Beside(
+            [
+                Table([*map(Row, worst.items())], title="Measured", columns=("Measure", "Value")),
+                Table([*map(Row, checked.items())], title="What was checked", columns=("Check", "Number")),
+            ]
+        ),
+        Text("To repeat the audit:", "quiet"),
+        Code(command),
+    ]
+
+
+def _moment(summary: dict[str, Any]) -> str:
+    """Return the moment of an unfinished stream that an audit checks; empty of a complete one."""
+    status = summary.get("status")
+    if status not in ("failed", "interrupted"):
+        return ""
+    updates = counted(int(number(summary, "updates") or 0), "update")
+    ended = "failed" if status == "failed" else "was interrupted"
+    return (
+        f"The run {ended} before the end of its stream: an audit checks the model after the last update before that, "
+        f"after {updates}."
     )

@@ -1,18 +1,16 @@
-"""The page of a sweep, made of the pieces of a run's report."""
+"""The page of a sweep, made of the same blocks as the report of a run."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from pipelines.report.document import document
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row, best, own_columns, pooled, promised, worded
+from raydt.presentation.blocks import Article, Best, Block, Code, Fact, Facts, Section, Table, Text
 from raydt.presentation.blocks import Row as TableRow
 from raydt.presentation.words import (
     ABSENT,
@@ -33,8 +31,6 @@ _FIGURES: dict[str, tuple[str, Form]] = {
     "f1": ("best F1", share),
     "us_per_update": ("fastest, µs per update", figure),
 }
-
-_BEST = Markup("<strong>{}</strong>")
 
 #: Columns of the table, of any learner: title, name in the row, how it is written.
 _COLUMNS: tuple[tuple[str, str, Form], ...] = (
@@ -61,7 +57,7 @@ def render(
     config_text: str,
     location: str,
 ) -> str:
-    """The page as text.
+    """Return the page as text.
 
     Parameters
     ----------
@@ -77,44 +73,57 @@ def render(
         What commands on the page call the sweep's folder.
     """
     axes, rows = pooled(axes, rows)
-    winners = best(rows)
+    winners, failed = best(rows), sum(bool(row.get("error")) for row in rows)
+    done, settings = count(summary["done"]), count(summary["settings"])
+    notice = f"Interrupted ({summary['exit_reason']}) after {done} of {settings} settings."
+    good = summary["verdict"].startswith("Every")
+    head: list[Block] = [
+        Text(notice if summary["status"] == "interrupted" else "", "notice"),
+        Text(f"{count(failed)} of the settings failed; a table gives the reasons." if failed else "", "notice bad"),
+        Text(summary["verdict"], "verdict good" if good else "verdict bad"),
+        Facts([_figure(axes, name, winners[name]) for name in _FIGURES if name in winners], "figures"),
+        _facts(summary),
+    ]
+    chart = chart_of(axes, rows)
+    blocks: list[Block] = [
+        *([chart] if chart is not None else []),
+        Text("" if "accuracy" in winners else "No setting has an accuracy to draw.", "none"),
+        *_tables([axis.key for axis in axes], rows, winners, summary["trials"]),
+    ]
+    if "accuracy" in winners:
+        words = (word for key, value in sets.items() for word in ("--set", f"{key}={written(value)}"))
+        command = Code(shlex.join(["raydt", "replay", f"{location}/config.yaml", *words]))
+        blocks += [Text("To replay the setting of the best accuracy with everything a run writes:"), command]
+    sections = [
+        Section("Settings", blocks, "settings"),
+        Section("Configuration of the first setting", [Code(config_text)], "config"),
+    ]
+    return document(summary["name"], "sweep", [Article(summary["name"], _what(axes, summary), head, sections)])
+
+
+def _tables(keys: list[str], rows: Sequence[Row], winners: Mapping[str, Row], trials: int) -> list[Table]:
+    """Return the table of the scored settings, the best of a column marked, and that of the failed ones."""
     top = {(row["setting"], name) for name, row in winners.items()}
-    keys = [axis.key for axis in axes]
     own = ((column.title, column.name, _FORMS[column.kind]) for column in own_columns(rows))
     shown = (*_COLUMNS, *own, ("promised", "promised", promised))
-    return document(
-        Path(__file__).with_name("sweep.html"),
-        title=summary["name"],
-        kind="sweep",
-        what=_what(axes, summary),
-        summary=summary,
-        figures=[_figure(axes, name, winners[name]) for name in _FIGURES if name in winners],
-        facts=_facts(summary),
-        charts=[chart] if (chart := chart_of(axes, rows)) is not None else [],
-        accurate="accuracy" in winners,
-        keys=keys,
-        columns=[title for title, _, _ in shown],
-        scored=[
-            TableRow(
-                (
-                    *(worded(row, key) for key in keys),
-                    *(
-                        _BEST.format(form(row.get(name))) if (row["setting"], name) in top else form(row.get(name))
-                        for _, name, form in shown
-                    ),
-                )
-            )
-            for row in rows
-            if not row.get("error")
-        ],
-        failed=[
-            TableRow((*(worded(row, key) for key in keys), count(row.get("updates")), row["error"]))
-            for row in rows
-            if row.get("error")
-        ],
-        command=_command(sets, location) if "accuracy" in winners else "",
-        config_text=config_text,
+    scored, failed = [], []
+    for row in rows:
+        setting = [worded(row, key) for key in keys]
+        if row.get("error"):
+            failed.append(TableRow((*setting, count(row.get("updates")), row["error"])))
+            continue
+        cells = [(form(row.get(name)), (row["setting"], name) in top) for _, name, form in shown]
+        scored.append(TableRow((*setting, *(Best(cell) if is_best else cell for cell, is_best in cells))))
+    means = "Numbers are means of the trials. " if trials > 1 else ""
+    remark = (
+        f"Promised: whether the guarantee of the method holds for the setting, by its theorem. {means}sweep.parquet "
+        "has more columns, curves.parquet the scores along the stream."
     )
+    title, columns = "Results of each setting; the best of a column is bold", (*keys, *(title for title, *_ in shown))
+    return [
+        Table(scored, remark if scored else "", title, columns, style="dense"),
+        Table(failed, "", "Failed settings", (*keys, "Updates", "Error"), (1, len(keys) + 2)),
+    ]
 
 
 def _what(axes: Sequence[Axis], summary: dict[str, Any]) -> str:
@@ -123,35 +132,25 @@ def _what(axes: Sequence[Axis], summary: dict[str, Any]) -> str:
     return f"{summary['learner']}, {over}, over {'' if trials else 'the same '}{count(summary['rows'])} rows{trials}"
 
 
-def _figure(axes: Sequence[Axis], name: str, row: Row) -> tuple[str, str, str]:
-    """The best value of a criterion, what it is, and the setting that has it."""
+def _figure(axes: Sequence[Axis], name: str, row: Row) -> Fact:
+    """Return the best value of a criterion and the setting that has it."""
     title, form = _FIGURES[name]
     setting = ", ".join(f"{axis.key} {written(row[axis.key])}" for axis in axes if axis.key in row)
-    return form(row[name]), title, setting if row["promised"] else f"{setting}; no guarantee is promised"
+    return Fact(title, form(row[name]), setting if row["promised"] else f"{setting}; no guarantee is promised")
 
 
-def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    where = (
-        f"Ray, {summary['parallel']} at a time" if summary["backend"] == "ray" else "this process, one after another"
-    )
-    positive = ", ".join(map(str, summary["positive"])) if summary["positive"] else ABSENT
-    return [
-        ("settings", f"{count(summary['done'])} of {count(summary['settings'])}, {count(summary['failed'])} failed"),
-        ("ran on", where),
-        ("time for all", duration(summary["seconds"])),
-        ("reading, once", duration(summary["read_seconds"])),
-        ("start-up", duration(summary["startup_seconds"])),
-        ("label", str(summary["label"] or ABSENT)),
-        ("positive class", positive),
-        ("started", moment(summary["started"])),
-        (
-            "versions",
-            ", ".join(f"{n} {v}" for n, v in {"raydt": summary["raydt_version"], **summary["versions"]}.items()),
-        ),
-    ]
-
-
-def _command(sets: Mapping[str, Any], location: str) -> str:
-    """How to replay the setting of the best accuracy."""
-    words = (word for key, value in sets.items() for word in ("--set", f"{key}={written(value)}"))
-    return shlex.join(["raydt", "replay", f"{location}/config.yaml", *words])
+def _facts(summary: dict[str, Any]) -> Facts:
+    versions = {"raydt": summary["raydt_version"], **summary["versions"]}
+    parallel = f"Ray, {summary['parallel']} at a time"
+    found = {
+        "settings": f"{count(summary['done'])} of {count(summary['settings'])}, {count(summary['failed'])} failed",
+        "ran on": parallel if summary["backend"] == "ray" else "this process, one after another",
+        "time for all": duration(summary["seconds"]),
+        "reading, once": duration(summary["read_seconds"]),
+        "start-up": duration(summary["startup_seconds"]),
+        "label": str(summary["label"] or ABSENT),
+        "positive class": ", ".join(map(str, summary["positive"])) if summary["positive"] else ABSENT,
+        "started": moment(summary["started"]),
+        "versions": ", ".join(f"{n} {v}" for n, v in versions.items()),
+    }
+    return Facts([Fact(name, value) for name, value in found.items()])

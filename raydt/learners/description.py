@@ -14,19 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.updates import BatchResult
-from raydt.presentation.blocks import Block, Section, Text
+from raydt.presentation.blocks import Block, Fact, Section, Text
 from raydt.presentation.charts import (
     POINTS,
     Chart,
-    Panel,
-    curve,
-    detail,
     has_curve,
-    last_of,
-    linear,
-    number_panel,
+    line_panel,
     over_stream,
-    updates_axis,
 )
 from raydt.presentation.series import Columns, merged
 from raydt.presentation.trees import NOTHING, Names, drawable, features_used, live_tree
@@ -35,70 +29,33 @@ from raydt.presentation.words import ABSENT, count, counted, figure, number, sha
 #: Names and values in two columns.
 Lines: TypeAlias = list[tuple[str, str]]
 
-#: Value, name and remark of a key figure.
-Figure: TypeAlias = tuple[str, str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class RunRecords:
-    """Records of a run that a learner presents; a missing one is empty.
-
-    Attributes
-    ----------
-    summary : mapping
-    options : mapping
-        Options of the learner, as the model's manifest or the config has them; not validated.
-    metrics, events : dict of ndarray
-        Columns of the tables.
-    model : dict of ndarray
-        Arrays of the predict-only model that :meth:`Description.drawable` has taken.
-    names : Names
-        Of features, classes and categories.
-    """
+    """Records of a run that a learner presents; a missing one is empty."""
 
     summary: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  #: of the learner, not validated
     metrics: Columns = field(default_factory=dict)
     events: Columns = field(default_factory=dict)
-    model: Columns = field(default_factory=dict)
+    model: Columns = field(default_factory=dict)  #: arrays of the model that :meth:`Description.drawable` has taken
     names: Names = field(default_factory=Names)
 
     @property
     def updates(self) -> int:
-        """Updates of the run, 0 if the summary does not say."""
+        """Return the updates of the run, 0 if the summary does not say."""
         return int(self.summary.get("updates") or 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """The widest gap an audit measured, and the gap promised; ``share`` of the promise, if there is one."""
-
-    title: str
-    text: str
-    share: float | None
-    remark: str
-
-
-@dataclass(frozen=True, slots=True)
 class Presentation:
-    """A learner's part of the report of one run.
+    """A learner's part of the report of one run."""
 
-    Attributes
-    ----------
-    figures : list of (value, name, remark)
-        Key figures.
-    model, work : Section
-        The model at the end, and what it took to keep it.
-    guarantee : list of Block
-        What is known of the guarantee without an audit.
-    gap : Gap or None
-    """
-
-    figures: list[Figure]
+    figures: list[Fact]
     model: Section
-    work: Section
-    guarantee: list[Block] = field(default_factory=list)
-    gap: Gap | None = None
+    work: Section  #: what it took to keep the model
+    guarantee: list[Block] = field(default_factory=list)  #: what is known of the guarantee without an audit
+    gap: Fact | None = None  #: widest gap that an audit measured, with its share of the promised gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,90 +71,57 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a sweep's table; ``brief``: a terminal shows it, too."""
+    """A column of a sweep's table."""
 
     name: str
     title: str
     kind: type[int] | type[float] | type[str] = int
-    brief: bool = True
+    brief: bool = True  #: a terminal shows it, too
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptWords:
-    """The learner's sentences for the receipt of a call.
-
-    Attributes
-    ----------
-    short : str
-        In a few words.
-    counts : str
-        Which counts have changed; empty if the learner does not say.
-    lines : list of (str, str)
-        What the call took.
-    titles : mapping of str to str
-        What columns of the deletions are called, where that is not their name.
-    """
+    """The learner's sentences for the receipt of a call."""
 
     short: str
-    counts: str = ""
-    lines: Lines = field(default_factory=list)
-    titles: Mapping[str, str] = field(default_factory=dict)
+    counts: str = ""  #: which counts have changed
+    lines: Lines = field(default_factory=list)  #: costs of the call
+    titles: Mapping[str, str] = field(default_factory=dict)  #: titles of columns of the deletions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call of deletions and insertions that was applied.
+    """A call of deletions and insertions that was applied."""
 
-    Attributes
-    ----------
-    seq : ndarray of int64, shape (m,)
-        Numbers of its deletions among the updates, ascending.
-    path : ndarray, shape (m,)
-        Their entries of ``BatchResult.path``.
-    result : BatchResult
-        With the log of everything that was done.
-    grown : mapping of str to int
-        By how much each of ``Traits.counts`` has grown.
-    """
-
-    seq: npt.NDArray[np.int64]
-    path: npt.NDArray[Any]
-    result: BatchResult
-    grown: Mapping[str, int]
+    seq: npt.NDArray[np.int64]  #: numbers of its deletions among the updates, shape (m,), ascending
+    path: npt.NDArray[Any]  #: their entries of ``BatchResult.path``, shape (m,)
+    result: BatchResult  #: with the log of everything that was done
+    grown: Mapping[str, int]  #: growth of each of ``Traits.counts``
 
     @property
     def work(self) -> dict[str, int | float]:
-        """Class counts that have changed, along the paths of all its examples, and the learner's own counts."""
+        """Return the changed class counts along the paths of all its examples, and the learner's own counts."""
         return {"counts_changed": int(self.result.path.sum()), **self.grown}
 
     @property
     def changed(self) -> npt.NDArray[np.bool_]:
-        """Which deletions are in the log."""
+        """Return which deletions are in the log."""
         return np.isin(self.seq, self.result.log.get("seq", self.seq[:0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """Changes made by a call, for its receipt.
+    """Changes made by a call, for its receipt."""
 
-    Attributes
-    ----------
-    columns : dict of ndarray
-        The learner's columns of the deletions.
-    work : dict of str to number
-        What the whole call took.
-    rebuilds, rebuilt_rows, rebuilt_nodes : int
-    """
-
-    columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    work: dict[str, int | float] = field(default_factory=dict)
+    columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)  #: the learner's columns of the deletions
+    work: dict[str, int | float] = field(default_factory=dict)  #: costs of the whole call
     rebuilds: int = 0
     rebuilt_rows: int = 0
     rebuilt_nodes: int = 0
 
 
 def remaining(work: Mapping[str, int | float], *used: str) -> Lines:
-    """Costs of a call that the receipt does not show elsewhere, one line each."""
+    """Return the costs of a call that the receipt does not show elsewhere, one line each."""
     return [
         (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.3g}")
         for name, value in work.items()
@@ -206,7 +130,7 @@ def remaining(work: Mapping[str, int | float], *used: str) -> Lines:
 
 
 def worst_of(summary: Mapping[str, Any]) -> Any:
-    """Measurements of a run's audit; None without an audit."""
+    """Return the measurements of a run's audit; None without an audit."""
     audit = summary.get("audit")
     return audit.get("worst") if isinstance(audit, Mapping) else None
 
@@ -225,26 +149,24 @@ class Description:
     shares: ClassVar[Mapping[str, str]] = {}
     curves: ClassVar[tuple[Curve, ...]] = (Curve("nodes", "Nodes of the tree", "nodes", "nodes"),)
     columns: ClassVar[tuple[Column, ...]] = (Column("leaves", "leaves"), Column("depth", "depth"))
+    #: Titles and keys of the summary's figures by which runs are compared.
+    figures: ClassVar[tuple[tuple[str, str], ...]] = (("Nodes", "nodes"), ("Depth", "depth"))
 
     def owned(self, shard: int, shards: int) -> str:
-        """What a shard of so many owns besides columns, in a few words; empty if nothing."""
+        """Return what a shard owns besides columns, in a few words; empty if nothing."""
         return ""
 
     # ------------------------------------------------------------ progress, summary, terminal
 
     def size(self, statistics: Mapping[str, int]) -> str:
-        """How large the model is, or what has become of it, in a few words, for progress."""
+        """Return the size of the model, or its progress, in a few words."""
         return counted(statistics["leaves"], "leaf")
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """Return the method's own results of a run, for its summary: JSON values.
+        """Return the method's own results of a run as JSON values, for its summary.
 
-        Parameters
-        ----------
-        statistics : mapping of str to int
-            Of the coordinator at the end; empty of a run that has applied nothing.
-        name : callable
-            Name of a feature by its number.
+        ``statistics`` are the coordinator's at the end, empty of a run without updates; ``name`` gives the name
+        of a feature by its number.
         """
         return {}
 
@@ -257,7 +179,7 @@ class Description:
         return []
 
     def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of :attr:`columns` that are not statistics, from :meth:`outcome`."""
+        """Return the values of :attr:`columns` that are not statistics, from :meth:`outcome`."""
         return {}
 
     # ------------------------------------------------------------ receipt
@@ -267,7 +189,7 @@ class Description:
         return Effects({"path": call.path, "changed": call.changed}, call.work)
 
     def receipt(self, effects: Effects) -> ReceiptWords:
-        """A receipt in words."""
+        """Return a receipt in words."""
         changed = effects.work.get("counts_changed", 0)
         return ReceiptWords(
             short=f"{changed:,} counts changed",
@@ -279,7 +201,7 @@ class Description:
     # ------------------------------------------------------------ report
 
     def drawable(self, arrays: Columns) -> Columns:
-        """The arrays of a saved model as the report draws them; empty if there is nothing to draw.
+        """Return the arrays of a saved model as the report draws them; empty if there is nothing to draw.
 
         Raises
         ------
@@ -297,40 +219,38 @@ class Description:
         )
 
     def compared(self, summary: Mapping[str, Any]) -> Lines:
-        """Figures by which runs are compared."""
-        return [(name, count(number(summary, key))) for name, key in (("Nodes", "nodes"), ("Depth", "depth"))]
+        """Return the figures by which runs are compared."""
+        return [(title, count(number(summary, key))) for title, key in self.figures]
 
 
 # ---------------------------------------------------------------- what descriptions of trees share
 
 
 def shape_in_words(summary: Mapping[str, Any]) -> str:
-    """Nodes, leaves and depth of a tree, or of trees."""
+    """Return nodes, leaves and depth of a tree, or of trees."""
     nodes, leaves = counted(summary["nodes"], "node"), counted(summary["leaves"], "leaf")
     return f"{nodes}, {leaves}, depth {summary['depth']}"
 
 
 def node_counts(effects: Effects) -> str:
-    """The same in words, of counts at the nodes of a tree."""
+    """Return how many counts at the nodes of a tree changed; empty if none did."""
     changed = int(effects.work.get("counts_changed", 0))
     return f"counts changed at {counted(changed, 'node')} on their paths" if changed else ""
 
 
-def tree_figures(summary: Mapping[str, Any]) -> list[Figure]:
-    """The size of a tree as a key figure."""
+def tree_figures(summary: Mapping[str, Any]) -> list[Fact]:
+    """Return the size of a tree as a key figure."""
     nodes, depth = number(summary, "nodes"), count(summary.get("depth"))
     leaves = number(summary, "leaves")
     many = f"{ABSENT} leaves" if leaves is None else counted(round(leaves), "leaf")
-    return [(count(nodes), "node" if nodes == 1 else "nodes", f"{many}, depth {depth}")]
+    return [Fact("node" if nodes == 1 else "nodes", count(nodes), f"{many}, depth {depth}")]
 
 
 def shape_charts(metrics: Columns) -> Sequence[Chart]:
-    """Nodes, leaves and depth over the stream; none without metrics."""
+    """Return nodes, leaves and depth over the stream; none without metrics."""
     if not has_curve(metrics, "seq"):
         return []
     table = merged(metrics, POINTS)
-    x, depth = updates_axis(last_of(table)), linear([table["depth"]], zero=True, whole=True)
-    deep = curve((x, depth), table["seq"], table["depth"], "depth", "f1", count, step=True)
     sizes = [(table["nodes"], "nodes", "learner"), (table["leaves"], "leaves", "delete")]
     nodes, leaves = (counted(int(table[name][-1]), noun) for name, noun in (("nodes", "node"), ("leaves", "leaf")))
     levels = count(table["depth"][-1])
@@ -338,24 +258,29 @@ def shape_charts(metrics: Columns) -> Sequence[Chart]:
         over_stream(
             "shape",
             "Nodes, leaves and depth over the stream",
-            detail(metrics, table),
+            "",
             f"Tree size over the stream; at the end {nodes}, {leaves}, depth {levels}.",
             table,
-            (number_panel(table, sizes, "nodes", 10.0, count), Panel("depth", (deep,), depth, 6.0)),
+            (
+                line_panel(table, sizes, "nodes", 10.0, count),
+                line_panel(table, [(table["depth"], "depth", "f1")], "depth", 6.0, count, step=True),
+            ),
+            metrics=metrics,
         )
     ]
 
 
 def tree_blocks(run: RunRecords, *trees: Block) -> list[Block]:
-    """The tree (drawn plainly unless it is given), its size over the stream, and the features it uses."""
+    """Return the tree (drawn plainly unless given), its size over the stream, and the features it uses."""
     if not run.model:
         return [Text("There is no tree to show.", "none"), *shape_charts(run.metrics)]
     drawn = trees or (live_tree(run.model, run.names, lambda node: NOTHING, ""),)
     return [*drawn, *shape_charts(run.metrics), features_used(run.model, run.names)]
 
 
-def measured(title: str, gap: float, beta: float | None) -> Gap:
-    """A gap as a share of beta."""
+def measured(title: str, gap: float, beta: float | None) -> Fact:
+    """Return a gap as a share of beta."""
     if not beta:
-        return Gap(title, figure(gap), None, "no gap is promised" if beta is None else "beta is 0: no gap is promised")
-    return Gap(title, figure(gap), gap / beta, f"{share(gap / beta, 1)} of beta = {figure(beta)}, the most it may be")
+        return Fact(title, figure(gap), "no gap is promised" if beta is None else "beta is 0: no gap is promised")
+    remark = f"{share(gap / beta, 1)} of beta = {figure(beta)}, the most it may be"
+    return Fact(title, figure(gap), remark, share=gap / beta)

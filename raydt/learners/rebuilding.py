@@ -14,14 +14,13 @@ from raydt.learners.description import (
     Curve,
     Description,
     Effects,
-    Figure,
     Lines,
     ReceiptWords,
     node_counts,
     remaining,
     tree_figures,
 )
-from raydt.presentation.blocks import Block, Note, Section, Text
+from raydt.presentation.blocks import Block, Fact, Note, Section, Text
 from raydt.presentation.rebuilds import rebuild_work, sizes, timeline
 from raydt.presentation.series import Columns
 from raydt.presentation.words import count, counted, number
@@ -42,16 +41,16 @@ class RebuildingDescription(Description):
         Column("rebuilt_rows", "rows rebuilt", brief=False),
         *Description.columns,
     )
+    figures: ClassVar[tuple[tuple[str, str], ...]] = (
+        *Description.figures,
+        ("Rebuilds", "rebuilds"),
+        ("Rows rebuilt", "rebuilt_rows"),
+    )
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
         """The size of the tree, and how much of it was rebuilt."""
         rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
         return [*super().lines(summary), ("rebuilds", rebuilt)]
-
-    def compared(self, summary: Mapping[str, Any]) -> Lines:
-        """Size and rebuilds."""
-        rebuilt = (("Rebuilds", "rebuilds"), ("Rows rebuilt", "rebuilt_rows"))
-        return [*super().compared(summary), *((name, count(number(summary, key))) for name, key in rebuilt)]
 
     def effects(self, call: Call) -> Effects:
         """The path of each deletion, and the rebuild that it caused, by the log: depth, rows and nodes."""
@@ -93,10 +92,10 @@ def rebuilds_of(seq: npt.NDArray[np.int64], log: Mapping[str, npt.NDArray[Any]])
     return columns
 
 
-def rebuild_figures(summary: Mapping[str, Any]) -> list[Figure]:
+def rebuild_figures(summary: Mapping[str, Any]) -> list[Fact]:
     """Size and rebuilds as key figures."""
     rebuilt, rows = count(summary.get("rebuilds")), count(summary.get("rebuilt_rows"))
-    return [*tree_figures(summary), (rebuilt, "rebuilds", f"{rows} rows in all")]
+    return [*tree_figures(summary), Fact("rebuilds", rebuilt, f"{rows} rows in all")]
 
 
 def rebuild_section(

@@ -1,4 +1,7 @@
-"""Parts of a description: text, tables, charts and trees as plain data, which report and terminal lay out."""
+"""What pages and terminals show, as plain data: text, facts, tables, charts and trees, in sections of articles.
+
+Two renderers lay blocks out: :mod:`pipelines.report.document` (HTML) and :mod:`pipelines.terminal`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,27 @@ from raydt.presentation.charts import Box, Chart
 OPEN_LEVELS = 3
 
 
+class Best(str):
+    """A cell that holds the best value of its row or column."""
+
+    __slots__ = ()
+
+
+class Name(str):
+    """A cell that names something to type, such as the key of a config."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph: plain, a quiet remark, or why there is ``none`` of what would be here."""
+    """A paragraph; tone ``none`` gives the reason why something is absent."""
 
     text: str
-    tone: Literal["plain", "quiet", "none"] = "plain"
+    tone: Literal["plain", "quiet", "none", "notice", "notice bad", "verdict good", "verdict bad", "verdict plain"] = (
+        "plain"
+    )
+    lead: str = ""  #: first words, in bold
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,166 +47,155 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row of a table: cells as text, and the share that its bar shows, if it has one."""
+class Code:
+    """Lines to copy: a command, a config."""
 
-    cells: tuple[str, ...]
-    share: float | None = None
-    tone: str = "learner"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list of sentences."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A value with its name."""
+
+    name: str
+    value: str
+    remark: str = ""
+    tone: Literal["", "good", "bad", "plain"] = ""
+    share: float | None = None  #: share of a limit; above 1 the limit is exceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values: key figures, verdicts, plain pairs, or digests."""
+
+    facts: Sequence[Fact]
+    kind: Literal["figures", "verdicts", "pairs", "digests"] = "pairs"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table."""
+
+    cells: Sequence[str]
+    share: float | None = None  #: length of its bar
+    tone: str = "learner"  #: colour of its bar
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with a remark below them; both may be empty.
+    """Rows with a remark below them; a table without rows shows the remark only."""
 
-    Attributes
-    ----------
-    rows : list of Row
-    remark : str
-    title : str
-    columns : sequence of str
-        A name for each cell of a row.
-    words : sequence of int
-        Columns of words, counted from 1; the others hold numbers.
-    bars : bool
-        Whether rows have bars; ``bar`` is what they show, where that is not said elsewhere.
-    """
-
-    rows: list[Row]
+    rows: Sequence[Row]
     remark: str = ""
     title: str = ""
     columns: Sequence[str] = ()
-    words: Sequence[int] = (1,)
-    bars: bool = False
-    bar: str = ""
+    words: Sequence[int] = (1,)  #: columns of words, counted from 1; the others hold numbers
+    style: Literal["", "bars", "runs", "dense"] = ""  #: bars beside rows; a column per run; many columns
+    bar: str = ""  #: heading of the bars
+    tones: Sequence[str] = ()  #: a colour for each column after the first
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A learner's note on a node, in addition to its question and examples.
+    """A learner's note on a node, in addition to its question and examples."""
 
-    Attributes
-    ----------
-    lines : tuple of str
-        When it was built and what decided it, line by line; not shown of a node that hides others.
-    sentences : tuple of str
-        The same in full.
-    margin, margin_tone : str
-        How far it is from its next change, in words, and their tone. Empty without such a margin.
-    margin_share : float
-    """
-
-    lines: tuple[str, ...] = ()
-    sentences: tuple[str, ...] = ()
-    margin: str = ""
+    lines: tuple[str, ...] = ()  #: shown on a card unless it hides nodes: when the node was built, what decided it
+    sentences: tuple[str, ...] = ()  #: the same in full
+    margin: str = ""  #: how far the node is from its next change
     margin_tone: str = ""
     margin_share: float = 0.0
 
 
 @dataclass(slots=True)
 class Node:
-    """One card of a tree.
+    """One card of a tree."""
 
-    Attributes
-    ----------
-    name, test : str
-        The question asked here: the feature, and what it is compared with; or the label that the leaf predicts.
-    leaf : bool
-    tone : str
-        Of the class the node predicts; empty without examples.
-    answer : str
-        The answer to the parent's question that leads here, empty at the root.
-    rows : int or None
-        Live examples below, if the model says.
-    mix : list of (str, float)
-        Tone and share of the classes that have a row, in class order; classes of one tone are one part.
-    counts : str
-        The largest class and its share; without rows all there is to say.
-    detail : str
-        Everything in one sentence: question, counts of classes, and the sentences of the note.
-    note : Note
-    children : list of Node
-        The ``yes`` side first; empty at a leaf and where the page stops.
-    hidden : int
-        Nodes below that have no card.
-    """
-
-    name: str
-    test: str
+    name: str  #: feature of the question, or the label that the leaf predicts
+    test: str  #: value the feature is compared with
     leaf: bool
-    tone: str
-    answer: str
-    rows: int | None
-    mix: list[tuple[str, float]]
-    counts: str
-    detail: str
+    tone: str  #: of the predicted class; empty without examples
+    answer: str  #: answer to the parent's question; empty at the root
+    rows: int | None  #: live examples below, if the model counts them
+    mix: list[tuple[str, float]]  #: tone and share of each class with examples, in class order
+    counts: str  #: largest class and its share
+    detail: str  #: everything in one sentence
     note: Note = Note()
-    children: list[Node] = field(default_factory=list)
-    hidden: int = 0
+    children: list[Node] = field(default_factory=list)  #: the ``yes`` side first
+    hidden: int = 0  #: nodes below without a card
 
     def cards(self) -> int:
-        """How many nodes are drawn from here on."""
+        """Count the nodes drawn from this one on."""
         return 1 + sum(child.cards() for child in self.children)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Icicle:
-    """A tree at a glance.
+    """A tree at a glance: a row per depth, each node as wide as its share of the examples."""
 
-    Attributes
-    ----------
-    cells : list of (str, int, Box)
-        Tone, strength (0 to 2: how much of a node its majority class is), and the nodes that have them.
-    rows : int
-        Levels.
-    thin : int
-        Nodes that are too thin to be seen, or too deep, and are left out.
-    """
-
-    cells: list[tuple[str, int, Box]]
+    cells: list[tuple[str, int, Box]]  #: tone, strength (0 to 2: share of the majority class), and boxes
     rows: int
-    thin: int
+    thin: int  #: nodes left out as too thin or too deep to be seen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """One or several trees as cards.
+    """One or several trees as cards."""
 
-    Attributes
-    ----------
-    label : str
-        What is shown, for those who do not see it.
-    roots : list of (str, Node)
-        What each tree is about, empty of a single one, and its root.
-    about : str
-        What a card says.
-    legend : list of (str, str)
-        Names and tones of the labels.
-    remark : str
-        What is left out.
-    icicle : Icicle or None
-    lines : int
-        Lines of the longest note.
-    margins : list of (str, str)
-        Names and tones of the margins at the lower edge of a card.
-    """
-
-    label: str
-    roots: list[tuple[str, Node]]
-    about: str
-    legend: list[tuple[str, str]] = field(default_factory=list)
+    label: str  #: description for screen readers
+    roots: list[tuple[str, Node]]  #: title (empty of a single tree) and root of each
+    about: str  #: how to read a card
+    legend: list[tuple[str, str]] = field(default_factory=list)  #: names and tones of the labels
     remark: str = ""
     icicle: Icicle | None = None
-    lines: int = 1
-    margins: list[tuple[str, str]] = field(default_factory=list)
+    lines: int = 1  #: lines of the longest note
+    margins: list[tuple[str, str]] = field(default_factory=list)  #: names and tones of the margins of a card
 
 
-Block: TypeAlias = Text | Heading | Table | Chart | Tree
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Tables side by side."""
+
+    tables: Sequence[Table]
+
+
+Block: TypeAlias = Text | Heading | Code | Items | Facts | Table | Chart | Tree | Beside
+
+
+def has_content(block: Block) -> bool:
+    """Return True if a block shows anything."""
+    if isinstance(block, Table):
+        return bool(block.rows or block.remark)
+    if isinstance(block, Beside):
+        return any(map(has_content, block.tables))
+    return bool(getattr(block, _CONTENT.get(type(block), ""), True))
+
+
+_CONTENT = {Text: "text", Code: "text", Items: "items", Facts: "facts"}
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a title."""
+    """Blocks under a title; ``key`` is its anchor."""
 
     title: str
-    blocks: list[Block]
+    blocks: Sequence[Block]
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """Everything about one run, one sweep, or several runs compared."""
+
+    title: str
+    what: str
+    head: Sequence[Block]
+    sections: Sequence[Section]
+    prefix: str = ""  #: beginning of its anchors, which keeps several articles apart
+    links: Sequence[tuple[str, str, str]] = ()  #: anchor, text and tone of links to other articles

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +23,9 @@ Floats = npt.NDArray[np.float64]
 
 #: Points of a curve over the stream, and of one whose points are windows: rows of the metrics are merged for that.
 POINTS, WINDOWS = 400, 200
+
+#: Parts of a stream over which events are summed.
+STRETCHES = 120
 
 #: Series that are told apart by colour; beyond them, by dashes.
 _TONES = 8
@@ -46,7 +50,7 @@ class Axis:
     log: bool = False
 
     def at(self, values: Any) -> Floats:
-        """Share of the axis where each value lies; NaN stays NaN."""
+        """Return the share of the axis where each value lies; NaN stays NaN."""
         numbers = np.asarray(values, dtype=np.float64)
         place = np.log10(np.maximum(numbers, 1.0)) if self.log else numbers
         result: Floats = (place - self.low) / (self.high - self.low)
@@ -61,20 +65,10 @@ def linear(
     whole: bool = False,
     form: Literal["share", "number"] = "number",
 ) -> Axis:
-    """An axis that holds all ``values``, with ticks 1, 2 or 5 times a power of ten apart.
+    """Return an axis that holds all ``values``, with ticks 1, 2 or 5 times a power of ten apart.
 
-    Parameters
-    ----------
-    values : iterable of number or ndarray
-        NaN is passed over.
-    zero : bool
-        Begin at 0.
-    within : pair of float, optional
-        Neither end of the axis goes beyond.
-    whole : bool
-        Ticks are whole numbers.
-    form : {"share", "number"}
-        How ticks are written.
+    ``zero`` begins it at 0, ``within`` bounds its ends, ``whole`` keeps ticks at whole numbers, ``form`` writes them.
+    NaN among the values is ignored.
     """
     arrays = [np.asarray(value, dtype=np.float64).ravel() for value in values]
     known = np.concatenate([array[np.isfinite(array)] for array in arrays] or [np.empty(0)])
@@ -101,7 +95,7 @@ def _step(span: float, whole: bool, about: int = 5) -> float:
 
 
 def updates_axis(last: int) -> Axis:
-    """The axis of a stream of ``last`` updates."""
+    """Return the axis of a stream of ``last`` updates."""
     span = max(int(last), 1)
     step = int(_step(span, whole=True, about=8))
     marks = range(0, span + 1, step)
@@ -109,7 +103,7 @@ def updates_axis(last: int) -> Axis:
 
 
 def powers(most: float, least: float = 1.0) -> Axis:
-    """A logarithmic axis from the last power of ten that is not above ``least`` to the first not below ``most``."""
+    """Return a logarithmic axis from the last power of ten up to ``least`` to the first from ``most`` on."""
     low = math.floor(math.log10(max(least, 1)) + 1e-9)
     high = max(low + 1, math.ceil(math.log10(max(most, 1)) - 1e-9))
     ticks = tuple(Tick((power - low) / (high - low), brief(10**power)) for power in range(low, high + 1))
@@ -175,7 +169,7 @@ class Mark:
     dash: str = ""
 
     def read_at(self, x: Values, places: Values) -> Mark:
-        """The same mark with its values at other, ascending places: each the first at or after it, if any."""
+        """Return the mark with its values at other, ascending places: each the first at or after it, if any."""
         found = np.searchsorted(x, places - 0.5)
         return replace(self, values=tuple(self.values[i] if i < len(self.values) else ABSENT for i in found.tolist()))
 
@@ -193,48 +187,24 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """Panels one above the other over one horizontal axis, with their words.
+    """Panels one above the other over one horizontal axis, with their words."""
 
-    Attributes
-    ----------
-    key : str
-        Distinguishes the charts of one run.
-    title, caption : str
-        What is shown, and how it was drawn.
-    label : str
-        The same for those who do not see the figure, with its main values.
-    panels : tuple of Panel
-    ticks : tuple of Tick
-        Of the horizontal axis.
-    unit : str
-        What it counts.
-    at : sequence of float
-        Positions that can be pointed at, as shares of the axis; ``names`` is what each is called.
-    span : int
-        Updates that the horizontal axis counts; 0 if it counts something else. Pointing at one chart over the stream
-        points at all of them.
-    wide : bool
-        Whether it needs a whole row of the page.
-    uprights : tuple of float
-        Shares of the axis at which a dashed line crosses all panels, at moments the caption names.
-    """
-
-    key: str
+    key: str  #: tells the charts of one run apart
     title: str
     caption: str
-    label: str
+    label: str  #: description for screen readers, with the main values
     panels: tuple[Panel, ...]
-    ticks: tuple[Tick, ...]
-    unit: str
-    at: Sequence[float] = ()
-    names: Sequence[str] = ()
-    span: int = 0
-    wide: bool = False
-    uprights: tuple[float, ...] = ()
+    ticks: tuple[Tick, ...]  #: of the horizontal axis
+    unit: str  #: of the horizontal axis
+    at: Sequence[float] = ()  #: positions to point at, as shares of the axis
+    names: Sequence[str] = ()  #: name of each position
+    span: int = 0  #: updates of the axis, 0 if it counts something else; all charts over the stream are read together
+    wide: bool = False  #: needs a whole row of the page
+    uprights: tuple[float, ...] = ()  #: shares of the axis with a dashed line across all panels
 
 
 def look(index: int) -> tuple[str, str]:
-    """Tone and dashes of a series by its number."""
+    """Return tone and dashes of a series by its number."""
     return f"class-{index % _TONES}", _DASHES[index // _TONES % len(_DASHES)]
 
 
@@ -250,14 +220,14 @@ def curve(
     step: bool = False,
     dotted: bool = False,
 ) -> Mark:
-    """A line through the points (x, y), with gaps where y is NaN; stairs if ``step``, a dot on each if ``dotted``."""
+    """Return a line through the points (x, y), with gaps where y is NaN; stairs if ``step``, dots if ``dotted``."""
     shape = Line(axes[0].at(x), axes[1].at(y), step, dotted)
     written = tuple(form(value) for value in np.asarray(y).tolist())
     return Mark(name, tone, shape, _last(written), written, dash)
 
 
 def points(axes: tuple[Axis, Axis], x: Values, y: Values, name: str, tone: str, form: Form) -> Mark:
-    """A dot at each point (x, y) with a value."""
+    """Return a dot at each point (x, y) with a value."""
     written = tuple(form(value) for value in np.asarray(y).tolist())
     return Mark(name, tone, Dots(axes[0].at(x), axes[1].at(y)), _last(written), written)
 
@@ -267,13 +237,13 @@ def _last(written: Sequence[str]) -> str:
 
 
 def band(axes: tuple[Axis, Axis], x: Values, low: Values, high: Values, name: str, tone: str, form: Form) -> Mark:
-    """The area between two lines; its values are their distances."""
+    """Return the area between two lines; its values are their distances."""
     written = tuple(form(value) for value in (np.asarray(high) - np.asarray(low)).tolist())
     return Mark(name, tone, Area(axes[0].at(x), axes[1].at(low), axes[1].at(high)), _last(written), written)
 
 
 def boxes(x: Any, y: Any, width: Any, height: Any) -> Box:
-    """Rectangles by their left, lower edges and sizes, numbers or arrays of one length, all as shares of the plot."""
+    """Return rectangles by left and lower edges and sizes: numbers or arrays, as shares of the plot."""
     columns = np.broadcast_arrays(*(np.asarray(column, dtype=np.float64) for column in (x, y, width, height)))
     return Box(*(np.atleast_1d(column) for column in columns))
 
@@ -281,7 +251,7 @@ def boxes(x: Any, y: Any, width: Any, height: Any) -> Box:
 def stacked_bars(
     names: Sequence[str], parts: Sequence[tuple[str, str, Values]], unit: str, form: Form = count, height: float = 13.0
 ) -> Panel:
-    """Bars of one height per name, one part above the other: (name, tone, heights) each."""
+    """Return bars of one height per name, one part above the other: (name, tone, heights) each."""
     total = np.sum([heights for _, _, heights in parts], axis=0)
     axis = linear([total], zero=True, whole=form is count)
     floor = np.zeros(len(names))
@@ -295,13 +265,13 @@ def stacked_bars(
 
 
 def named_ticks(names: Sequence[str], most: int = 12) -> tuple[Tick, ...]:
-    """Labels below bars; some are left out where there are many."""
+    """Return labels below bars; some are left out where there are many."""
     every = -(-len(names) // most) if names else 1
     return tuple(Tick((i + 0.5) / len(names), name) for i, name in enumerate(names) if i % every == 0)
 
 
 def centres(n: int) -> list[float]:
-    """Positions of n bars."""
+    """Return the positions of n bars."""
     return [(i + 0.5) / n for i in range(n)]
 
 
@@ -309,39 +279,102 @@ def centres(n: int) -> list[float]:
 
 
 def has_curve(metrics: Columns, column: str) -> bool:
-    """Whether a column has at least two values to draw a curve through."""
+    """Return True if a column has at least two values to draw a curve through."""
     return int(np.isfinite(metrics.get(column, np.empty(0))).sum()) > 1
 
 
 def over_stream(
-    key: str, title: str, caption: str, label: str, table: Columns, panels: tuple[Panel, ...], *, wide: bool = False
+    key: str,
+    title: str,
+    caption: str,
+    label: str,
+    table: Columns,
+    panels: tuple[Panel, ...],
+    *,
+    metrics: Columns | None = None,
+    wide: bool = False,
 ) -> Chart:
-    """A chart whose horizontal axis counts updates, with a position at each row of ``table``."""
+    """Return a chart whose horizontal axis counts updates, with a position at each row of ``table``.
+
+    The caption ends with the number of updates per point if ``metrics``, which ``table`` was merged from, are given.
+    """
     axis = updates_axis(last_of(table))
     names = [f"update {count(seq)}" for seq in table["seq"].tolist()]
     at = axis.at(table["seq"]).tolist()
+    caption = f"{caption} {detail(metrics, table)}".strip() if metrics is not None else caption
     return Chart(key, title, caption, label, panels, axis.ticks, "updates", at, names, last_of(table), wide)
 
 
-def number_panel(
-    table: Columns, lines: list[tuple[Values, str, str]], unit: str, height: float, form: Any = figure
+def line_panel(
+    table: Columns,
+    lines: Iterable[tuple[Values, str, str]],
+    unit: str,
+    height: float,
+    form: Form = figure,
+    *,
+    axis: Axis | None = None,
+    dashes: Sequence[str] = (),
+    shade: Box | None = None,
+    step: bool = False,
 ) -> Panel:
-    """Series of positive numbers, as (values, name, tone)."""
-    x, y = updates_axis(last_of(table)), linear([values for values, *_ in lines], zero=True, whole=form is count)
-    marks = tuple(curve((x, y), table["seq"], values, name, tone, form) for values, name, tone in lines)
-    return Panel(unit, marks, y, height)
+    """Return a panel of series over the updates, as (values, name, tone); by default its axis begins at 0."""
+    lines = list(lines)
+    y = axis or linear([values for values, *_ in lines], zero=True, whole=form is count)
+    axes, looks = (updates_axis(last_of(table)), y), dashes or [""] * len(lines)
+    marks = tuple(
+        curve(axes, table["seq"], values, name, tone, form, dash=dash, step=step)
+        for (values, name, tone), dash in zip(lines, looks, strict=True)
+    )
+    return Panel(unit, marks, y, height, shade)
 
 
 def last_of(table: Columns) -> int:
-    """Number of updates at the last row."""
+    """Return the number of updates at the last row."""
     return int(table["seq"][-1])
 
 
 def detail(metrics: Columns, drawn: Columns) -> str:
-    """How many updates one point stands for, and whether rows of the metrics table were merged for it."""
+    """Return how many updates one point stands for, and whether rows of the metrics table were merged for it."""
     rows, points = len(metrics["seq"]), len(drawn["seq"])
     step = round(float(f"{last_of(metrics) / points:.2g}"))
     each = "one point per update" if step <= 1 else f"one point per about {count(step)} updates"
     if points < rows:
         return f"Drawn from {count(rows)} rows merged into {count(points)}: {each}."
     return f"{each[0].upper()}{each[1:]}."
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """At most ``STRETCHES`` equal parts of a stream, and the part of each event.
+
+    With 100 updates in 4 parts the edges are 0, 25, 50, 75, 100, and the event of update 30 is in part 1.
+    """
+
+    edges: Floats
+    of: npt.NDArray[np.int64]  #: part of each event
+
+    @classmethod
+    def by(cls, events: Columns, updates: int) -> Stretches:
+        """Divide a stream of ``updates``, or more if an event came later."""
+        last = max(updates, int(events["seq"].max()) + 1, 1)
+        n = min(STRETCHES, last)
+        return cls(np.linspace(0.0, last, n + 1), events["seq"].astype(np.int64) * n // last)
+
+    @property
+    def n(self) -> int:
+        """Return the number of parts."""
+        return len(self.edges) - 1
+
+    def total(self, weights: Values | None = None) -> Floats:
+        """Return the sum over the events of each part; their number without weights."""
+        sums: Floats = np.bincount(self.of, weights, minlength=self.n).astype(np.float64)
+        return sums
+
+    def chart(
+        self, key: str, title: str, caption: str, label: str, panels: Sequence[Panel], *, wide: bool = True
+    ) -> Chart:
+        """Return a chart with a position at each part."""
+        last = int(self.edges[-1])
+        names = [f"updates {count(np.ceil(low))} to {count(np.ceil(high) - 1)}" for low, high in pairwise(self.edges)]
+        ticks, at = updates_axis(last).ticks, centres(self.n)
+        return Chart(key, title, caption, label, tuple(panels), ticks, "updates", at, names, last, wide)

@@ -5,7 +5,6 @@ Every rebuild of the log is counted; what is drawn is sums over at most ``STRETC
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,74 +16,37 @@ from raydt.presentation.charts import (
     Chart,
     Mark,
     Panel,
+    Stretches,
     Tick,
     boxes,
     centres,
     named_ticks,
     stacked_bars,
-    updates_axis,
 )
 from raydt.presentation.series import Columns, size_classes
 from raydt.presentation.words import brief, count, counted, duration, share
 
-STRETCHES = 120
 DEPTH_TONES = 5
 PLACES = ("leaf reset", "coordinator", "shards")
 PLACE_TONES = ("reset", "coordinator", "shards")
 LEAF_RESET, COORDINATOR, SHARDS = range(3)
 
 
-@dataclass(frozen=True, slots=True)
-class Stretches:
-    """Equal parts of a stream, and the part of each rebuild."""
-
-    edges: npt.NDArray[np.float64]
-    of: npt.NDArray[np.int64]
-
-    @property
-    def n(self) -> int:
-        """How many there are."""
-        return len(self.edges) - 1
-
-    def total(self, weights: npt.NDArray[np.float64] | None = None) -> npt.NDArray[np.float64]:
-        """Sum over the rebuilds of each part; their number without weights."""
-        sums: npt.NDArray[np.float64] = np.bincount(self.of, weights, minlength=self.n).astype(np.float64)
-        return sums
-
-
-def stretches(events: Columns, updates: int) -> Stretches:
-    """At most ``STRETCHES`` equal parts of a stream of ``updates``."""
-    last = max(updates, int(events["seq"].max()) + 1, 1)
-    n = min(STRETCHES, last)
-    return Stretches(np.linspace(0.0, last, n + 1), events["seq"].astype(np.int64) * n // last)
-
-
 def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
     """Lanes of sizes over the stream, coloured by depth, above the rows and the time that rebuilds cost."""
-    parts = stretches(events, updates)
-    x = updates_axis(int(parts.edges[-1]))
+    parts = Stretches.by(events, updates)
     panels = [_lanes(events, parts), _rows(events, parts)]
     if len(metrics.get("seconds", ())):
         panels.append(_time(events, metrics, parts))
-    names = [
-        f"updates {count(np.ceil(low))} to {count(np.ceil(high) - 1)}"
-        for low, high in zip(parts.edges[:-1], parts.edges[1:], strict=True)
-    ]
     total, largest = len(events["rows"]), int(events["rows"].max())
-    return Chart(
+    return parts.chart(
         "rebuild-timeline",
         "Rebuilds over the stream",
         f"{counted(total, 'rebuild')}, summed over {counted(parts.n, 'stretch')} of the stream. A lane holds the "
         "rebuilds of one size, from the power of two at its left up to the next; its bars grow with their "
         "number (square root), and their colour shows the mean depth. Below: their rows, and the time of the stretch.",
         f"Bars of the numbers of rebuilds over the stream by size, up to {count(largest)} rows, with rows below.",
-        tuple(panels),
-        x.ticks,
-        "updates",
-        centres(parts.n),
-        names,
-        int(parts.edges[-1]),
-        wide=True,
+        panels,
     )
 
 
@@ -221,7 +183,7 @@ def rebuild_work(events: Columns, total: float | None) -> Table:
         "recording." + (f" {counted(resets, 'rebuild')} only reset a leaf." if resets else ""),
         "Where the processing time went",
         ("Work", "Rebuilds", "Rows", "Time", "Share of time"),
-        bars=True,
+        style="bars",
     )
 
 

@@ -11,6 +11,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -48,20 +49,20 @@ class Names:
     categories: dict[str, list[Any]] = field(default_factory=dict)
 
     def feature(self, number: int) -> str:
-        """Name of a feature by its number."""
+        """Return the name of a feature by its number."""
         return feature_name(self.features, number, self.categories)
 
     def is_sparse(self, number: int) -> bool:
-        """Whether a feature, by its number, is a sparse one."""
+        """Return True if a feature, by its number, is sparse."""
         sparse = bool(self.features) and self.features[-1].get("kind") == "sparse"
         return sparse and number >= len(self.features) - 1
 
     def question(self, model: Columns, node: int) -> tuple[str, str]:
-        """Question of a node's split: a feature and the value it is compared with."""
+        """Return the question of a node's split: a feature and the value it is compared with."""
         return self.asked(int(model["feature"][node]), float(model["threshold"][node]))
 
     def asked(self, feature: int, value: float) -> tuple[str, str]:
-        """A feature, and what a split on it compares it with."""
+        """Return a feature, and what a split on it compares it with."""
         name = self.feature(feature)
         if self.is_sparse(feature):
             return name, "is 1"
@@ -72,7 +73,7 @@ class Names:
         return name, f"= {values[int(value)]}" if known else f"= code {value:g}"
 
     def words(self, model: Columns, node: int) -> str:
-        """The question of a split with its exact threshold, or what a leaf predicts."""
+        """Return the question of a split with its exact threshold, or what a leaf predicts."""
         if model["feature"][node] < 0:
             return self.label(model, node) or "no live example"
         name, test = self.question(model, node)
@@ -80,7 +81,7 @@ class Names:
         return f"{name} \N{LESS-THAN OR EQUAL TO} {float(model['threshold'][node])!r}" if numeric else f"{name} {test}"
 
     def label(self, model: Columns, node: int) -> str:
-        """Label that a node's live examples predict; empty without one."""
+        """Return the label that a node's live examples predict; empty without one."""
         rows = model["counts"][node]
         if not rows.any():
             return ""
@@ -90,38 +91,42 @@ class Names:
 def drawn_tree(
     model: Columns, names: Names, note: Callable[[int], Note] = lambda node: NOTHING, cards: int = CARDS
 ) -> Node:
-    """The root with the descendants that most live examples pass, at most ``cards`` nodes.
+    """Return the root with the descendants that most live examples pass, at most ``cards`` nodes.
 
-    Parameters
-    ----------
-    model : dict of ndarray, shape (n,) or (n, K)
-    names : Names
-    note : callable
-        What the learner says of a node.
-    cards : int
-        A node's children are both drawn or neither.
-
-    Returns
-    -------
-    Node
-        Complexity O(n + cards log cards).
+    ``note`` gives what the learner says of a node. O(n + cards log cards).
     """
-    sizes, tones = subtree_sizes(model["left"], model["right"]), class_tones(model)
-    rows = model["counts"].sum(axis=1)
-    root = _card(model, names, note, tones, 0, "")
+    card = partial(_card, model, names, note, class_tones(model))
+    swapped = [names.is_sparse(feature) for feature in model["feature"].tolist()]
+    return grown_cards(model["left"], model["right"], card, model["counts"].sum(axis=1), cards, swapped)
+
+
+def grown_cards(
+    left: npt.NDArray[Any],
+    right: npt.NDArray[Any],
+    card: Callable[[int, str], Node],
+    weight: npt.NDArray[Any],
+    most: int,
+    swapped: Sequence[bool] = (),
+) -> Node:
+    """Return the root of a tree in preorder with the descendants of most weight, at most ``most`` nodes.
+
+    Both children of a node are drawn, or neither. ``card`` makes the card of a node by its number and the answer that
+    leads to it; where ``swapped`` is true, ``yes`` leads to the right.
+    """
+    sizes = subtree_sizes(left, right)
+    root, drawn = card(0, ""), 1
     root.hidden = sizes[0] - 1
-    waiting = [(-int(rows[0]), 0, 0, root)] if not root.leaf else []
-    drawn = 1
-    while waiting and drawn + 2 <= cards:
+    waiting = [] if root.leaf else [(-weight[0], 0, 0, root)]
+    while waiting and drawn + 2 <= most:
         _, index, level, node = heapq.heappop(waiting)
-        sides = ("right", "left") if names.is_sparse(int(model["feature"][index])) else ("left", "right")
+        sides = (right, left) if swapped and swapped[index] else (left, right)
         for side, answer in zip(sides, ("yes", "no"), strict=True):
-            below = int(model[side][index])
-            child = _card(model, names, note, tones, below, answer)
+            below = int(side[index])
+            child = card(below, answer)
             child.hidden = sizes[below] - 1
             node.children.append(child)
             if not child.leaf and level + 2 < CARD_LEVELS:
-                heapq.heappush(waiting, (-int(rows[below]), below, level + 1, child))
+                heapq.heappush(waiting, (-weight[below], below, level + 1, child))
         node.hidden = 0
         drawn += 2
     return root
@@ -158,7 +163,7 @@ def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list
 
 
 def class_tones(model: Columns) -> list[str]:
-    """A tone for each class; beyond eight, the smaller classes share one."""
+    """Return a tone for each class; beyond eight, the smaller classes share one."""
     rows = model["counts"][0]
     if len(rows) <= CLASS_TONES:
         return [f"class-{k}" for k in range(len(rows))]
@@ -167,7 +172,7 @@ def class_tones(model: Columns) -> list[str]:
 
 
 def legend(model: Columns, classes: list[str]) -> list[tuple[str, str]]:
-    """Label and tone of each class of the tree; of numbers there are none."""
+    """Return label and tone of each class of the tree; of numbers there are none."""
     if NUMBER in model:
         return []
     tones = class_tones(model)
@@ -177,7 +182,7 @@ def legend(model: Columns, classes: list[str]) -> list[tuple[str, str]]:
 
 
 def icicle(model: Columns) -> Icicle:
-    """The whole tree: a row per depth, each node as wide as its share of the live examples."""
+    """Return the whole tree: a row per depth, each node as wide as its share of the live examples."""
     rows = model["counts"].sum(axis=1).astype(np.float64)
     depth, start = depths(model), np.zeros(len(rows))
     for node in np.flatnonzero(model["feature"] >= 0).tolist():
@@ -202,27 +207,17 @@ def icicle(model: Columns) -> Icicle:
 
 
 def depths(model: Columns) -> npt.NDArray[np.int64]:
-    """Depth of each node, the root at 0."""
+    """Return the depth of each node, the root at 0."""
     depth = np.zeros(len(model["feature"]), dtype=np.int64)
     for node in np.flatnonzero(model["feature"] >= 0).tolist():
         depth[model["left"][node]] = depth[model["right"][node]] = depth[node] + 1
     return depth
 
 
-def feature_use(model: Columns, names: Names) -> list[dict[str, Any]]:
-    """Splits per feature and the live examples that pass them, most examples first, then in column order."""
-    split = model["feature"] >= 0
-    used = model["feature"][split]
-    passing = model["counts"][split].sum(axis=1)
-    splits, rows = np.bincount(used), np.bincount(used, weights=passing)
-    order = sorted(np.flatnonzero(splits), key=lambda j: (-rows[j], j))
-    return [{"name": names.feature(int(j)), "splits": int(splits[j]), "rows": int(rows[j])} for j in order]
-
-
 def feature_name(
     features: list[dict[str, Any]], column: int, categories: Mapping[str, Sequence[Any]] = MappingProxyType({})
 ) -> str:
-    """Name of a feature by its number, or this number where the summary does not name it.
+    """Return the name of a feature by its number, or this number where the summary does not name it.
 
     ``categories`` may have the tokens that the indices of the sparse features stand for, under their column.
     """
@@ -234,12 +229,12 @@ def feature_name(
 
 
 def class_name(classes: list[str], code: int) -> str:
-    """Label of a class, or its code where the summary does not name it."""
+    """Return the label of a class, or its code where the summary does not name it."""
     return str(classes[code]) if code < len(classes) else f"class {code}"
 
 
 def _counts(classes: list[str], rows: npt.NDArray[np.int64], shown: int = 3) -> str:
-    """Class counts in words: all of up to three classes in their order, else the three largest."""
+    """Return class counts in words: all of up to three classes in their order, else the three largest."""
     there = np.flatnonzero(rows).tolist()
     largest = there if len(there) <= shown else sorted(there, key=lambda k: (-rows[k], k))[:shown]
     words = ", ".join(f"{class_name(classes, k)}: {count(rows[k])}" for k in largest)
@@ -248,7 +243,7 @@ def _counts(classes: list[str], rows: npt.NDArray[np.int64], shown: int = 3) -> 
 
 
 def subtree_sizes(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[int]:
-    """Nodes of a tree in preorder from each of them on, by their children."""
+    """Count the nodes below each node of a tree in preorder, itself included."""
     sizes, yes, no = [1] * len(left), left.tolist(), right.tolist()
     for index in range(len(left) - 1, -1, -1):
         if yes[index] > index:
@@ -257,7 +252,7 @@ def subtree_sizes(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[int]:
 
 
 def drawable(arrays: Columns) -> Columns:
-    """The arrays of a tree; empty where there are none, which is nothing wrong.
+    """Return the arrays of a tree; empty where there are none.
 
     Raises
     ------
@@ -281,7 +276,7 @@ def drawable(arrays: Columns) -> Columns:
 
 
 def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: str, *, lines: int = 1) -> Tree:
-    """The tree of a model whole: cards and icicle; ``about`` is what a card says beside questions and counts.
+    """Return the tree of a model as cards and icicle; ``about`` is what a card says besides questions and counts.
 
     ``lines`` of the notes need room on a card.
     """
@@ -307,27 +302,29 @@ def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: 
 
 
 def feature_count(features: Sequence[Mapping[str, Any]]) -> int:
-    """How many features there are; all sparse ones are one entry of the list."""
+    """Count the features; all sparse ones are one entry of the list."""
     return sum(int(feature.get("features", 1)) for feature in features)
 
 
-def features_used(model: Columns, names: Names) -> Table:
-    """The features most examples are asked about."""
-    used = feature_use(model, names)
-    most = max((entry["rows"] for entry in used), default=0)
-    rows = [
-        Row((entry["name"], count(entry["splits"]), count(entry["rows"])), entry["rows"] / most if most else None)
-        for entry in used[:FEATURES_SHOWN]
-    ]
+def feature_table(title: str, columns: tuple[str, ...], rows: list[Row], names: Names) -> Table:
+    """Return the first rows, one per used feature, with the numbers of the others."""
     total = feature_count(names.features)
-    more, unused = len(used) - len(rows), total - len(used)
+    more, unused = len(rows) - FEATURES_SHOWN, total - len(rows)
     remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
     if unused > 0:
         remarks.append(f"{count(unused)} of {counted(total, 'feature')} {'is' if unused == 1 else 'are'} not used.")
-    return Table(
-        rows,
-        " ".join(remarks),
-        "Features the splits use, by the live examples that pass them",
-        ("Feature", "Splits", "Examples"),
-        bars=True,
-    )
+    return Table(rows[:FEATURES_SHOWN], " ".join(remarks), title, columns, style="bars")
+
+
+def features_used(model: Columns, names: Names) -> Table:
+    """Return the features by the live examples that pass their splits, most examples first, then in column order."""
+    split = model["feature"] >= 0
+    used, passing = model["feature"][split], model["counts"][split].sum(axis=1)
+    splits, examples = np.bincount(used), np.bincount(used, weights=passing)
+    most = examples.max(initial=0)
+    rows = [
+        Row((names.feature(j), count(splits[j]), count(examples[j])), examples[j] / most if most else None)
+        for j in sorted(np.flatnonzero(splits).tolist(), key=lambda j: (-examples[j], j))
+    ]
+    title = "Features the splits use, by the live examples that pass them"
+    return feature_table(title, ("Feature", "Splits", "Examples"), rows, names)

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from pipelines.report.compare import compare
+from pipelines.report.difference import differences
 from pipelines.report.folder import read_run
+from pipelines.report.quality import ACCURACY, SQUARED_ERROR
 from raydt.evaluation.significance import EXACT_PAIRS, interval, mcnemar
 from tests.unit.fabricated_run import fabricated_run
 
@@ -63,13 +64,14 @@ def test_runs_are_compared_example_by_example(tmp_path: Path) -> None:
     shuffled = [1, 0, 2, 4, 3]
     more = {"id": [ids[i] for i in shuffled] + [77], "truth": [truth[i] for i in shuffled] + ["a"]}
     second = run_with(tmp_path / "b", seq=[10, 20, 30, 40, 60, 70], prediction=["b", "a", "b", "b", "a", "a"], **more)
-    view = compare([first, second], ["one", "two"])
-    [row] = view.tests.rows
+    table = differences([first, second], ["one", "two"], ACCURACY)
+    [row] = table.rows
     assert row.cells[:2] == ("two", "5")
     # Only the first is right on id 5, only the second on both predictions of id 4.
     assert row.cells[2] == "+20.00%"
     assert row.cells[4:] == ("1", "2", "1.0000")
-    assert len(view.tested) == len(row.cells)
+    assert len(table.columns) == len(row.cells)
+    assert "McNemar's test compares" in table.remark
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
@@ -78,20 +80,22 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     other = run_with(tmp_path / "b", **columns, truth=["a", "a"])
     numbers = run_with(tmp_path / "c", seq=[0, 1], id=[1, 2], prediction=[0.5, 1.0], truth=[1.0, 2.0])
     apart = run_with(tmp_path / "d", seq=[0, 1], id=[8, 9], prediction=["a", "a"], truth=["a", "b"])
-    view = compare([first, other, numbers, apart], ["a", "b", "c", "d"])
-    assert view.tests.rows == []
-    assert view.tests.remark == (
+    table = differences([first, other, numbers, apart], ["a", "b", "c", "d"], ACCURACY)
+    assert table.rows == []
+    assert table.remark == (
         "b: its stream has other labels for the same ids. c: its ids or labels are of another kind. "
         "d: no example was predicted in both runs."
     )
     fabricated_run(tmp_path / "e", rows=5, rebuilds=2)
-    view = compare([first, read_run(tmp_path / "e")], ["a", "e"])
-    assert "replay them with output.predictions: true; e wrote no predictions" in view.tests.remark
+    table = differences([first, read_run(tmp_path / "e")], ["a", "e"], ACCURACY)
+    assert "replay them with output.predictions: true; e wrote no predictions" in table.remark
 
 
 def test_errors_of_numbers_get_an_interval(tmp_path: Path) -> None:
     columns = {"seq": [0, 1, 2], "id": [1, 2, 3], "truth": [1.0, 2.0, 3.0]}
     first = run_with(tmp_path / "a", **columns, prediction=[1.0, 2.0, 3.0])
     second = run_with(tmp_path / "b", **columns, prediction=[2.0, 3.0, 4.0])
-    [row] = compare([first, second], ["a", "b"]).tests.rows
+    table = differences([first, second], ["a", "b"], SQUARED_ERROR)
+    [row] = table.rows
+    assert len(table.columns) == len(row.cells)
     assert row.cells == ("b", "3", "1", "1 to 1")

@@ -176,10 +176,9 @@ def require_receipt(options: Any, case: Case, batch: UpdateBatch, session: InPro
 
 def require_plain(shown: Presentation) -> None:
     """Every block is one of the known kinds, and tables are as wide as their headers."""
-    for value, name, remark in shown.figures:
-        assert value
-        assert name
-        assert isinstance(remark, str)
+    for fact in shown.figures:
+        assert fact.value
+        assert fact.name
     for block in (*shown.model.blocks, *shown.guarantee, *shown.work.blocks):
         assert isinstance(block, Text | Heading | Table | Chart | Tree)
         if isinstance(block, Table):

@@ -139,7 +139,7 @@ def test_words():
 
 def test_the_audit_beside_its_bound(tmp_path):
     gap = gap_of(RunRecords({"audit": AUDIT, "finder": {"name": "updgini"}}, {"alpha": 0.1}))
-    assert (gap.text, round(gap.share, 6)) == ("1.04", 0.4)
+    assert (gap.value, round(gap.share, 6)) == ("1.04", 0.4)
     assert gap.remark == "score 0.26, the lowest of all features 0.25; up to 1 + alpha = 1.1 is promised"
     scan = gap_of(RunRecords({"audit": AUDIT, "finder": {"name": "scan"}}, {"alpha": 0.1}))
     assert (scan.share, scan.remark.endswith("a scan finds the least itself")) == (None, True)

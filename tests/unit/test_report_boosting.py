@@ -104,7 +104,7 @@ def test_of_many_classes_the_first_trees_are_drawn():
     assert drawn_trees(large, NAMES).about.startswith("8 trees in 2 iterations; drawn: 3 of the first. The scores")
     table = importances(large, NAMES)
     assert [row.cells for row in table.rows] == [("a", "16", "100.0%")]
-    assert table.remark == "6 are not used."
+    assert table.remark == "6 of 7 features are not used."
 
 
 def test_a_large_tree_is_cut_and_says_so():

@@ -187,7 +187,8 @@ def test_the_time_that_no_rebuild_was_timed_for_is_the_loops(tmp_path: Path) -> 
 )
 def test_how_evenly_the_shards_worked(tmp_path: Path, seconds: list[float], said: str) -> None:
     work = [{"shard": k, "columns": [k], "requests": 3, "seconds": spent} for k, spent in enumerate(seconds)]
-    assert shard_work(read_run(fabricated_run(tmp_path / "run", rows=5, rebuilds=5, work=work))).remark == said
+    words, _ = shard_work(read_run(fabricated_run(tmp_path / "run", rows=5, rebuilds=5, work=work)))
+    assert words.text == said
 
 
 def test_too_few_points_are_a_sentence_and_no_chart(tmp_path: Path) -> None:

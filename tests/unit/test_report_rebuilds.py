@@ -7,8 +7,8 @@ import pytest
 from fabricated_run import fabricated_events, fabricated_metrics
 
 from pipelines.report.svg import path
-from raydt.presentation.charts import Chart
-from raydt.presentation.rebuilds import sizes, stretches, timeline
+from raydt.presentation.charts import Chart, Stretches
+from raydt.presentation.rebuilds import sizes, timeline
 
 
 def total(chart: Chart, panel: int) -> int:
@@ -28,12 +28,12 @@ def test_every_rebuild_is_counted_once(rebuilds: int, last: int) -> None:
 
 def test_stretches_are_equal_and_hold_their_updates() -> None:
     events = {"seq": np.array([0, 99, 100, 999])}
-    parts = stretches(events, 1000)
+    parts = Stretches.by(events, 1000)
     assert parts.n == 120
     for seq, part in zip(events["seq"], parts.of, strict=True):
         assert parts.edges[part] <= seq < parts.edges[part + 1]
-    assert stretches({"seq": np.array([0])}, 1).n == 1
-    assert stretches({"seq": np.array([10**12])}, 0).of.tolist() == [119]
+    assert Stretches.by({"seq": np.array([0])}, 1).n == 1
+    assert Stretches.by({"seq": np.array([10**12])}, 0).of.tolist() == [119]
 
 
 def test_lanes_and_their_names() -> None:

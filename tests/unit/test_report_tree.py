@@ -24,7 +24,7 @@ from raydt.presentation.trees import (
     drawn_tree,
     feature_count,
     feature_name,
-    feature_use,
+    features_used,
     icicle,
     legend,
 )
@@ -94,10 +94,8 @@ def test_the_tree_in_words() -> None:
     assert [leaf.name for leaf in yes.children] == ["UP", "UP"]  # a tie goes to the smaller class
     assert yes.mix == [("class-0", 6 / 7), ("class-1", 1 / 7)]
     assert drawn_tree(tree, Names(COLOURED)).children[0].test == "= code 2"
-    assert feature_use(tree, Names(COLOURED)) == [
-        {"name": "x", "splits": 1, "rows": 10},
-        {"name": "colour", "splits": 1, "rows": 7},
-    ]
+    used = features_used(tree, Names(COLOURED))
+    assert [(row.cells, row.share) for row in used.rows] == [(("x", "1", "10"), 1.0), (("colour", "1", "7"), 0.7)]
 
 
 def test_a_threshold_is_rounded_on_the_card_and_exact_in_its_detail() -> None:

@@ -63,7 +63,7 @@ def test_long_lists_of_names_are_cut() -> None:
 
 def verdict(accuracy: float | None, **baselines: float) -> tuple[str, str]:
     result = against_baselines({"metrics": {"accuracy": accuracy}, "baselines": baselines}, {})
-    return result.tone, result.text
+    return result.tone.removeprefix("verdict "), result.text
 
 
 def test_sentences_about_the_baselines() -> None:

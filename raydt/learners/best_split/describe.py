@@ -21,8 +21,6 @@ from raydt.learners.description import (
     Curve,
     Description,
     Effects,
-    Figure,
-    Gap,
     Lines,
     Presentation,
     ReceiptWords,
@@ -30,8 +28,8 @@ from raydt.learners.description import (
     remaining,
     worst_of,
 )
-from raydt.presentation.blocks import Block, Section, Text
-from raydt.presentation.charts import WINDOWS, Chart, detail, has_curve, number_panel, over_stream
+from raydt.presentation.blocks import Block, Fact, Section, Text
+from raydt.presentation.charts import WINDOWS, Chart, has_curve, line_panel, over_stream
 from raydt.presentation.series import Columns, merged, per_unit
 from raydt.presentation.words import FEATURE_SHOWN, clipped, count, counted, figure, number
 
@@ -150,19 +148,19 @@ class BestSplitDescription(Description):
         ]
 
 
-def figures(summary: Mapping[str, Any]) -> list[Figure]:
+def figures(summary: Mapping[str, Any]) -> list[Fact]:
     """The split as key figures; none of a run without an end."""
     if "split" not in summary:
         return []
     split, updates = summary["split"] or {}, summary.get("updates") or 1
     name = clipped(str(split.get("name") or "none"), FEATURE_SHOWN)
     found = [
-        (name, "best feature", f"score {figure(split.get('score'))}"),
-        (count(summary["changes"]), "changes", "of the best feature"),
+        Fact("best feature", name, f"score {figure(split.get('score'))}"),
+        Fact("changes", count(summary["changes"]), "of the best feature"),
     ]
     if summary["buckets"]:
         moves = f"{figure(summary['moves'] / updates)} moves per update"
-        found.append((count(summary["buckets"]), "buckets filled", moves))
+        found.append(Fact("buckets filled", count(summary["buckets"]), moves))
     return found
 
 
@@ -195,7 +193,7 @@ def structure_section(run: RunRecords) -> Section:
     return Section("Structure", [*blocks, *([structure(run.metrics)] if drawn else [])])
 
 
-def gap_of(run: RunRecords) -> Gap | None:
+def gap_of(run: RunRecords) -> Fact | None:
     """The score of the split as a multiple of the least there is; None where no audit has measured it."""
     worst = worst_of(run.summary)
     ratio, score, optimum = (number(worst, key) for key in ("ratio", "score", "optimum"))
@@ -205,8 +203,8 @@ def gap_of(run: RunRecords) -> Gap | None:
     least = f"score {figure(score)}, the lowest of all features {figure(optimum)}"
     title, text = "Score of the split over the optimum", f"{ratio:.6g}"
     if scan or alpha is None:
-        return Gap(title, text, None, f"{least}; a scan finds the least itself")
-    return Gap(title, text, (ratio - 1) / alpha, f"{least}; up to 1 + alpha = {1 + alpha:g} is promised")
+        return Fact(title, text, f"{least}; a scan finds the least itself")
+    return Fact(title, text, f"{least}; up to 1 + alpha = {1 + alpha:g} is promised", share=(ratio - 1) / alpha)
 
 
 def _updates(run: RunRecords) -> int:
@@ -223,13 +221,14 @@ def structure(metrics: Columns) -> Chart:
         "structure",
         "Buckets and moves",
         "Buckets of all feature groups that hold a feature, and features that one update moved because the share of "
-        "class 1 among the rows without them had left the limits of their bucket. " + detail(metrics, table),
+        "class 1 among the rows without them had left the limits of their bucket.",
         f"Filled buckets and moves per update over the stream; {count(table['buckets'][-1])} buckets at the end, "
         f"{mean:.3g} moves per update on the whole.",
         table,
         (
-            number_panel(table, [(table["buckets"], "buckets filled", "learner")], "buckets", 8.0, count),
-            number_panel(table, [(moves, "moves per update", "coordinator")], "moves/update", 8.0),
+            line_panel(table, [(table["buckets"], "buckets filled", "learner")], "buckets", 8.0, count),
+            line_panel(table, [(moves, "moves per update", "coordinator")], "moves/update", 8.0),
         ),
+        metrics=metrics,
         wide=True,
     )

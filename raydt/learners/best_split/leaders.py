@@ -6,15 +6,12 @@ feature is the same; its score is not known there.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import numpy.typing as npt
 
 from raydt.learners.best_split.words import NAME_SHOWN
 from raydt.presentation.blocks import Row, Table
-from raydt.presentation.charts import Axis, Chart, Mark, Panel, boxes, centres, linear, points, updates_axis
-from raydt.presentation.rebuilds import STRETCHES
+from raydt.presentation.charts import Axis, Chart, Mark, Panel, Stretches, boxes, linear, points, updates_axis
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import FEATURES_SHOWN, Names
 from raydt.presentation.words import ABSENT, clipped, count, counted, figure, share
@@ -53,16 +50,12 @@ class Ranked:
 
 def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
     """A lane for each of the features that were the best for longest, and scores and shares at the changes."""
-    n = min(STRETCHES, updates)
-    edges = np.linspace(0.0, updates, n + 1)
-    x = updates_axis(updates)
-    stretch = np.minimum(np.searchsorted(edges, events["seq"], side="right") - 1, n - 1)
-    middle = (edges[:-1] + edges[1:]) / 2
+    parts = Stretches.by(events, updates)
+    x, n = updates_axis(int(parts.edges[-1])), parts.n
+    middle, number = (parts.edges[:-1] + parts.edges[1:]) / 2, parts.total()
 
     def mean(values: Floats) -> Floats:
-        number = np.bincount(stretch, minlength=n)
-        sums = np.bincount(stretch, values, minlength=n)
-        means: Floats = np.divide(sums, number, out=np.full(n, np.nan), where=number > 0)
+        means: Floats = np.divide(parts.total(values), number, out=np.full(n, np.nan), where=number > 0)
         return means
 
     def panel(values: Floats, unit: str, name: str, axis: Axis, tone: str) -> Panel:
@@ -71,8 +64,7 @@ def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
 
     total, last = len(events["seq"]), names.name(int(events["feature"][-1]))
     part = events["n1"] / np.maximum(events["n"], 1)
-    ranges = [f"updates {count(np.ceil(a))} to {count(np.ceil(b) - 1)}" for a, b in pairwise(edges)]
-    return Chart(
+    return parts.chart(
         "best-feature",
         "The best feature over the stream",
         f"{counted(total, 'change')}, drawn over {counted(n, 'stretch')} of the stream. A lane is a feature, the one "
@@ -81,16 +73,10 @@ def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
         "the share of the rows in which the new best feature is 1.",
         f"Lanes of the features that were the best, over the stream; at the end it is {last}.",
         (
-            _lanes(events, edges, names),
+            _lanes(events, parts.edges, names),
             panel(events["score"], "score", "when it became the best", linear([events["score"]], zero=True), "learner"),
             panel(part, "share of rows", "with the feature", linear([[0.0, 1.0]], form="share"), "coordinator"),
         ),
-        x.ticks,
-        "updates",
-        centres(n),
-        ranges,
-        updates,
-        wide=True,
     )
 
 
@@ -126,7 +112,7 @@ def features(events: Columns, updates: int, names: Ranked) -> Table:
         f"{count(more)} more {'was' if more == 1 else 'were'} the best for a time." if more else "",
         "Features that were the best for longest",
         ("Feature", "Times", "Updates", "Of the stream", "First and last"),
-        bars=True,
+        style="bars",
     )
 
 
@@ -151,5 +137,5 @@ def changes(events: Columns, names: Ranked) -> Table:
         "Changes of the best feature",
         ("After update", "Feature", "Score", "Is 1 in", "Of rows"),
         words=(1, 2),
-        bars=True,
+        style="bars",
     )

@@ -20,7 +20,6 @@ from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.description import (
     Description,
     Effects,
-    Figure,
     Lines,
     Presentation,
     ReceiptWords,
@@ -30,13 +29,11 @@ from raydt.learners.description import (
     tree_blocks,
     tree_figures,
 )
-from raydt.presentation.blocks import Block, Note, Row, Section, Table, Text
-from raydt.presentation.charts import Axis, Chart, Dots, Mark, Panel, Values, centres, points, powers, stacked_bars
-from raydt.presentation.charts import updates_axis as axis_of
-from raydt.presentation.rebuilds import stretches
+from raydt.presentation.blocks import Block, Fact, Note, Row, Section, Table, Text
+from raydt.presentation.charts import Axis, Chart, Dots, Mark, Panel, Stretches, Values, points, powers, stacked_bars
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, live_tree
-from raydt.presentation.words import ABSENT, count, counted, figure, number
+from raydt.presentation.words import ABSENT, count, counted, figure
 
 #: What the log counts.
 COUNTS = ("checks", "splits", "ties", "restarted")
@@ -94,6 +91,8 @@ class ConfidenceTreeDescription(Description):
         "theorem_lead": "two widths of Theorem 4",
     }
 
+    figures: ClassVar[tuple[tuple[str, str], ...]] = (*Description.figures, ("Splits", "splits"), ("Checks", "checks"))
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = _options(options) if options else None
 
@@ -110,11 +109,6 @@ class ConfidenceTreeDescription(Description):
         if "checks" not in summary:
             return super().lines(summary)
         return [*super().lines(summary), ("splits", why_no_split(summary, self._options) or splits_in_words(summary))]
-
-    def compared(self, summary: Mapping[str, Any]) -> Lines:
-        """Size, splits and checks."""
-        own = (("Splits", "splits"), ("Checks", "checks"))
-        return [*super().compared(summary), *((name, count(number(summary, key))) for name, key in own)]
 
     def receipt(self, effects: Effects) -> ReceiptWords:
         """The splits of a call."""
@@ -151,11 +145,11 @@ class ConfidenceTreeDescription(Description):
         return Presentation([*figures, *_split_figures(run.summary)], Section("Tree", blocks), section)
 
 
-def _split_figures(summary: Mapping[str, Any]) -> list[Figure]:
+def _split_figures(summary: Mapping[str, Any]) -> list[Fact]:
     if "checks" not in summary:
         return []
     value, noun, rest = splits_in_words(summary).split(" ", 2)
-    return [(value, noun, rest)]
+    return [Fact(noun, value, rest)]
 
 
 def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: SplitRule) -> list[Block]:
@@ -323,26 +317,16 @@ def leaf_notes(model: Columns) -> dict[int, Note]:
 
 def over_time(events: Columns, updates: int) -> Chart:
     """Changes of the tree in stretches of the stream, by what they were made for."""
-    parts = stretches(events, updates)
-    x = axis_of(int(parts.edges[-1]))
+    parts, total = Stretches.by(events, updates), len(events["seq"])
     kinds = [reason for reason in _LOOKS if (events["reason"] == reason).any()]
     layers = [(*_LOOKS[reason], parts.total((events["reason"] == reason).astype(np.float64))) for reason in kinds]
-    names = [
-        f"updates {count(np.ceil(low))} to {count(np.ceil(high) - 1)}"
-        for low, high in zip(parts.edges[:-1], parts.edges[1:], strict=True)
-    ]
-    total = len(events["seq"])
-    return Chart(
+    return parts.chart(
         "splits",
         "Splits over the stream",
         f"{counted(total, 'change')} of the tree, summed over {counted(parts.n, 'stretch')} of the stream.",
         f"Bars of the numbers of changes over the stream, {count(total)} in all, by what they were made for.",
-        (stacked_bars([""] * parts.n, layers, "changes", height=9.0),),
-        x.ticks,
-        "updates",
-        centres(parts.n),
-        names,
-        int(parts.edges[-1]),
+        [stacked_bars([""] * parts.n, layers, "changes", height=9.0)],
+        wide=False,
     )
 
 

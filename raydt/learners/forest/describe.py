@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -23,9 +23,9 @@ from raydt.learners.description import (
 )
 from raydt.learners.forest.model import ForestPredictor
 from raydt.learners.rebuilding import RebuildingDescription, rebuild_section
-from raydt.presentation.blocks import Block, Row, Section, Table, Text
+from raydt.presentation.blocks import Block, Fact, Row, Section, Table, Text
 from raydt.presentation.series import Columns
-from raydt.presentation.trees import FEATURES_SHOWN
+from raydt.presentation.trees import feature_table
 from raydt.presentation.words import count, counted
 
 _REPEATED = (
@@ -86,10 +86,6 @@ class ForestDescription(RebuildingDescription):
         opened = f"{effects.rebuilds:,} updates left subtrees to rebuild lazily"
         return replace(words, short=opened, lines=[("rebuilds", opened), *words.lines[1:]])
 
-    def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """Only the statistics."""
-        return {}
-
     def drawable(self, arrays: Columns) -> Columns:
         """The arrays of a saved model."""
         return arrays
@@ -104,7 +100,7 @@ class ForestDescription(RebuildingDescription):
         figures = tree_figures(run.summary)
         if run.summary and not self._lazy:
             rows = count(run.summary.get("rebuilt_rows"))
-            figures = [*figures, (count(run.summary.get("rebuilds")), "subtrees rebuilt", f"{rows} rows in all")]
+            figures = [*figures, Fact("subtrees rebuilt", count(run.summary.get("rebuilds")), f"{rows} rows in all")]
         blocks = [*_trees(run), *shape_charts(run.metrics)]
         return Presentation(
             figures,
@@ -153,8 +149,8 @@ def _features(model: Columns, n: npt.NDArray[np.int64], run: RunRecords) -> Tabl
     most = float(shares.max(initial=0.0)) or 1.0
     rows = [
         Row((names[j], f"{100 * shares[j]:.1f}", count(splits[j]), count(asked[j])), float(shares[j]) / most)
-        for j in np.argsort(-shares, kind="stable")[:FEATURES_SHOWN].tolist()
+        for j in np.argsort(-shares, kind="stable").tolist()
         if splits[j]
     ]
     title = "Features the splits use, by their importance: the share in what all splits take from the impurity"
-    return Table(rows, "", title, ("Feature", "Importance, %", "Splits", "Examples"), bars=True)
+    return feature_table(title, ("Feature", "Importance, %", "Splits", "Examples"), rows, run.names)

@@ -31,7 +31,7 @@ from raydt.learners.rebuilding import (
 )
 from raydt.learners.tree_arrays import NUMBER_ARRAYS
 from raydt.learners.tree_predictor import node_numbers
-from raydt.presentation.blocks import Block, Heading, Section, Text, Tree
+from raydt.presentation.blocks import Block, Fact, Heading, Section, Text, Tree
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import NUMBER, depths, live_tree
 from raydt.presentation.words import count, figure, number
@@ -61,9 +61,9 @@ class FuDyADTDescription(RebuildingDescription):
         if margin is not None:
             left, budget = count(max(int(margin.left[0]), 0)), count(margin.budget[0])
             if margin.certified:
-                figures.append((left, "updates that the root's certificate outlasts", f"at least, of {budget}"))
+                figures.append(Fact("updates that the root's certificate outlasts", left, f"at least, of {budget}"))
             else:
-                figures.append((left, "updates to a rebuild from the root", f"at most, of {budget}"))
+                figures.append(Fact("updates to a rebuild from the root", left, f"at most, of {budget}"))
         rule = "Once enough updates have reached a node, its subtree is rebuilt."
         if margin is not None and margin.certified:
             rule = "As soon as counts cannot prove any more that a split is within beta of the best, it is rebuilt."

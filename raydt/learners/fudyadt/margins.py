@@ -288,7 +288,7 @@ def next_rebuilds(margin: Margins, model: Columns, names: Names) -> Table:
         "within so many updates of the stream, if they fall as the live examples do.",
         "The next rebuilds",
         ("Node", "Depth", "Live", "Budget", "Left", "Expected within"),
-        bars=True,
+        style="bars",
         bar="Share of the budget left",
     )
 

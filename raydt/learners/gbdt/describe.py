@@ -6,9 +6,9 @@ run: an entry for each batch of updates that was applied at once, and one for th
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,20 +26,12 @@ from raydt.learners.description import (
     shape_in_words,
 )
 from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures
-from raydt.presentation.blocks import Block, Node, Row, Section, Table, Text, Tree
-from raydt.presentation.charts import Chart, number_panel, over_stream
+from raydt.presentation.blocks import Block, Fact, Node, Row, Section, Table, Text, Tree
+from raydt.presentation.charts import Chart, line_panel, over_stream
 from raydt.presentation.rebuilds import milliseconds
 from raydt.presentation.series import Columns
-from raydt.presentation.trees import (
-    CARD_LEVELS,
-    CARDS,
-    FEATURES_SHOWN,
-    Names,
-    class_name,
-    feature_count,
-    subtree_sizes,
-)
-from raydt.presentation.words import count, counted, duration, figure, number, share, threshold
+from raydt.presentation.trees import CARDS, Names, class_name, feature_table, grown_cards
+from raydt.presentation.words import count, counted, duration, figure, share, threshold
 
 #: Trees of the first iteration that are drawn, batches that are listed, and points of the curves over batches.
 TREES, DEAREST, POINTS = 3, 10, 300
@@ -66,6 +58,11 @@ class GBDTDescription(RebuildingDescription):
         Column("trainings", "trainings", brief=False),
     )
 
+    figures: ClassVar[tuple[tuple[str, str], ...]] = (
+        *RebuildingDescription.figures,
+        ("Trainings of all trees", "trainings"),
+    )
+
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
         """``trainings``: how often all trees were trained, with the first time."""
         return {"trainings": statistics["trainings"]} if "trainings" in statistics else {}
@@ -81,10 +78,6 @@ class GBDTDescription(RebuildingDescription):
         trees = 2 * summary["leaves"] - summary["nodes"]  # every node has two children or none
         size = ("trees", f"{counted(trees, 'tree')}, {shape_in_words(summary)}")
         return [size, *(line for line in super().lines(summary) if line[0] != "tree"), *more]
-
-    def compared(self, summary: Mapping[str, Any]) -> Lines:
-        """The same, beside other runs."""
-        return [*super().compared(summary), ("Trainings of all trees", count(number(summary, "trainings")))]
 
     def effects(self, call: Call) -> Effects:
         """Costs of the whole call, from the log: it is applied at once, and what is done has no single cause."""
@@ -119,7 +112,7 @@ class GBDTDescription(RebuildingDescription):
         if run.model:
             blocks = [drawn_trees(run.model, run.names), importances(run.model, run.names), *shape]
         trainings = count(run.summary.get("trainings"))
-        figures = [*rebuild_figures(run.summary), (trainings, "trainings", "of all trees, with the first")]
+        figures = [*rebuild_figures(run.summary), Fact("trainings", trainings, "of all trees, with the first")]
         return Presentation(figures, Section("Trees", blocks), updates_section(run.events))
 
 
@@ -167,28 +160,10 @@ def first_trees(model: Columns, names: Names) -> list[tuple[str, Node]]:
         about = "" if per == 1 else f"Tree of {class_name(names.classes, t)}"
         towards = "" if classes == 0 else class_name(names.classes, 1 if per == 1 else t)
         away = class_name(names.classes, 0) if per == 1 and classes else ""
-        found.append((about, _drawn(model, one, names, (towards, away), CARDS // min(per, TREES))))
+        card = partial(_card, model, one, names, (towards, away))
+        left, right = one["node_left"], one["node_right"]
+        found.append((about, grown_cards(left, right, card, one["node_gain"], CARDS // min(per, TREES))))
     return found
-
-
-def _drawn(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], cards: int) -> Node:
-    """The root with the descendants below the splits that gain most, at most ``cards`` nodes."""
-    sizes = subtree_sizes(tree["node_left"], tree["node_right"])
-    root, drawn = _card(model, tree, names, sides, 0, ""), 1
-    root.hidden = sizes[0] - 1
-    waiting = [(0.0, 0, 0, root)] if not root.leaf else []
-    while waiting and drawn + 2 <= cards:
-        _, index, level, node = heapq.heappop(waiting)
-        for side, answer in (("left", "yes"), ("right", "no")):
-            below = int(tree[f"node_{side}"][index])
-            child = _card(model, tree, names, sides, below, answer)
-            child.hidden = sizes[below] - 1
-            node.children.append(child)
-            if not child.leaf and level + 2 < CARD_LEVELS:
-                heapq.heappush(waiting, (-float(tree["node_gain"][below]), below, level + 1, child))
-        node.hidden = 0
-        drawn += 2
-    return root
 
 
 def _about(model: Columns) -> str:
@@ -231,21 +206,16 @@ def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str,
 
 
 def importances(model: Columns, names: Names) -> Table:
-    """The features by their share in the gain of all splits."""
+    """Return the features by their share in the gain of all splits."""
     split = model["node_feature"] >= 0
     used, place, splits = np.unique(model["node_feature"][split], return_inverse=True, return_counts=True)
     gain = np.bincount(place, weights=model["node_gain"][split])
-    total = float(gain.sum())
-    order = sorted(range(len(used)), key=lambda i: (-gain[i], i))
+    total = float(gain.sum()) or None
     rows = []
-    for i in order[:FEATURES_SHOWN]:
-        part = float(gain[i]) / total if total > 0 else None
+    for i in sorted(range(len(used)), key=lambda i: (-gain[i], i)):
+        part = float(gain[i]) / total if total else None
         rows.append(Row((names.feature(int(used[i])), count(splits[i]), share(part, 1)), part))
-    more, unused = len(order) - len(rows), feature_count(names.features) - len(order)
-    remarks = [f"{count(more)} more {'is' if more == 1 else 'are'} used."] if more > 0 else []
-    remarks += [f"{count(unused)} {'is' if unused == 1 else 'are'} not used."] if unused > 0 else []
-    title, columns = "What features gain", ("Feature", "Splits", "Share of the gain")
-    return Table(rows, " ".join(remarks), title, columns, bars=True)
+    return feature_table("What features gain", ("Feature", "Splits", "Share of the gain"), rows, names)
 
 
 # ---------------------------------------------------------------- the batches
@@ -288,7 +258,7 @@ def over_batches(batches: Columns) -> Chart:
 
     def panel(unit: str, lines: tuple[tuple[str, str, str], ...], height: float = 8.0) -> Any:
         series: list[tuple[npt.NDArray[Any], str, str]] = [(drawn[key], name, tone) for key, name, tone in lines]
-        return number_panel(drawn, series, unit, height)
+        return line_panel(drawn, series, unit, height)
 
     panels = (
         panel("trees", (("trees_checked", "checked", "learner"), ("trees_retrained", "retrained", "delete"))),
@@ -301,7 +271,7 @@ def over_batches(batches: Columns) -> Chart:
             ),
         ),
         panel("number", (("nodes", "nodes built", "coordinator"), ("rounds", "rounds with the shards", "shards")), 7.0),
-        number_panel(drawn, [(1e3 * drawn["seconds"], "time", "learner")], "ms", 7.0, milliseconds),
+        line_panel(drawn, [(1e3 * drawn["seconds"], "time", "learner")], "ms", 7.0, milliseconds),
     )
     return over_stream(
         "batches",
@@ -376,5 +346,5 @@ def dearest(events: Columns) -> Table:
             *("After update", "Deleted", "Inserted", "Trees checked", "Retrained", "Subtrees", "Rows", "Nodes"),
             *("Rows compared", "Rows trained on", "Rounds", "Time"),
         ),
-        bars=True,
+        style="bars",
     )

@@ -9,21 +9,26 @@ from typing import Any, TypeAlias
 from pipelines.report.folder import RunFolder
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
-from raydt.learners.description import Figure
+from raydt.presentation.blocks import Block, Fact, Facts, Text
 from raydt.presentation.trees import feature_count
 from raydt.presentation.words import ABSENT, Form, count, counted, duration, figure, moment, names, number, share, size
 
+_DIGESTS = {
+    "model_digest": "Model digest",
+    "config_hash": "Model config hash",
+    "source_fingerprint": "Source fingerprint",
+}
 #: Name, value, and how a number is written.
 ComparedFigure: TypeAlias = tuple[str, float | str | None, Form | None]
 
 
 def name_of(run: RunFolder, location: str) -> str:
-    """The run's name, or its folder's."""
+    """Return the name of the run, or of its folder."""
     return str(run.summary.get("name") or _folder_name(location))
 
 
 def labels(runs: list[RunFolder], locations: Sequence[str]) -> list[str]:
-    """Labels that distinguish several runs: name and folder; the folder alone, or its location, where names collide."""
+    """Return labels that tell runs apart: name and folder; the folder or its location alone where names collide."""
     names_of = [name_of(run, location) for run, location in zip(runs, locations, strict=True)]
     folders = [_folder_name(location) for location in locations]
     result = []
@@ -35,12 +40,12 @@ def labels(runs: list[RunFolder], locations: Sequence[str]) -> list[str]:
 
 
 def _folder_name(location: str) -> str:
-    """The last part of a path or URI."""
+    """Return the last part of a path or URI."""
     return location.rstrip("/").rpartition("/")[2] if "://" in location else Path(location).resolve().name
 
 
 def f1_name(run: RunFolder) -> str | None:
-    """``F1 (label)`` of the positive class, or None where the run has none."""
+    """Return ``F1 (label)`` of the positive class, or None without one."""
     if number(run.summary.get("metrics"), "f1") is None:
         return None
     classes = run.names.classes
@@ -48,8 +53,8 @@ def f1_name(run: RunFolder) -> str | None:
 
 
 def what_ran(run: RunFolder) -> str:
-    """Learner, data and stream in one line."""
-    return f"{learner_of(run)} on {_data(run)}, {_stream(run)}"
+    """Return learner, data and stream in one line."""
+    return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
 
 
 def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
@@ -60,7 +65,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     if shards is not None and (backend != "in process" or summary.get("rounds")):
         backend += f", {counted(shards, 'shard')}"
     rows = [
-        ("Learner", learner_of(run)),
+        ("Learner", _learner(run)),
         ("Data", _data(run)),
         ("Stream", _stream(run)),
         ("Features", count(feature_count(run.names.features) or None)),
@@ -79,8 +84,8 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
-def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
-    """Value, name and remark of each key figure; ``own`` are the learner's."""
+def key_figures(run: RunFolder, own: Sequence[Fact]) -> list[Fact]:
+    """Return the key figures; ``own`` are the learner's."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
     quality = quality_of(scores)
@@ -90,54 +95,51 @@ def key_figures(run: RunFolder, own: Sequence[Figure]) -> list[Figure]:
     def total(key: str) -> str:
         return count(summary.get(key))
 
-    updates = [f"{total('inserts')} inserts", f"{total('deletes')} deletes"]
-    updates += [f"{total('refused')} refused"] if summary.get("refused") else []
+    second = Fact("macro F1", macro, f"kappa {kappa}")
+    if "r2" in quality.titles:
+        error = f"mean absolute error {figure(number(scores, 'mae'))}"
+        second = Fact(quality.titles["r2"], figure(number(scores, "r2")), error)
+    elif f1:
+        second = Fact(f1, share(number(scores, "f1")), f"macro F1 {macro}, kappa {kappa}")
+    refused = f", {total('refused')} refused" if summary.get("refused") else ""
     here = summary.get("backend") == "in_process"
     exchanged = "all in one process" if here else f"{size(summary.get('bytes_exchanged'))} exchanged"
     figures = [
-        (total("updates"), "updates", ", ".join(updates)),
-        (figure(summary.get("updates_per_second")), "updates per second", "start-up and report excluded"),
-        (quality.form(number(scores, quality.score)), quality.name, ", ".join(compared)),
-        (figure(number(scores, "r2")), quality.titles["r2"], f"mean absolute error {figure(number(scores, 'mae'))}")
-        if "r2" in quality.titles
-        else (share(number(scores, "f1")), f1, f"macro F1 {macro}, kappa {kappa}")
-        if f1
-        else (macro, "macro F1", f"kappa {kappa}"),
-        (total("active"), "live examples", f"of {total('inserts')} inserted"),
+        Fact("updates", total("updates"), f"{total('inserts')} inserts, {total('deletes')} deletes{refused}"),
+        Fact("updates per second", figure(summary.get("updates_per_second")), "start-up and report excluded"),
+        Fact(quality.name, quality.form(number(scores, quality.score)), ", ".join(compared)),
+        second,
+        Fact("live examples", total("active"), f"of {total('inserts')} inserted"),
         *own,
-        (total("rounds"), "rounds with shards", exchanged),
+        Fact("rounds with shards", total("rounds"), exchanged),
     ]
-    return [(value, name, remark) for value, name, remark in figures if value != ABSENT]
+    return [fact for fact in figures if fact.value != ABSENT]
 
 
 def compared_figures(run: RunFolder, quality: Quality, own: Sequence[str]) -> list[ComparedFigure]:
-    """Figures that several runs are compared by, the same names for every run.
+    """Return the figures that several runs are compared by, the same names for every run.
 
     ``own`` are those of their learners; one that a run's learner does not have is absent.
     """
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
     has = dict(run.description.compared(summary))
-
-    def total(name: str, key: str) -> ComparedFigure:
-        return name, number(summary, key), count
-
     return [
         ("Status", _status(run), None),
-        total("Updates", "updates"),
+        ("Updates", number(summary, "updates"), count),
         ("Updates/s", number(summary, "updates_per_second"), figure),
         (quality.titles[quality.score], number(scores, quality.score), quality.form),
         *((name.capitalize(), number(baselines, key), quality.form) for key, name in quality.baselines.items()),
         *((quality.titles[key], number(scores, key), form) for key, form in quality.compared.items()),
-        total("Live", "active"),
+        ("Live", number(summary, "active"), count),
         *((name, has.get(name, ABSENT), None) for name in own),
-        total("Restarts", "restarts"),
+        ("Restarts", number(summary, "restarts"), count),
         ("Audit", _audited(summary.get("audit")), None),
     ]
 
 
 def _audited(audit: Any) -> str:
-    """The verdicts of an audit in a word or two."""
+    """Return the verdicts of an audit in a word or two."""
     if not isinstance(audit, dict):
         return "not run"
     if audit.get("conformance") != "holds":
@@ -145,31 +147,26 @@ def _audited(audit: Any) -> str:
     return str(audit.get("feasibility")).replace("_", " ")
 
 
-def environment(run: RunFolder) -> list[tuple[str, str]]:
-    """Versions of what the results could depend on, and the memory used."""
+def environment(run: RunFolder) -> list[Block]:
+    """Return versions of what the results could depend on, the memory used, and the digests."""
     summary = run.summary
     versions = summary.get("versions")
-    rows = [("raydt", str(summary.get("raydt_version") or ABSENT))]
-    rows += [(str(name), str(version)) for name, version in (versions if isinstance(versions, dict) else {}).items()]
-    return [*rows, ("Peak memory of all processes", size(summary.get("peak_rss_bytes")))]
-
-
-def digests(run: RunFolder) -> list[tuple[str, str]]:
-    """Return the digests of model, config and data."""
-    titles = {
-        "model_digest": "Model digest",
-        "config_hash": "Model config hash",
-        "source_fingerprint": "Source fingerprint",
-    }
-    return [(title, str(run.summary[key])) for key, title in titles.items() if run.summary.get(key)]
+    found = {"raydt": summary.get("raydt_version") or ABSENT, **(versions if isinstance(versions, dict) else {})}
+    found["Peak memory of all processes"] = size(summary.get("peak_rss_bytes"))
+    digests = [Fact(title, str(summary[key])) for key, title in _DIGESTS.items() if summary.get(key)]
+    same = (
+        "The same stream and the same model config give the same model digest, whatever the backend, the number of "
+        "shards and the batch size."
+    )
+    pairs = Facts([Fact(str(name), str(value)) for name, value in found.items()])
+    return [pairs, Text(same if digests else ""), Facts(digests, "digests")]
 
 
 def _status(run: RunFolder) -> str:
     return str(run.summary.get("status") or "unfinished")
 
 
-def learner_of(run: RunFolder) -> str:
-    """Kind of the learner."""
+def _learner(run: RunFolder) -> str:
     return run.kind or "unknown learner"
 
 
