@@ -6,6 +6,7 @@ The only error is a folder that is no run folder at all. Nothing here computes o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,32 +29,7 @@ QUARANTINE_SHOWN = 20
 
 @dataclass(slots=True)
 class RunFolder:
-    """The content of one run folder.
-
-    Attributes
-    ----------
-    path : Path
-    summary : dict
-        ``summary.json``; empty if the run has not written one.
-    config_text : str
-        ``config.yaml`` as it stands.
-    config : dict
-        The same, parsed.
-    metrics, events, alarms : dict of ndarray
-        Columns of the table, all of one length; empty if there is no table.
-    quarantine : list of dict
-        The first rows that were skipped.
-    quarantined : int
-        Number of all rows that were skipped.
-    model : dict of ndarray
-        Arrays of the model as the learner draws them; empty if the run left none, or nothing to draw.
-    learner : dict
-        Options of the learner, as the model's manifest has them.
-    categories : dict of list
-        The values that the codes of each categorical feature stand for.
-    notes : list of str
-        What is missing or damaged, one sentence each.
-    """
+    """The content of one run folder; a missing or damaged piece is empty."""
 
     path: Path
     summary: dict[str, Any] = field(default_factory=dict)
@@ -62,31 +38,31 @@ class RunFolder:
     metrics: Columns = field(default_factory=dict)
     events: Columns = field(default_factory=dict)
     alarms: Columns = field(default_factory=dict)
-    quarantine: list[dict[str, Any]] = field(default_factory=list)
-    quarantined: int = 0
-    model: Columns = field(default_factory=dict)
-    learner: dict[str, Any] = field(default_factory=dict)
-    categories: dict[str, list[Any]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    quarantine: list[dict[str, Any]] = field(default_factory=list)  #: the first skipped rows
+    quarantined: int = 0  #: all skipped rows
+    model: Columns = field(default_factory=dict)  #: arrays of the model as the learner draws them
+    learner: dict[str, Any] = field(default_factory=dict)  #: options of the learner by the model's manifest
+    categories: dict[str, list[Any]] = field(default_factory=dict)  #: values of the codes of each categorical feature
+    notes: list[str] = field(default_factory=list)  #: what is missing or damaged, one sentence each
 
     @property
     def kind(self) -> str:
-        """Kind of the learner, empty if nothing says it."""
+        """Return the kind of the learner, empty if nothing says it."""
         return str(self.summary.get("learner") or self.section("learner").get("kind") or "")
 
     @property
     def description(self) -> Description:
-        """How the learner presents itself."""
+        """Return the learner's presentation."""
         return described(self.options.get("kind", self.kind), self.options)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the learner, as the model's manifest or the config has them."""
+        """Return the options of the learner, as the model's manifest or the config has them."""
         return self.learner or in_present_spelling(self.section("learner"))
 
     @property
     def names(self) -> Names:
-        """Names of the codes."""
+        """Return the names of the codes."""
         features = [feature for feature in self.summary.get("features") or [] if isinstance(feature, dict)]
         return Names(features, [str(label) for label in self.summary.get("classes") or []], self.categories)
 
@@ -96,7 +72,7 @@ class RunFolder:
         return RunRecords(self.summary, self.options, self.metrics, self.events, self.model, self.names)
 
     def section(self, key: str) -> dict[str, Any]:
-        """A section of the config; empty if it has none."""
+        """Return a section of the config; empty if it has none."""
         section = self.config.get(key)
         return section if isinstance(section, dict) else {}
 
@@ -116,11 +92,11 @@ def read_run(path: Path) -> RunFolder:
             remedy="Give the folder that raydt replay wrote (its --out)",
         )
     run = RunFolder(path)
-    _read_summary(run)
-    _read_config(run)
-    run.metrics = _columns(_table(run, "metrics"))
-    run.events = _columns(_table(run, "events"))
-    run.alarms = _columns(_table(run, "alarms"))
+    text = _text(run, "summary.json", "There is no summary.json: the run has not finished, or was killed.")
+    run.summary = _parsed(run, "summary.json cannot be read", parsed, text or "{}")
+    run.config_text = _text(run, "config.yaml", "There is no config.yaml.")
+    run.config = _parsed(run, "config.yaml cannot be parsed", load_yaml, run.config_text)
+    run.metrics, run.events, run.alarms = (_columns(_table(run, name)) for name in ("metrics", "events", "alarms"))
     skipped = _table(run, "quarantine")
     if skipped is not None:
         run.quarantined = skipped.num_rows
@@ -131,38 +107,29 @@ def read_run(path: Path) -> RunFolder:
     return run
 
 
-def _read_summary(run: RunFolder) -> None:
-    file = run.path / "summary.json"
+def _text(run: RunFolder, name: str, missing: str) -> str:
+    """Return the text of a file; empty, with a note, if there is none."""
+    file = run.path / name
     if not file.is_file():
-        run.notes.append("There is no summary.json: the run has not finished, or was killed.")
-        return
-    try:
-        content = parsed(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        run.notes.append(f"summary.json cannot be read: {error}.")
-        return
-    if isinstance(content, dict):
-        run.summary = content
-    else:
-        run.notes.append("summary.json cannot be read: it is not a JSON object.")
+        run.notes.append(missing)
+        return ""
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
-def _read_config(run: RunFolder) -> None:
-    file = run.path / "config.yaml"
-    if not file.is_file():
-        run.notes.append("There is no config.yaml.")
-        return
+def _parsed(run: RunFolder, damaged: str, parse: Callable[[str], Any], text: str) -> dict[str, Any]:
+    """Return the mapping in a text; empty, with a note, if it cannot be parsed."""
     try:
-        run.config_text = file.read_text(encoding="utf-8")
-        content = load_yaml(run.config_text)
+        content = parse(text)
     except (ValueError, ConfigError) as error:
-        run.notes.append(f"config.yaml cannot be parsed: {error}.")
-        return
-    run.config = content if isinstance(content, dict) else {}
+        run.notes.append(f"{damaged}: {error}.")
+        return {}
+    if not isinstance(content, dict) and text.strip():
+        run.notes.append(f"{damaged}: it is not a mapping.")
+    return content if isinstance(content, dict) else {}
 
 
 def _table(run: RunFolder, name: str) -> pa.Table | None:
-    """All readable parts of a table, in order; None if there are none."""
+    """Return all readable parts of a table, in order; None if there are none."""
     parts: list[pa.Table] = []
     for file in sorted((run.path / name).glob("part-*.parquet")):
         try:
@@ -178,7 +145,7 @@ def _table(run: RunFolder, name: str) -> pa.Table | None:
 
 
 def _columns(table: pa.Table | None) -> Columns:
-    """Columns as arrays; nulls of a float column become NaN."""
+    """Return columns as arrays; nulls of a float column become NaN."""
     if table is None:
         return {}
     return {name: table.column(name).to_numpy() for name in table.column_names}
@@ -197,10 +164,8 @@ def _read_model(run: RunFolder) -> None:
     run.learner, run.categories = in_present_spelling(meta.get("learner") or {}), meta.get("categories") or {}
     description = run.description
     try:
-        arrays = components.get("arrays", {})
-        run.model = description.drawable(
-            understood(meta, components, str(folder)).arrays if description.checked else arrays
-        )
+        checked = understood(meta, components, str(folder)).arrays if description.checked else None
+        run.model = description.drawable(components.get("arrays", {}) if checked is None else checked)
     except ModelFileError as error:
         run.notes.append(f"The model cannot be read: {error}.")
     except ValueError as error:

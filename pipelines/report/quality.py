@@ -12,34 +12,17 @@ import numpy.typing as npt
 from raydt.presentation.words import Form, count, figure, share
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """One way of judging.
+    """One way of judging."""
 
-    Attributes
-    ----------
-    score : str
-        What learner and baselines are compared by: key of the summary's metrics, and column of the metrics table.
-    name, unit : str
-        In sentences, and beside an axis.
-    baselines : mapping of str to str
-        Names of the trivial predictors by key.
-    titles : mapping of str to str
-        Names of all scores by key.
-    form : callable
-        How the score is written.
-    compared : mapping of str to callable
-        What else runs are compared by: key, and how it is written.
-    more_is_better : bool
-    """
-
-    score: str
+    score: str  #: key of the score of learner and baselines, in the summary's metrics and the metrics table
     name: str
     unit: str
-    baselines: Mapping[str, str]
-    titles: Mapping[str, str]
-    form: Form
-    compared: Mapping[str, Form]
+    baselines: Mapping[str, str]  #: names of the trivial predictors by key
+    titles: Mapping[str, str]  #: names of all scores by key
+    form: Form  #: how the score is written
+    compared: Mapping[str, Form]  #: other scores by which runs are compared, and how they are written
     more_is_better: bool
 
     @property

@@ -10,10 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.display import columns, share
+from pipelines.display import share
 from pipelines.sweeping.grid import TRIALS, Axis, written
+from pipelines.terminal import lines
 from raydt.learners import described, learners
 from raydt.learners.description import Column
+from raydt.presentation.blocks import Row as TableRow
+from raydt.presentation.blocks import Table
 from raydt.presentation.words import ABSENT, FEATURE_SHOWN, clipped
 
 #: Scores by which settings are compared, and whether more is better.
@@ -191,20 +194,21 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
     if len(rows) > SHOWN:
         ordered = sorted(rows, key=lambda row: -1.0 if row.get("accuracy") is None else row["accuracy"], reverse=True)
     own = [column for column in own_columns(rows) if column.brief]
+    names = [*keys, "accuracy", "f1", "kappa", "us/update", *(column.title for column in own), "promised", ""]
     cells = []
     for row in ordered[:SHOWN]:
         first = [worded(row, key) for key in keys]
         if row.get("error"):
             reason = clipped(row["error"].partition("\n")[0], 100)
-            cells.append([*first, *["-"] * (5 + len(own)), f"failed: {reason}"])
+            cells.append(TableRow([*first, *["-"] * (5 + len(own)), f"failed: {reason}"]))
             continue
         scores = [share(row[name]) for name in ("accuracy", "f1", "kappa")]
         speed = "-" if row["us_per_update"] is None else f"{row['us_per_update']:.2f}"
         work = [_cell(column, row.get(column.name)) for column in own]
-        cells.append([*first, *scores, speed, *work, promised(row["promised"]), "best accuracy" if row is top else ""])
-    names = [*keys, "accuracy", "f1", "kappa", "us/update", *(column.title for column in own), "promised", ""]
-    more = [f"... the best {SHOWN} by accuracy; all {len(rows):,} are in sweep.parquet"] if len(rows) > SHOWN else []
-    return columns(names, cells) + more
+        remark = "best accuracy" if row is top else ""
+        cells.append(TableRow([*first, *scores, speed, *work, promised(row["promised"]), remark]))
+    more = f"... the best {SHOWN} by accuracy; all {len(rows):,} are in sweep.parquet" if len(rows) > SHOWN else ""
+    return lines(Table(cells, more, columns=names, words=(len(names),)))
 
 
 def promised(value: bool | None) -> str:

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from pipelines.config import load_config
-from pipelines.display import columns, table
 from pipelines.printing import TerminalFormatter, escaped, shortened
 from pipelines.progress import Lines
+from pipelines.terminal import pairs, terminal
 from raydt.errors import ConfigError, InputError
+from raydt.presentation.blocks import Items, Row, Table, Text
 
 FORGING = "new\nerror: all is lost\r\x1b[2K\u202etxt.\u2028\ud800"
 ESCAPED = r"new\nerror: all is lost\r\x1b[2K\u202etxt.\u2028\ud800"
@@ -103,5 +104,12 @@ def test_a_record_is_one_line_but_for_its_traceback():
 def test_progress_and_tables_are_escaped(capsys):
     Lines().stage(FORGING)
     assert capsys.readouterr().err == ESCAPED + "\n"
-    assert table([("run", FORGING)]) == f"run  {ESCAPED}"
-    assert columns(["setting", "remark"], [["1", FORGING]]) == ["setting  remark", f"      1  {ESCAPED}"]
+    assert terminal(pairs([("run", FORGING), ("none", "")])) == f"run  {ESCAPED}"
+    table = Table([Row(("1", FORGING))], "last", columns=("setting", "remark"), words=(2,))
+    assert terminal(table).splitlines() == ["setting  remark", f"      1  {ESCAPED}", "last"]
+
+
+def test_blocks_stand_apart_and_items_follow_their_text():
+    assert terminal(Text(""), pairs([("a", "1")]), Text("Copies in:"), Items(["x", FORGING])) == (
+        f"a  1\n\nCopies in:\n- x\n- {ESCAPED}"
+    )

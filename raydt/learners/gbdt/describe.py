@@ -39,6 +39,20 @@ TREES, DEAREST, POINTS = 3, 10, 300
 _NUMERIC, _CATEGORICAL = 0, 1
 
 
+#: Numbers of a batch in the log, and their titles.
+_BATCH = {
+    "deletes": "Deleted",
+    "inserts": "Inserted",
+    "trees_checked": "Trees checked",
+    "trees_retrained": "Retrained",
+    "subtrees": "Subtrees",
+    "rows": "Rows",
+    "nodes": "Nodes",
+    "refreshed": "Rows compared",
+    "trained": "Rows trained on",
+    "rounds": "Rounds",
+}
+
 #: Columns of the log that are not numbers of a receipt, or that it has under other names.
 _ELSEWHERE = ("seq", "deletes", "inserts", "subtrees", "rows", "nodes", "depth")
 
@@ -306,45 +320,17 @@ def dearest(events: Columns) -> Table:
     if not batches:
         return Table([], f"{first}No batch of updates was applied.")
     seconds = batches["seconds"]
-    order = np.argsort(-seconds, kind="stable")[:DEAREST]
-    columns = (
-        "deletes",
-        "inserts",
-        "trees_checked",
-        "trees_retrained",
-        "subtrees",
-        "rows",
-        "nodes",
-        "refreshed",
-        "trained",
-    )
-    rows_ = [
-        Row(
-            (
-                count(batches["seq"][i] + 1),
-                *(count(batches[name][i]) for name in (*columns, "rounds")),
-                duration(seconds[i]),
-            ),
-            float(seconds[i] / seconds.max()) if seconds.max() > 0 else None,
-        )
-        for i in order.tolist()
-    ]
-    n, median = len(seconds), duration(float(np.median(seconds)))
+    longest = float(seconds.max()) or None
+    rows = []
+    for i in np.argsort(-seconds, kind="stable")[:DEAREST].tolist():
+        cells = [count(batches["seq"][i] + 1), *(count(batches[name][i]) for name in _BATCH), duration(seconds[i])]
+        rows.append(Row(cells, float(seconds[i]) / longest if longest else None))
     again = int((batches["trained"] > 0).sum())
     trained_again = f", {count(again)} of them trained all trees again" if again else ""
     remark = (
-        f"{first}All {counted(n, 'batch')} took {duration(float(seconds.sum()))}, half of them {median} or "
-        f"less{trained_again}; "
-        f"{retrained_share(batches)} of the trees that were checked have changed. "
-        "Bars show the time relative to the longest."
+        f"{first}All {counted(len(seconds), 'batch')} took {duration(float(seconds.sum()))}, half of them "
+        f"{duration(float(np.median(seconds)))} or less{trained_again}; {retrained_share(batches)} of the trees that "
+        "were checked have changed. Bars show the time relative to the longest."
     )
-    return Table(
-        rows_,
-        remark,
-        "The batches that took longest",
-        (
-            *("After update", "Deleted", "Inserted", "Trees checked", "Retrained", "Subtrees", "Rows", "Nodes"),
-            *("Rows compared", "Rows trained on", "Rounds", "Time"),
-        ),
-        style="bars",
-    )
+    columns = ("After update", *_BATCH.values(), "Time")
+    return Table(rows, remark, "The batches that took longest", columns, style="bars")
