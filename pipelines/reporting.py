@@ -22,19 +22,10 @@ def publish_report(folder: RunFolder) -> None:
 
 
 def report_of(runs: list[str], out: str | None) -> str:
-    """Write one report about one or several runs.
+    """Write one report about one or several runs, and return its place.
 
-    Parameters
-    ----------
-    runs : list of path or URI
-    out : path, optional
-        A local file whose name ends in .html; only a page of raydt is replaced. By default ``report.html`` in the
-        run's folder, or in the working directory for several runs.
-
-    Returns
-    -------
-    str
-        Where it is.
+    ``out`` is a local file whose name ends in .html; only a page of raydt is replaced. By default the report is
+    ``report.html`` in the run's folder, or in the working directory for several runs.
 
     Raises
     ------
@@ -87,7 +78,7 @@ def _require_run(folder: RunFolder) -> None:
 
 
 def _target(out: str) -> Path:
-    """Where a page goes; a file that is not a page is never replaced."""
+    """Return the place of a page; a file that is not a page is never replaced."""
     from pipelines.report.document import is_page
 
     target = Path(out).expanduser().resolve()

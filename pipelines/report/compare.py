@@ -83,7 +83,7 @@ def _beside(title: str, first: str, labels: Sequence[str], rows: list[Row], rema
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    """The leaves of nested mappings by their dotted keys."""
+    """Return the leaves of nested mappings by their dotted keys."""
     result: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, dict) and value:
@@ -107,20 +107,20 @@ def _differing(runs: Sequence[RunFolder], labels: Sequence[str]) -> Table:
 
 
 def _section(key: str) -> int:
-    """Where the section of a key stands: what makes a model before where it was made."""
+    """Return the rank of a key's section: what makes a model comes before where it was made."""
     section = key.partition(".")[0]
     return _SECTIONS.index(section) if section in _SECTIONS else len(_SECTIONS)
 
 
 def _word(value: Any) -> str:
-    """A value of a config; what is null, empty or not there means the same."""
+    """Return a value of a config as text; null, empty and absent mean the same."""
     if isinstance(value, list):
         return names([str(part) for part in value], 4) or ABSENT
     return ABSENT if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _groups(values: Sequence[Any], labels: Sequence[str]) -> dict[Any, list[str]]:
-    """Labels of the runs that share a value; runs without one are left out."""
+    """Return the labels of the runs that share a value; runs without one are left out."""
     groups: dict[Any, list[str]] = {}
     for value, label in zip(values, labels, strict=True):
         if value:
@@ -129,7 +129,7 @@ def _groups(values: Sequence[Any], labels: Sequence[str]) -> dict[Any, list[str]
 
 
 def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
-    """Which runs ended with the same model, in the words of their learners if these agree."""
+    """Return which runs ended with the same model, in the words of their learners if these agree."""
     groups = _groups([run.summary.get("model_digest") for run in runs], labels)
     unknown = len(runs) - sum(map(len, groups.values()))
     rest = f" {counted(unknown, 'run')} left no digest." if unknown else ""
@@ -145,7 +145,7 @@ def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
 
 
 def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
-    """A warning where the runs have not read the same data."""
+    """Return a warning if the runs have not read the same data."""
     groups = _groups([run.summary.get("source_fingerprint") for run in runs], labels)
     if len(groups) < 2:
         return ""
@@ -168,13 +168,10 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
     steps = "seq" if len({str(run.section("stream")) for run in runs}) == 1 else "inserts"
     quality = quality_of(drawn[0][2])
     own = list(dict.fromkeys(curve for run in runs for curve in run.description.curves))
-    speed = Curve("speed", "Updates per second", "", "updates/s")
+    name, speed = f"Prequential {quality.name}", Curve("speed", "Updates per second", "", "updates/s")
     wanted: list[tuple[Curve, Form]] = [
-        (
-            Curve("window", f"Prequential {quality.name}, window by window", quality.window, quality.unit),
-            quality.form,
-        ),
-        (Curve(quality.score, f"Prequential {quality.name} so far", quality.score, quality.unit), quality.form),
+        (Curve("window", f"{name}, window by window", quality.window, quality.unit), quality.form),
+        (Curve(quality.score, f"{name} so far", quality.score, quality.unit), quality.form),
         *((curve, figure) for curve in own if curve.rate),
         (speed, figure),
         *((curve, count) for curve in own if not curve.rate),
@@ -189,7 +186,7 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
 
 
 def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], left_out: int, steps: str) -> Chart:
-    """One curve per run over the column ``steps``; a run that ended earlier ends earlier."""
+    """Return one curve per run over the column ``steps``; a run that ended earlier ends earlier."""
     whole = bool(drawn.column) and not drawn.rate and not drawn.column.startswith("window")
     at = np.linspace(0, 1, WINDOWS + 1)[1:]
     last = max(int(metrics[steps][-1]) for *_, metrics in runs)

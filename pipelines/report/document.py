@@ -34,16 +34,7 @@ _ICON = (
 
 
 def document(title: str, kind: str, articles: Sequence[Article], overview: Article | None = None) -> str:
-    """Return the text of a page.
-
-    Parameters
-    ----------
-    title, kind : str
-        What the page is about, and what it is: a report, a sweep.
-    articles : sequence of Article
-    overview : Article, optional
-        Stands before the articles, which can then be folded.
-    """
+    """Return the text of a page: a report, a sweep (``kind``). An ``overview`` stands before articles that fold."""
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     return (
         _environment()

@@ -16,28 +16,17 @@ from raydt.folders.folder import Folder
 
 
 def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | None = None) -> Path:
-    """Write one HTML file about one or several runs.
+    """Write one HTML file about one or several run folders; several are compared before each is shown.
 
-    Parameters
-    ----------
-    runs : sequence of Path
-        Run folders; at least one. Several are compared before each is shown.
-    out : Path
-        The file to write; its folder is made. It appears complete or not at all.
-    locations : sequence of str, optional
-        What commands on the page call the run folders, if not by ``runs``: the URIs of folders copied from there.
-
-    Returns
-    -------
-    Path
-        ``out``.
+    The file ``out`` appears complete or not at all. ``locations`` are what commands on the page call the folders, if
+    not by ``runs``: the URIs of folders copied from there.
 
     Raises
     ------
     InputError
-        If one of ``runs`` is not a run folder.
+        One of ``runs`` is not a run folder.
     ValueError
-        If ``runs`` is empty.
+        ``runs`` is empty.
     """
     if not runs:
         raise ValueError("a report needs at least one run folder")

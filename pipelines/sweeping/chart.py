@@ -5,7 +5,7 @@ Values that are not all numbers stand at equal distances; positive ones that spa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -16,7 +16,7 @@ from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row
 from raydt.presentation import charts as plot
 from raydt.presentation.charts import Chart, Mark, Panel, Tick, Values, curve, linear, look
-from raydt.presentation.words import counted, figure, share
+from raydt.presentation.words import Form, counted, figure, share
 
 #: Lines drawn, the best ones.
 LINES = 16
@@ -32,7 +32,7 @@ _BASELINES = (("no_change", "no-change", "nochange", "6 4"), ("majority", "major
 
 
 def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
-    """The chart of a sweep; None if no setting has an accuracy, or not all settings have the same keys."""
+    """Return the chart of a sweep; None if no setting has an accuracy, or not all settings have the same keys."""
     known = [row for row in rows if row.get("accuracy") is not None and row.get("us_per_update") is not None]
     if not known or any(axis.key not in row for axis in axes for row in known):
         return None
@@ -49,12 +49,15 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
     accuracy: list[Mark] = []
     speed: list[Mark] = []
     baselines: dict[tuple[str, bytes], Mark] = {}  # settings with the same predictions share theirs
+    looks: tuple[tuple[list[Mark], str, plot.Axis, Form, Callable[[Values], float]], ...] = (
+        (accuracy, "accuracy", rates, share, np.nanmax),
+        (speed, "us_per_update", times, figure, np.nanmin),
+    )
     for index, (name, columns) in enumerate(drawn):
         tone, dash = look(index)
-        line = curve((x, rates), places, columns["accuracy"], name, tone, share, dash=dash, dotted=True)
-        accuracy.append(replace(line, now=share(np.nanmax(columns["accuracy"]))))
-        line = curve((x, times), places, columns["us_per_update"], name, tone, figure, dash=dash, dotted=True)
-        speed.append(replace(line, now=figure(np.nanmin(columns["us_per_update"]))))
+        for marks, key, axis, form, top in looks:
+            line = curve((x, axis), places, columns[key], name, tone, form, dash=dash, dotted=True)
+            marks.append(replace(line, now=form(top(columns[key]))))
         for column, title, tone, dash in _BASELINES:
             levels = columns[column]
             if np.nanmin(levels) == np.nanmax(levels):  # also beside a setting that failed
@@ -62,15 +65,15 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
             line = curve((x, rates), places, levels, title, tone, share, dash=dash)
             baselines.setdefault((title, levels.tobytes()), line)
     more = counted(len(groups) - len(drawn), "more line")
-    top = max(known, key=lambda row: row["accuracy"])
+    peak = max(known, key=lambda row: row["accuracy"])
     return Chart(
         "accuracy",
         "Accuracy and time per update",
         "Each inserted example is predicted by the model as it was just before its insertion. Time is processor time "
         "of the setting alone, so that settings beside each other can be compared. The numbers are the best of a line."
         + (f" {more}, whose best accuracy is lower, in the table only." if len(groups) > len(drawn) else ""),
-        f"Accuracy and processor time per update over {axes[0].key}; the best accuracy is {share(top['accuracy'])}, "
-        f"with {', '.join(f'{axis.key} {written(top[axis.key])}' for axis in axes)}.",
+        f"Accuracy and processor time per update over {axes[0].key}; the best accuracy is {share(peak['accuracy'])}, "
+        f"with {', '.join(f'{axis.key} {written(peak[axis.key])}' for axis in axes)}.",
         (Panel("accuracy", (*accuracy, *baselines.values()), rates, 17.0), Panel("µs per update", tuple(speed), times)),
         x.ticks,
         axes[0].key,
@@ -80,12 +83,12 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
 
 
 def numeric(values: Sequence[Any]) -> bool:
-    """Whether all are numbers."""
+    """Return True if all are numbers."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def _groups(axes: Sequence[Axis], values: Sequence[Any], rows: Sequence[Row]) -> list[tuple[str, dict[str, Values]]]:
-    """Name and columns of each line: a number for each of ``values``, NaN where a setting has none."""
+    """Return name and columns of each line: a number for each of ``values``, NaN where a setting has none."""
     by_values = {tuple(written(row[axis.key]) for axis in axes): row for row in rows}
     groups = []
     for others in product(*(map(written, axis.values) for axis in axes[1:])):
@@ -101,7 +104,7 @@ def _groups(axes: Sequence[Axis], values: Sequence[Any], rows: Sequence[Row]) ->
 
 
 def _across(axis: Axis) -> tuple[Sequence[Any], Values, plot.Axis]:
-    """Values of a key from left to right, where they stand, and the axis that labels those for which there is room."""
+    """Return the values of a key from left to right, their places, and an axis with the labels that have room."""
     values, n = axis.values, len(axis.values)
     scaled = numeric(values)
     values = tuple(sorted(values)) if scaled else values

@@ -59,18 +59,9 @@ def render(
 ) -> str:
     """Return the page as text.
 
-    Parameters
-    ----------
-    axes, rows
-        As of :func:`pipelines.sweeping.table.table_of`.
-    summary : dict
-        Content of ``sweep.json``.
-    sets : mapping
-        Keys and values that make ``config_text`` the config of the best setting.
-    config_text : str
-        Config of the first setting.
-    location : str
-        What commands on the page call the sweep's folder.
+    ``axes`` and ``rows`` are as of :func:`pipelines.sweeping.table.table_of`, ``summary`` is the content of
+    ``sweep.json``. ``sets`` makes ``config_text``, the config of the first setting, that of the best one; ``location``
+    is what commands call the sweep's folder.
     """
     axes, rows = pooled(axes, rows)
     winners, failed = best(rows), sum(bool(row.get("error")) for row in rows)

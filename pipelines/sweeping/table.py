@@ -51,20 +51,10 @@ Row = dict[str, Any]
 
 
 def table_of(axes: Sequence[Axis], rows: Sequence[Row]) -> pa.Table:
-    """The rows, in the order of the grid.
+    """Return the rows of settings (:func:`pipelines.sweeping.setting.run_setting`) in the order of the grid.
 
-    Parameters
-    ----------
-    axes : sequence of Axis
-    rows : sequence of dict
-        ``setting``, the keys of the axes, ``learner`` (its kind), and what
-        :func:`pipelines.sweeping.setting.run_setting` returns.
-
-    Returns
-    -------
-    pyarrow.Table
-        A key is a column of integers, floats or booleans if all its values are (null among them); else of texts. It is
-        null where a setting does not have it.
+    A key is a column of integers, floats or booleans if all its values are (null among them); else of texts. It is null
+    where a setting does not have it.
     """
     rows = sorted(rows, key=lambda row: row["setting"])
     named: dict[str, pa.Array] = {"setting": pa.array([row["setting"] for row in rows], pa.int64())}
@@ -78,19 +68,7 @@ def table_of(axes: Sequence[Axis], rows: Sequence[Row]) -> pa.Table:
 
 
 def curves_of(curves: Mapping[int, Mapping[str, Sequence[Any]]]) -> pa.Table:
-    """The moments of all settings.
-
-    Parameters
-    ----------
-    curves : mapping of int to mapping
-        ``curve`` of :func:`pipelines.sweeping.setting.run_setting` by setting.
-
-    Returns
-    -------
-    pyarrow.Table
-        ``setting``, ``updates``, ``leaves``, ``accuracy`` and ``f1``, by setting and moment; scores that are undefined,
-        and leaves of what has none, are null.
-    """
+    """Return the ``curve`` of each setting, by setting and moment; undefined scores and absent leaves are null."""
     known = sorted((setting, curve) for setting, curve in curves.items() if curve)
 
     def column(name: str, kind: pa.DataType) -> pa.Array:
@@ -104,19 +82,10 @@ def curves_of(curves: Mapping[int, Mapping[str, Sequence[Any]]]) -> pa.Table:
 
 
 def pooled(axes: Sequence[Axis], rows: Sequence[Row]) -> tuple[list[Axis], list[Row]]:
-    """The axes but those of trials, and of the trials of each setting one row.
+    """Return the axes but those of trials, and one row for the trials of each setting, in the order of the grid.
 
-    Parameters
-    ----------
-    axes, rows
-        As of :func:`table_of`.
-
-    Returns
-    -------
-    axes : list of Axis
-    rows : list of dict
-        In the order of the grid, with the number of the setting's first trial: its numbers are means, whether it is
-        promised holds for all, and it failed if one of them did. As they were if nothing but trials differs.
+    Such a row has the number of the setting's first trial and the means of its numbers. It is promised if all trials
+    are, and failed if one of them did. Without other axes nothing is pooled.
     """
     rows = sorted(rows, key=lambda row: row["setting"])
     kept = [axis for axis in axes if axis.key not in TRIALS]
@@ -145,7 +114,7 @@ def _mean(trials: Sequence[Row]) -> Row:
 
 
 def worded(row: Row, key: str) -> str:
-    """A row's value of a key as a config would have it; a dash where it does not have the key."""
+    """Return a row's value of a key as a config would have it; a dash without the key."""
     return written(row[key]) if key in row else ABSENT
 
 
@@ -158,7 +127,7 @@ def _type(values: Sequence[Any]) -> pa.DataType:
 
 
 def best(rows: Sequence[Row]) -> dict[str, Row]:
-    """By criterion, the row of the best setting; of equals the first in the grid. Failed settings take no part."""
+    """Return by criterion the row of the best setting, the first of equals; failed settings take no part."""
     winners = {}
     for name, more in CRITERIA.items():
         known = sorted((row for row in rows if row.get(name) is not None), key=lambda row: row["setting"])
@@ -168,7 +137,7 @@ def best(rows: Sequence[Row]) -> dict[str, Row]:
 
 
 def against_baselines(rows: Sequence[Row]) -> str:
-    """How many settings beat the trivial predictors, in a sentence; empty if nothing was scored."""
+    """Return how many settings beat the trivial predictors; empty if nothing was scored."""
     known = [row for row in rows if row.get("accuracy") is not None]
     if not known:
         return ""
@@ -182,12 +151,12 @@ def against_baselines(rows: Sequence[Row]) -> str:
 
 
 def own_columns(rows: Sequence[Row]) -> list[Column]:
-    """Descriptions of the learners of a sweep, by the kind that each row names as ``learner``."""
+    """Return the columns of the learners of a sweep."""
     return list(dict.fromkeys(column for row in rows for column in described(row.get("learner")).columns))
 
 
 def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """The table for a terminal: in the order of the grid, or the best settings if it is long."""
+    """Return the table for a terminal: in the order of the grid, or the best settings if it is long."""
     winners = best(rows)
     top = winners.get("accuracy")
     ordered = sorted(rows, key=lambda row: row["setting"])
@@ -212,12 +181,12 @@ def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 
 def promised(value: bool | None) -> str:
-    """Whether the guarantee of the method holds for a setting, in a word."""
+    """Return whether the guarantee of the method holds for a setting, in a word."""
     return "-" if value is None else "yes" if value else "no"
 
 
 def _cell(column: Column, value: Any) -> str:
-    """A figure of what a setting ended with."""
+    """Return a result of a setting as text."""
     if column.kind is str:
         return clipped(value or "none", FEATURE_SHOWN)
     return "-" if value is None else f"{value:.3f}" if column.kind is float else f"{round(value):,}"

@@ -33,7 +33,7 @@ LEAF_RESET, COORDINATOR, SHARDS = range(3)
 
 
 def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
-    """Lanes of sizes over the stream, coloured by depth, above the rows and the time that rebuilds cost."""
+    """Return lanes of sizes over the stream, coloured by depth, above the rows and the time that rebuilds cost."""
     parts = Stretches.by(events, updates)
     panels = [_lanes(events, parts), _rows(events, parts)]
     if len(metrics.get("seconds", ())):
@@ -51,7 +51,7 @@ def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
 
 
 def _lanes(events: Columns, parts: Stretches) -> Panel:
-    """A lane per power of two; heights of bars are roots of numbers, so that few are still seen."""
+    """Return a lane per power of two; heights of bars are roots of numbers, so that few are still seen."""
     lane = np.maximum(size_classes(events["rows"]), 0)
     low, lanes = int(lane.min()), int(lane.max() - lane.min()) + 1
     cell = (lane - low) * parts.n + parts.of
@@ -79,13 +79,13 @@ def _power(bits: int) -> str:
 
 
 def _depths(k: int, tones: int, deepest: int) -> str:
-    """The depths that a tone stands for."""
+    """Return the depths that a tone stands for."""
     low, high = -(-k * (deepest + 1) // tones), -(-(k + 1) * (deepest + 1) // tones) - 1
     return f"depth {low}" if low == high else f"depth {low} to {high}"
 
 
 def _rows(events: Columns, parts: Stretches) -> Panel:
-    """Rows rebuilt in each stretch, by who did it."""
+    """Return the rows rebuilt in each stretch, by who did it."""
     rows = events["rows"].astype(np.float64)
     layers = [
         (place_name(code), place_tone(code), parts.total(np.where(events["place"] == code, rows, 0.0)))
@@ -95,7 +95,7 @@ def _rows(events: Columns, parts: Stretches) -> Panel:
 
 
 def _time(events: Columns, metrics: Columns, parts: Stretches) -> Panel:
-    """Processing time of each stretch: of the rebuilds that were timed, by who did them, and of all other work."""
+    """Return the processing time of each stretch: of timed rebuilds, by who did them, and of all other work."""
     done = np.concatenate(
         [[0.0], np.interp(parts.edges[1:], np.append(0, metrics["seq"]), np.append(0.0, metrics["seconds"]))]
     )
@@ -110,7 +110,7 @@ def _time(events: Columns, metrics: Columns, parts: Stretches) -> Panel:
 
 
 def sizes(events: Columns) -> tuple[Chart, Chart]:
-    """How many rebuilds of each size there were, and their rows, by who did them."""
+    """Return the number of rebuilds of each size, and their rows, by who did them."""
     lanes = size_classes(events["rows"])
     low, high = int(lanes.min()), int(lanes.max())
     names = [count(2**bits) if bits >= 0 else "0" for bits in range(low, high + 1)]
@@ -150,22 +150,22 @@ def sizes(events: Columns) -> tuple[Chart, Chart]:
 
 
 def milliseconds(value: float) -> str:
-    """A time given in milliseconds."""
+    """Return a time given in milliseconds."""
     return duration(value / 1e3)
 
 
 def place_name(code: int) -> str:
-    """Where a rebuild was done, in words."""
+    """Return the place of a rebuild in words."""
     return PLACES[code] if 0 <= code < len(PLACES) else f"place {code}"
 
 
 def place_tone(code: int) -> str:
-    """The tone of a place."""
+    """Return the tone of a place."""
     return PLACE_TONES[code] if 0 <= code < len(PLACES) else "majority"
 
 
 def rebuild_work(events: Columns, total: float | None) -> Table:
-    """Where the processing time, ``total`` seconds, went: rebuilds that were timed, by place, and the rest."""
+    """Return where the processing time, ``total`` seconds, went: rebuilds that were timed, by place, and the rest."""
     seconds = np.nan_to_num(events["seconds"]) if "seconds" in events else np.zeros(len(events["rows"]))
     timed = seconds > 0
     rows = []
@@ -188,6 +188,6 @@ def rebuild_work(events: Columns, total: float | None) -> Table:
 
 
 def _work(title: str, sizes: npt.NDArray[Any], seconds: float | None, total: float | None, tone: str) -> Row:
-    """One row of :func:`rebuild_work`, about rebuilds of ``sizes`` rows."""
+    """Return one row of :func:`rebuild_work`, about rebuilds of ``sizes`` rows."""
     part = seconds / total if total and seconds is not None else None
     return Row((title, count(len(sizes)), count(sizes.sum()), duration(seconds), share(part, 1)), part, tone)

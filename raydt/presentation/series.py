@@ -24,18 +24,7 @@ _NO_MEANS = {f"{WINDOWED}{name}" for name in ("kappa", "kappa_temporal", "kappa_
 
 
 def merged(metrics: Columns, limit: int) -> Columns:
-    """At most ``limit`` rows of the metrics table, each covering about equally many of the rows given.
-
-    Parameters
-    ----------
-    metrics : dict of ndarray, shape (n,)
-    limit : int
-
-    Returns
-    -------
-    dict of ndarray, shape (min(n, limit),)
-        Complexity O(n) per column.
-    """
+    """Return at most ``limit`` rows of the metrics table, each covering about equally many rows. O(n) per column."""
     n = len(metrics["seq"])
     if n <= limit:
         return metrics
@@ -56,18 +45,18 @@ def merged(metrics: Columns, limit: int) -> Columns:
 
 
 def increments(column: npt.NDArray[Any]) -> Floats:
-    """Amount each row added to a cumulative column; the first row starts from 0."""
+    """Return the amount each row added to a cumulative column; the first row starts from 0."""
     added: Floats = np.diff(column.astype(np.float64), prepend=0.0)
     return added
 
 
 def per_unit(numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Floats:
-    """Increments of one cumulative column divided by those of another; NaN where the latter stands still."""
+    """Return the increments of one cumulative column divided by those of another; NaN where the latter stands still."""
     up, down = increments(numerator), increments(denominator)
     rate: Floats = np.divide(up, down, out=np.full(len(up), np.nan), where=down > 0)
     return rate
 
 
 def size_classes(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """floor(log2(rows)) of each size, and -1 for empty ones, exactly."""
+    """Return floor(log2(rows)) of each size, and -1 for empty ones, exactly."""
     return np.frexp(rows.astype(np.float64))[1].astype(np.int64) - 1

@@ -21,24 +21,24 @@ def _known(value: Any) -> bool:
 
 
 def count(value: Any) -> str:
-    """An integer with thousands separators."""
+    """Return an integer with thousands separators."""
     return f"{round(value):,}" if _known(value) else ABSENT
 
 
 def counted(value: int, noun: str) -> str:
-    """A number with its noun, in the plural unless it is one."""
+    """Return a number with its noun, in the plural unless it is one."""
     if value != 1:
         noun = f"{noun[:-1]}ves" if noun.endswith("f") else f"{noun}es" if noun.endswith("h") else f"{noun}s"
     return f"{count(value)} {noun}"
 
 
 def share(value: Any, digits: int = 2) -> str:
-    """A fraction as a percentage."""
+    """Return a fraction as a percentage."""
     return f"{100 * value:.{digits}f}%" if _known(value) else ABSENT
 
 
 def figure(value: Any) -> str:
-    """Three significant digits, without an exponent between 0.001 and 10 million."""
+    """Return three significant digits, without an exponent between 0.001 and 10 million."""
     if not _known(value):
         return ABSENT
     if value == 0:
@@ -51,7 +51,7 @@ def figure(value: Any) -> str:
 
 
 def brief(value: float, digits: int = 0) -> str:
-    """A tick of an axis: thousands as k, millions as M, billions as G."""
+    """Return a tick of an axis: thousands as k, millions as M, billions as G."""
     for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:
             return f"{value / scale:.6g}{unit}"
@@ -59,14 +59,14 @@ def brief(value: float, digits: int = 0) -> str:
 
 
 def threshold(value: float) -> str:
-    """The number a split compares with: four significant digits, more where whole numbers need them."""
+    """Return the number a split compares with: four significant digits, more where whole numbers need them."""
     if 1e4 <= abs(value) < 1e12:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
 def duration(seconds: Any) -> str:
-    """Seconds in the unit that suits them."""
+    """Return seconds in the unit that suits them."""
     if not _known(seconds):
         return ABSENT
     if seconds < 1e-3:
@@ -82,7 +82,7 @@ def duration(seconds: Any) -> str:
 
 
 def size(value: Any) -> str:
-    """Bytes in powers of ten."""
+    """Return bytes in powers of ten."""
     if not _known(value):
         return ABSENT
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -92,7 +92,7 @@ def size(value: Any) -> str:
 
 
 def moment(value: Any) -> str:
-    """An ISO time stamp to the second, with its offset from UTC."""
+    """Return an ISO time stamp to the second, with its offset from UTC."""
     try:
         when = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
     except ValueError:
@@ -102,18 +102,18 @@ def moment(value: Any) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """A text of at most so many letters, the end of a longer one left out."""
+    """Return a text of at most so many letters, the end of a longer one left out."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def names(values: list[str], shown: int = 8) -> str:
-    """The first names of a list, and how many more there are."""
+    """Return the first names of a list, and how many more there are."""
     if len(values) <= shown + 1:
         return ", ".join(values)
     return ", ".join(values[:shown]) + f" and {len(values) - shown:,} more"
 
 
 def number(mapping: Any, key: str) -> float | None:
-    """A finite number of a mapping that may be absent."""
+    """Return a finite number of a mapping that may be absent."""
     value = mapping.get(key) if isinstance(mapping, Mapping) else None
     return float(value) if value is not None and _known(value) else None

@@ -14,7 +14,7 @@ from pipelines.report.folder import read_run
 from pipelines.report.page import write_report
 from pipelines.report.svg import path
 from raydt.learners.best_split.describe import gap_of
-from raydt.learners.best_split.leaders import CHANGES_SHOWN, LANES, Ranked, changes, features, over_time
+from raydt.learners.best_split.leader_chart import CHANGES_SHOWN, LANES, Ranked, changes, features, over_time
 from raydt.learners.best_split.words import finder_in_words, split_in_words, work_in_words
 from raydt.learners.description import Presentation, RunRecords
 from raydt.presentation.blocks import Table, Text

@@ -16,7 +16,7 @@ from pipelines.report.svg import path
 from raydt import FullyDynamicTreeClassifier
 from raydt.folders.arrays import load_folder
 from raydt.learners.fudyadt.describe import margins_of
-from raydt.learners.fudyadt.margins import (
+from raydt.learners.fudyadt.margin_report import (
     by_depth,
     by_size,
     certified_margins,

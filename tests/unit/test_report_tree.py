@@ -11,8 +11,8 @@ from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_mode
 
 from pipelines.report.page import write_report
 from pipelines.report.svg import path
-from raydt.learners.fudyadt.margins import margins, proven_gaps, with_margin
-from raydt.learners.rebuilding import built_note
+from raydt.learners.fudyadt.margin_report import margins, proven_gaps, with_margin
+from raydt.learners.rebuild_description import built_note
 from raydt.presentation.blocks import Note
 from raydt.presentation.trees import (
     CARD_LEVELS,

@@ -1,6 +1,6 @@
 """How the sparse best split presents itself: which feature was best when, and what the search for it took.
 
-Works on the summary, on the events, which give the best features (``leaders.py``), and on the metrics, which count
+Works on the summary, on the events, which give the best features (``leader_chart.py``), and on the metrics, which count
 moves and filled buckets.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from raydt.finders.finder import FinderName
-from raydt.learners.best_split.leaders import Ranked, changes, features, over_time
+from raydt.learners.best_split.leader_chart import Ranked, changes, features, over_time
 from raydt.learners.best_split.model import Splits, score_of_split
 from raydt.learners.best_split.options import MEASURED, BestSplitOptions
 from raydt.learners.best_split.words import finder_in_words, split_in_words, work_in_words

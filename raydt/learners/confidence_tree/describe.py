@@ -74,13 +74,7 @@ _PREDICTS = {
 
 
 class ConfidenceTreeDescription(Description):
-    """A tree whose splits were decided by intervals.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        Of the learner; empty if they are not known.
-    """
+    """A tree whose splits were decided by intervals; empty options are unknown ones."""
 
     measures: ClassVar[Mapping[str, str]] = {
         "lead": "Least lead of a split by the rule over all others, of what the rule asks for over its rival",

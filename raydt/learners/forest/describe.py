@@ -22,7 +22,7 @@ from raydt.learners.description import (
     tree_figures,
 )
 from raydt.learners.forest.model import ForestPredictor
-from raydt.learners.rebuilding import RebuildingDescription, rebuild_section
+from raydt.learners.rebuild_description import RebuildingDescription, rebuild_section
 from raydt.presentation.blocks import Block, Fact, Row, Section, Table, Text
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import feature_table
@@ -35,15 +35,7 @@ _REPEATED = (
 
 
 class ForestDescription(RebuildingDescription):
-    """Many trees, of which parts are rebuilt.
-
-    Parameters
-    ----------
-    lazy : bool
-        Whether subtrees are rebuilt when somebody looks at them, so that no update has rebuilds of its own.
-    trees : int
-        How many trees there are; 0 if nobody knows.
-    """
+    """Many trees, of which parts are rebuilt, if ``lazy`` only when trees are used; 0 ``trees`` are unknown."""
 
     checked: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, str]] = {

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from raydt.errors import RaydtError
 from raydt.learners.description import Presentation, RunRecords, measured, tree_blocks, worst_of
-from raydt.learners.fudyadt.margins import (
+from raydt.learners.fudyadt.margin_report import (
     Margins,
     by_depth,
     by_size,
@@ -22,7 +22,7 @@ from raydt.learners.fudyadt.margins import (
     with_margin,
 )
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.rebuilding import (
+from raydt.learners.rebuild_description import (
     LEAVES_ARE_RESET,
     RebuildingDescription,
     built_note,

@@ -25,7 +25,7 @@ from raydt.learners.description import (
     shape_charts,
     shape_in_words,
 )
-from raydt.learners.rebuilding import RebuildingDescription, rebuild_figures
+from raydt.learners.rebuild_description import RebuildingDescription, rebuild_figures
 from raydt.presentation.blocks import Block, Fact, Node, Row, Section, Table, Text, Tree
 from raydt.presentation.charts import Chart, line_panel, over_stream
 from raydt.presentation.rebuilds import milliseconds

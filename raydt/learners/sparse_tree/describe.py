@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from raydt.learners.description import Presentation, RunRecords, measured, tree_blocks, worst_of
-from raydt.learners.rebuilding import (
+from raydt.learners.rebuild_description import (
     LEAVES_ARE_RESET,
     RebuildingDescription,
     built_note,

@@ -57,33 +57,23 @@ NONE = ("too small for a budget", "none")
 class Margins:
     """Budgets of all nodes of a tree.
 
-    Attributes
-    ----------
-    epsilon : float
-    budget : ndarray of int64, shape (n,)
-        ``floor(epsilon * s)``, exact; capped at the largest int64. A node may be rebuilt before it is spent, with a
-        node above it or one of nearly its size below it (the rule of s_hat).
-    left : ndarray of int64, shape (n,)
-        Updates that may still reach a node without a rebuild; at 0 the next one rebuilds it.
-    spent : ndarray of float64, shape (n,)
-        ``c / (epsilon * s)``, or the share of its mass that a certificate has used; 0 where nothing may be spent.
-    certified : bool
-        Whether splits are rebuilt by certificates: their budgets are then lower bounds.
+    With epsilon = 0.1 a node built from 25 examples has a budget of 2: the third update rebuilds it. A node may be
+    rebuilt before, with a node above it or one of nearly its size below it (the rule of s_hat).
     """
 
     epsilon: float
-    budget: npt.NDArray[np.int64]
-    left: npt.NDArray[np.int64]
-    spent: npt.NDArray[np.float64]
-    certified: bool = False
+    budget: npt.NDArray[np.int64]  #: ``floor(epsilon * s)``, exact; capped at the largest int64
+    left: npt.NDArray[np.int64]  #: updates that may still reach a node; at 0 the next one rebuilds it
+    spent: npt.NDArray[np.float64]  #: ``c / (epsilon * s)``, or the used share of a certificate; 0 without a budget
+    certified: bool = False  #: splits are rebuilt by certificates, whose budgets are lower bounds
 
     def share_left(self, node: int) -> float:
-        """Share of a node's budget that is left; 0 without a budget."""
+        """Return the share of a node's budget that is left; 0 without a budget."""
         budget = int(self.budget[node])
         return max(int(self.left[node]), 0) / budget if budget else 0.0
 
     def tone(self, node: int) -> str:
-        """The tone of a node's margin."""
+        """Return the tone of a node's margin."""
         if self.budget[node] <= 0:
             return NONE[1]
         if self.left[node] <= 0:
@@ -91,21 +81,14 @@ class Margins:
         return next(tone for least, _, tone in LEVELS if self.share_left(node) >= least)
 
     def words(self, node: int) -> str:
-        """A node's margin in words."""
+        """Return a node's margin in words."""
         if self.budget[node] <= 0:
             return "no budget"
         return f"{count(max(int(self.left[node]), 0))} of {count(self.budget[node])} left"
 
 
 def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins:
-    """Budgets and what is left of them.
-
-    Parameters
-    ----------
-    s, c : ndarray of int64, shape (n,)
-        Examples at the last build, and updates since.
-    epsilon : float
-    """
+    """Return the budgets of nodes built from ``s`` examples, with ``c`` updates since."""
     exact, most = Fraction(epsilon), np.iinfo(np.int64).max
     p, q = exact.numerator, exact.denominator
     budget = np.array([min(p * size // q, most) for size in s.tolist()], dtype=np.int64)
@@ -115,7 +98,7 @@ def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins
 
 
 def lacks(model: Columns) -> npt.NDArray[np.float64]:
-    """The most mass that each split can leave above the best one, by its certificate; 0 at leaves."""
+    """Return the most mass that each split can leave above the best one, by its certificate; 0 at leaves."""
     counts, inner, square = model["counts"], model["feature"] >= 0, 1.0
     n = counts.sum(axis=1)
     if SUMS in model:
@@ -130,19 +113,12 @@ def lacks(model: Columns) -> npt.NDArray[np.float64]:
 
 
 def of_an_edit(model: Columns) -> float:
-    """Mass that one update adds or takes at most."""
+    """Return the mass that one update adds or takes at most."""
     return 1.0 if SUMS in model else 2.0
 
 
 def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
-    """Budgets by certificates at splits, by epsilon at leaves.
-
-    Parameters
-    ----------
-    model : mapping of str to ndarray
-        With ``m0`` and ``gone``.
-    epsilon, beta : float
-    """
+    """Return budgets by certificates (``m0`` and ``gone`` of the model) at splits, by epsilon at leaves."""
     leaves, inner = margins(model["s"], model["c"], epsilon), model["feature"] >= 0
     mass, used = beta * model["counts"].sum(axis=1), lacks(model)
     whole, rest = (
@@ -159,7 +135,7 @@ def certified_margins(model: Columns, epsilon: float, beta: float) -> Margins:
 
 
 def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
-    """Upper bound on how far each node's split falls short of the best gain, at most 1; 0 at leaves.
+    """Return an upper bound on how far each node's split falls short of the best gain, at most 1; 0 at leaves.
 
     By its certificate, of a model that has them; else ``2 c / n``, of numeric labels ``c / n``.
     """
@@ -170,12 +146,12 @@ def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
 
 
 def legend() -> list[tuple[str, str]]:
-    """Name and tone of each kind of margin."""
+    """Return name and tone of each kind of margin."""
     return [(name, tone) for _, name, tone in LEVELS] + [SPENT, NONE]
 
 
 def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
-    """How many nodes of each depth have how much of their budget left."""
+    """Return the nodes of each depth by the share of their budget that is left."""
     names = [str(level) for level in range(int(depth.max()) + 1)]
     tones = np.array([margin.tone(node) for node in range(len(depth))])
     layers = [
@@ -196,7 +172,7 @@ def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
 
 
 def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
-    """Share of its budget each node has spent, and how far its split can be from the best, by its size."""
+    """Return the spent share of each node's budget, and the largest gap of its split, by its size."""
     sizes, inner, gap = model["s"], model["feature"] >= 0, proven_gaps(model)
     x, spent = powers(int(sizes.max(initial=1))), linear([[0.0, 1.0]], form="share")
     far = linear([gap, [beta or 0.0]], zero=True)
@@ -234,18 +210,9 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
 
 
 def expected(margin: Margins, live: npt.NDArray[Any]) -> list[tuple[int, float]]:
-    """The nodes to be rebuilt first, and within how many updates, if updates fall as the live examples do.
+    """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first.
 
-    Parameters
-    ----------
-    margin : Margins
-    live : ndarray of int64, shape (n,)
-        Live examples under each node; an update reaches node v with probability ``live[v] / live[0]``.
-
-    Returns
-    -------
-    list of (node, updates)
-        At most ``NEXT_SHOWN`` nodes that have a budget and a live example, earliest first.
+    An update reaches node v with probability ``live[v] / live[0]``.
     """
     nodes = np.flatnonzero((margin.budget > 0) & (live > 0)).tolist()
     due = [(node, (max(int(margin.left[node]), 0) + 1) * int(live[0]) / int(live[node])) for node in nodes]
@@ -253,7 +220,7 @@ def expected(margin: Margins, live: npt.NDArray[Any]) -> list[tuple[int, float]]
 
 
 def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
-    """Summary of a tree's margins and of the proven gaps of its splits."""
+    """Return a summary of a tree's margins and of the proven gaps of its splits."""
     n, none = len(margin.budget), int((margin.budget == 0).sum())
     spent = int(((margin.left <= 0) & (margin.budget > 0)).sum())
     if margin.epsilon == 0:
@@ -271,7 +238,7 @@ def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
 
 
 def next_rebuilds(margin: Margins, model: Columns, names: Names) -> Table:
-    """The nodes to be rebuilt first; bars show what is left of their budgets."""
+    """Return the nodes to be rebuilt first; bars show what is left of their budgets."""
     live, depth, rows = model["counts"].sum(axis=1), depths(model), []
     due = live
     if margin.certified:  # leaves are built again only if they may be split
@@ -294,7 +261,7 @@ def next_rebuilds(margin: Margins, model: Columns, names: Names) -> Table:
 
 
 def with_margin(note: Note, margin: Margins, gap: float, node: int, leaf: bool) -> Note:
-    """The note of a node with its margin and, at a split, the most that it can lack to the best one."""
+    """Return the note of a node with its margin and, at a split, the most that it can lack to the best one."""
     left = margin.words(node)
     words = left if leaf else f"{left} \N{MIDDLE DOT} gap \N{LESS-THAN OR EQUAL TO} {figure(gap)}"
     until = "Updates that its certificate outlasts, at least" if margin.certified and not leaf else ""

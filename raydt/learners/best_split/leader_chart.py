@@ -26,14 +26,7 @@ _OVERLAP = 1.02
 
 
 class Ranked:
-    """The best features of a run by number, those that were it longest first.
-
-    Attributes
-    ----------
-    order : ndarray of int64
-    lasted : ndarray of float64
-        For how many updates each was the best, in the same order.
-    """
+    """The best features of a run by number, those that were it longest first: ``order``, and ``lasted`` in updates."""
 
     def __init__(self, events: Columns, updates: int, names: Names) -> None:
         self._names = names
@@ -49,7 +42,7 @@ class Ranked:
 
 
 def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
-    """A lane for each of the features that were the best for longest, and scores and shares at the changes."""
+    """Return a lane for each of the features that were the best for longest, and scores and shares at the changes."""
     parts = Stretches.by(events, updates)
     x, n = updates_axis(int(parts.edges[-1])), parts.n
     middle, number = (parts.edges[:-1] + parts.edges[1:]) / 2, parts.total()
@@ -81,7 +74,7 @@ def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
 
 
 def _lanes(events: Columns, edges: Floats, names: Ranked) -> Panel:
-    """Which feature was the best in which stretch; all beyond the first share a lane."""
+    """Return the best features of each stretch; all beyond the first share a lane."""
     shown = names.order[:LANES].tolist()
     lanes = [(names.name(feature), f"class-{k}", events["feature"] == feature) for k, feature in enumerate(shown)]
     if len(names.order) > LANES:
@@ -99,7 +92,7 @@ def _lanes(events: Columns, edges: Floats, names: Ranked) -> Panel:
 
 
 def features(events: Columns, updates: int, names: Ranked) -> Table:
-    """The features that were the best for longest."""
+    """Return the features that were the best for longest."""
     rows = []
     for feature, lasted in list(zip(names.order.tolist(), names.lasted.tolist(), strict=True))[:FEATURES_SHOWN]:
         at = np.flatnonzero(events["feature"] == feature)
@@ -117,12 +110,12 @@ def features(events: Columns, updates: int, names: Ranked) -> Table:
 
 
 def _until(events: Columns, last: int, updates: int) -> str:
-    """The update at which the feature of an event stopped being the best."""
+    """Return the update at which the feature of an event stopped being the best."""
     return "the end" if last + 1 == len(events["seq"]) else count(events["seq"][last + 1] + 1)
 
 
 def changes(events: Columns, names: Ranked) -> Table:
-    """The last changes; bars show the share of the rows."""
+    """Return the last changes; bars show the share of the rows."""
     total, rows = len(events["seq"]), []
     for i in range(max(0, total - CHANGES_SHOWN), total):
         part = float(events["n1"][i] / max(events["n"][i], 1))
