@@ -103,11 +103,11 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
         *words.lines,
-        ("digest before", receipt.digest_before),
-        ("digest after", receipt.digest_after),
+        ("digest before", str(receipt.digest_before)),
+        ("digest after", str(receipt.digest_after)),
     ]
-    copies = [Text("Copies of the deleted examples may remain in:"), Items(receipt.copies)]
-    deleted = [_deletions(receipt), *copies] if deletes else []
+    copies = (Text("Copies of the deleted examples may remain in:"), Items(receipt.copies))
+    deleted = (_deletions(receipt), *copies) if deletes else ()
     return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
 
 
@@ -121,8 +121,8 @@ def _deletions(receipt: Receipt) -> Table:
     ]
     label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
     titles = {"id": "deleted id", "label": label, **receipt.words.titles}
-    columns = {titles.get(name, name): map(str, values) for name, values in first.items()}
-    columns |= {"rebuilt because of it": iter(caused)} if caused else {}
+    columns = {titles.get(name, name): [*map(str, values)] for name, values in first.items()}
+    columns |= {"rebuilt because of it": caused} if caused else {}
     rows = [Row(cells) for cells in zip(*columns.values(), strict=True)]
     more = len(receipt.ids) - SHOWN
     return Table(

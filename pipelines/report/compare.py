@@ -157,16 +157,12 @@ def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
 
 
 def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
-    drawn = [
-        (index, label, run.metrics)
-        for index, (run, label) in enumerate(zip(runs, labels, strict=True))
-        if has_curve(run.metrics, "seq")
-    ]
+    drawn = {k: label for k, label in enumerate(labels) if has_curve(runs[k].metrics, "seq")}
     if not drawn:
         return []
     # The same rows are other updates where the streams differ: a window makes two of one row.
     steps = "seq" if len({str(run.section("stream")) for run in runs}) == 1 else "inserts"
-    quality = quality_of(drawn[0][2])
+    quality = quality_of(runs[min(drawn)].metrics)
     own = list(dict.fromkeys(curve for run in runs for curve in run.description.curves))
     name, speed = f"Prequential {quality.name}", Curve("speed", "Updates per second", "", "updates/s")
     wanted: list[tuple[Curve, Form]] = [
@@ -177,11 +173,12 @@ def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
         *((curve, count) for curve in own if not curve.rate),
     ]
     charts = []
-    for curve_, form in wanted:
-        have_it = {k for k, run in enumerate(runs) if curve_ not in own or curve_ in run.description.curves}
-        here = [e for e in drawn if e[0] in have_it and (not curve_.column or has_curve(e[2], curve_.column))]
+    for shown, form in wanted:
+        have_it = [k for k, run in enumerate(runs) if shown not in own or shown in run.description.curves]
+        here = [k for k in have_it if k in drawn and (not shown.column or has_curve(runs[k].metrics, shown.column))]
         if here:
-            charts.append(_overlaid(curve_, form, here, len(have_it) - len(here), steps))
+            lines = [(k, labels[k], runs[k].metrics) for k in here]
+            charts.append(_overlaid(shown, form, lines, len(have_it) - len(here), steps))
     return charts
 
 

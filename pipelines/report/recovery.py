@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from raydt.presentation.blocks import Block
 from raydt.presentation.charts import Chart, updates_axis
 from raydt.presentation.words import count, counted, duration, number, size
 
@@ -16,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """The recoveries that a summary tells of, in order."""
+    """Return the recoveries of a summary, in order."""
     entries = summary.get("recoveries")
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def repeated(recovery: dict[str, Any]) -> float | None:
-    """Updates that were done again: those recorded after the checkpoint that was restored."""
+    """Return the updates that were done again: those recorded after the checkpoint that was restored."""
     at, beginning = number(recovery, "at_update"), number(recovery, "from_update")
     return None if at is None or beginning is None else max(at - beginning, 0.0)
 
 
 def recovered_in_words(summary: dict[str, Any]) -> str:
-    """How often a run recovered and was resumed, and what is known of the cost; empty if it did neither."""
+    """Return how often a run recovered and was resumed, and the known cost; empty if it did neither."""
     entries = recoveries_of(summary)
     resumed = sum(entry.get("kind") == "resumed" for entry in entries)
     recovered = max(len(entries) - resumed, int(number(summary, "restarts") or 0))
@@ -47,7 +48,7 @@ def recovered_in_words(summary: dict[str, Any]) -> str:
 
 
 def checkpoints_in_words(summary: dict[str, Any]) -> str:
-    """How many checkpoints a run has written, their bytes and the time they took; empty if it tried none."""
+    """Return the number of checkpoints written, their bytes and time; empty if none was due."""
     written, failed = number(summary.get("checkpoints"), "written"), checkpoints_failed(summary)
     parts = [f"{count(written or 0)} written"] if written or failed else []
     if failed:
@@ -60,13 +61,13 @@ def checkpoints_in_words(summary: dict[str, Any]) -> str:
 
 
 def checkpoints_failed(summary: dict[str, Any]) -> int:
-    """Checkpoints that could not be written."""
+    """Return the number of checkpoints that could not be written."""
     return int(number(summary.get("checkpoints"), "failed") or 0)
 
 
-def marked(chart: Chart, run: RunFolder) -> Chart:
-    """A chart, if its axis counts updates with an upright line where the run recovered."""
-    if not chart.span:
+def marked(chart: Block, run: RunFolder) -> Block:
+    """Return a chart over updates with an upright line where the run recovered; other blocks as they are."""
+    if not isinstance(chart, Chart) or not chart.span:
         return chart
     axis = updates_axis(chart.span)
     # Of a run that was resumed it may not be known how far it had come, but from where it went on.

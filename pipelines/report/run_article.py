@@ -9,7 +9,7 @@ from pipelines.report.folder import RunFolder
 from pipelines.report.quality import quality_of
 from pipelines.report.verdicts import against_baselines, audit_blocks, audit_figure
 from raydt.presentation.blocks import Article, Beside, Block, Code, Fact, Facts, Heading, Section, Text
-from raydt.presentation.charts import Chart, has_curve
+from raydt.presentation.charts import has_curve
 
 
 def run_article(run: RunFolder, location: str, label: str = "", prefix: str = "") -> Article:
@@ -57,12 +57,10 @@ def run_article(run: RunFolder, location: str, label: str = "", prefix: str = ""
         Facts([*facts.key_figures(run, shown.figures), audit_figure(run.summary)], "figures"),
         Facts([Fact(name, value) for name, value in facts.facts(run, location)]),
     ]
-    marked = [replace(section, blocks=[_marked(block, run) for block in section.blocks]) for section in sections]
+    marked = [
+        replace(section, blocks=[recovery.marked(block, run) for block in section.blocks]) for section in sections
+    ]
     return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
-
-
-def _marked(block: Block, run: RunFolder) -> Block:
-    return recovery.marked(block, run) if isinstance(block, Chart) else block
 
 
 def _ending(run: RunFolder) -> list[str]:

@@ -7,12 +7,11 @@ so that they never stretch with it. Not here: what is drawn (:mod:`raydt.present
 from __future__ import annotations
 
 import json
-from functools import singledispatch
 
 import numpy as np
 
 from pipelines.printing import escaped
-from raydt.presentation.charts import Area, Box, Chart, Dots, Line, Panel
+from raydt.presentation.charts import Area, Box, Chart, Dots, Line, Panel, Shape
 
 UNIT = 1000.0
 
@@ -20,57 +19,37 @@ UNIT = 1000.0
 FEW = 300
 
 
-@singledispatch
-def path(shape: object) -> str:
-    """The path of a shape; of a line without its dots."""
-    raise TypeError(f"{shape!r} is no shape")
-
-
-@path.register
-def _nothing(shape: None) -> str:
+def path(shape: Shape | None) -> str:
+    """Return the path of a shape; of a line without its dots."""
+    match shape:
+        case Line(x, y, step):
+            known, parts = np.isfinite(y), list[str]()
+            for i in np.flatnonzero(known).tolist():
+                across, level = _place(x[i]), _place(1.0 - y[i])
+                begins = i == 0 or not known[i - 1]
+                parts.append(f"M{across} {level}" if begins else f"H{across}V{level}" if step else f"L{across} {level}")
+            return "".join(parts)
+        case Area(x, low, high):
+            edges = [*zip(x, high, strict=True), *zip(x[::-1], low[::-1], strict=True)]
+            return "M" + "L".join(f"{_place(a)} {_place(1 - b)}" for a, b in edges) + "Z" if edges else ""
+        case Box(x, y, width, height):
+            rows = zip(*(column.tolist() for column in (x, y, width, height)), strict=True)
+            return "".join(
+                f"M{_place(a)} {_place(1 - b - h)}h{_place(w)}v{_place(h)}h{_place(-w)}z"
+                for a, b, w, h in rows
+                if w > 0 and h > 0
+            )
+        case Dots(x, y):
+            there = np.isfinite(x) & np.isfinite(y)
+            pairs = list(zip(x[there].tolist(), y[there].tolist(), strict=True))
+            if len(pairs) > FEW:  # on a grid of 250 by 100, each place once
+                pairs = [(a / 250, b / 100) for a, b in sorted({(round(250 * a), round(100 * b)) for a, b in pairs})]
+            return "".join(f"M{_place(a)} {_place(1 - b)}h0" for a, b in pairs)
     return ""
 
 
-@path.register
-def _line(shape: Line) -> str:
-    known, down = np.isfinite(shape.y), 1.0 - shape.y
-    parts: list[str] = []
-    for i in np.flatnonzero(known).tolist():
-        across, level = _place(shape.x[i]), _place(down[i])
-        begins = i == 0 or not known[i - 1]
-        parts.append(f"M{across} {level}" if begins else f"H{across}V{level}" if shape.step else f"L{across} {level}")
-    return "".join(parts)
-
-
-@path.register
-def _area(shape: Area) -> str:
-    there = [f"{_place(a)} {_place(1 - b)}" for a, b in zip(shape.x, shape.high, strict=True)]
-    back = [f"{_place(a)} {_place(1 - b)}" for a, b in zip(shape.x[::-1], shape.low[::-1], strict=True)]
-    return "M" + "L".join(there + back) + "Z" if there else ""
-
-
-@path.register
-def _box(shape: Box) -> str:
-    rows = zip(*(column.tolist() for column in (shape.x, shape.y, shape.width, shape.height)), strict=True)
-    return "".join(
-        f"M{_place(a)} {_place(1 - b - h)}h{_place(w)}v{_place(h)}h{_place(-w)}z"
-        for a, b, w, h in rows
-        if w > 0 and h > 0
-    )
-
-
-@path.register
-def _dots(shape: Dots) -> str:
-    """Each dot at its place; many of them on a grid of 250 by 100, each place once."""
-    there = np.isfinite(shape.x) & np.isfinite(shape.y)
-    pairs = list(zip(shape.x[there].tolist(), shape.y[there].tolist(), strict=True))
-    if len(pairs) > FEW:
-        pairs = [(a / 250, b / 100) for a, b in sorted({(round(250 * a), round(100 * b)) for a, b in pairs})]
-    return "".join(f"M{_place(a)} {_place(1 - b)}h0" for a, b in pairs)
-
-
 def dots_of(shape: object) -> str:
-    """The dots on a line: on all of its points if it is dotted, else on those without neighbours; of others none."""
+    """Return the dots on a line: on all points if it is dotted, else on those without neighbours."""
     if not isinstance(shape, Line):
         return ""
     known, down = np.isfinite(shape.y), 1.0 - shape.y
@@ -80,17 +59,17 @@ def dots_of(shape: object) -> str:
 
 
 def kind(shape: object) -> str:
-    """The class of a shape in the style sheet."""
+    """Return the class of a shape in the style sheet."""
     return type(shape).__name__.lower()
 
 
 def grid(panel: Panel) -> str:
-    """The lines at the ticks of a panel."""
+    """Return the lines at the ticks of a panel."""
     return "".join(f"M0 {_place(1 - tick.at)}H1000" for tick in panel.axis.ticks)
 
 
 def uprights(chart: Chart) -> str:
-    """The lines from top to bottom; those that fall on one another are drawn once."""
+    """Return the lines from top to bottom; those that fall on one another are drawn once."""
     return "".join(f"M{place} 0V1000" for place in dict.fromkeys(map(_place, chart.uprights)))
 
 
@@ -106,5 +85,5 @@ def readout(chart: Chart) -> str:
 
 
 def _place(part: float) -> str:
-    """A share as units of the drawing, to a tenth."""
+    """Return a share as units of the drawing, to a tenth."""
     return f"{UNIT * part:.1f}".removesuffix(".0")

@@ -7,7 +7,7 @@ measured. How it is drawn is up to whoever lays it out; words and numbers are te
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -264,10 +264,13 @@ def stacked_bars(
     return Panel(unit, tuple(marks), axis, height)
 
 
-def named_ticks(names: Sequence[str], most: int = 12) -> tuple[Tick, ...]:
-    """Return labels below bars; some are left out where there are many."""
-    every = -(-len(names) // most) if names else 1
-    return tuple(Tick((i + 0.5) / len(names), name) for i, name in enumerate(names) if i % every == 0)
+def bar_chart(
+    key: str, title: str, caption: str, label: str, bars: Mapping[str, str], panel: Panel, unit: str, most: int = 12
+) -> Chart:
+    """Return a chart of bars; ``bars`` has the name below each bar (at most ``most`` are shown), and its full name."""
+    every = -(-len(bars) // most) if bars else 1
+    ticks = tuple(Tick((i + 0.5) / len(bars), name) for i, name in enumerate(bars) if i % every == 0)
+    return Chart(key, title, caption, label, (panel,), ticks, unit, centres(len(bars)), [*bars.values()])
 
 
 def centres(n: int) -> list[float]:

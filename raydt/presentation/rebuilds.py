@@ -18,9 +18,8 @@ from raydt.presentation.charts import (
     Panel,
     Stretches,
     Tick,
+    bar_chart,
     boxes,
-    centres,
-    named_ticks,
     stacked_bars,
 )
 from raydt.presentation.series import Columns, size_classes
@@ -113,40 +112,32 @@ def sizes(events: Columns) -> tuple[Chart, Chart]:
     """Return the number of rebuilds of each size, and their rows, by who did them."""
     lanes = size_classes(events["rows"])
     low, high = int(lanes.min()), int(lanes.max())
-    names = [count(2**bits) if bits >= 0 else "0" for bits in range(low, high + 1)]
-    charts = []
-    for key, title, unit, weights in (
-        ("rebuilds", "Number of rebuilds by size", "rebuilds", None),
-        ("rows", "Rows rebuilt by size", "rows", events["rows"].astype(np.float64)),
-    ):
+    bars = {}
+    for bits in range(low, high + 1):
+        name = count(2**bits) if bits >= 0 else "0"
+        bars[name] = f"{name} to {count(2 ** (bits + 1) - 1)} rows" if bits > 0 else f"{name} rows"
+
+    def chart(key: str, title: str, unit: str, weights: npt.NDArray[Any] | None) -> Chart:
         layers = []
         for code in np.unique(events["place"]).tolist():
             here = events["place"] == code
-            heights = np.bincount(lanes[here] - low, None if weights is None else weights[here], len(names))
+            heights = np.bincount(lanes[here] - low, None if weights is None else weights[here], len(bars))
             layers.append((place_name(code), place_tone(code), heights))
-        ranges = [
-            f"{name} to {count(2 ** (low + k + 1) - 1)} rows" if low + k > 0 else f"{name} rows"
-            for k, name in enumerate(names)
-        ]
-        whole = np.sum([layer[2] for layer in layers], axis=0)
+        whole = np.sum([heights for *_, heights in layers], axis=0)
         most = int(np.argmax(whole))
-        charts.append(
-            Chart(
-                f"rebuild-sizes-{key}",
-                title,
-                "A bar reaches up to the next power of two: that at 64 holds 64 to 127 rows.",
-                f"Bar chart of {unit} by size of the rebuilt node; the highest, at {ranges[most]}, is "
-                f"{share(whole[most] / whole.sum())} of all."
-                if whole.sum()
-                else f"Bar chart of {unit} by size: all empty.",
-                (stacked_bars(names, layers, unit),),
-                named_ticks(names),
-                "rows of the rebuilt node",
-                centres(len(names)),
-                ranges,
-            )
-        )
-    return charts[0], charts[1]
+        label = f"Bar chart of {unit} by size: all empty."
+        if whole.sum():
+            highest = f"the highest, at {[*bars.values()][most]}, is {share(whole[most] / whole.sum())} of all."
+            label = f"Bar chart of {unit} by size of the rebuilt node; {highest}"
+        caption = "A bar reaches up to the next power of two: that at 64 holds 64 to 127 rows."
+        panel = stacked_bars([*bars], layers, unit)
+        return bar_chart(f"rebuild-sizes-{key}", title, caption, label, bars, panel, "rows of the rebuilt node")
+
+    rows = events["rows"].astype(np.float64)
+    return (
+        chart("rebuilds", "Number of rebuilds by size", "rebuilds", None),
+        chart("rows", "Rows rebuilt by size", "rows", rows),
+    )
 
 
 def milliseconds(value: float) -> str:

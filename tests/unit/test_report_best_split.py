@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from fabricated_run import fabricated_run
 from fabricated_split import AUDIT, SPARSE, SPLIT, UPDATES, best_split_run, events
 
 from pipelines.report.folder import read_run
@@ -121,10 +120,6 @@ def test_a_run_without_an_end_and_without_a_change(tmp_path):
     assert of_kind(empty.model, Chart) + of_kind(empty.model, Table) == []
     assert empty.model.blocks[0].text.startswith("Best split at the end: none: no search was run.")
     assert "No search has found a feature" in write_report([tmp_path / "empty/run"], tmp_path / "e.html").read_text()
-
-
-def test_other_learners_have_none(tmp_path):
-    assert presented(fabricated_run(tmp_path / "run")).model.title == "Tree"
 
 
 def test_words():

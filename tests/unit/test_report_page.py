@@ -6,18 +6,24 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
+from fabricated_run import FEATURES, RECOVERED, fabricated_run, fabricated_tree, write_model
+from fabricated_split import AUDIT, best_split_run
 
 import pipelines.report
 from pipelines.report.document import embedded_json
+from pipelines.report.facts import labels
+from pipelines.report.folder import read_run
 from pipelines.report.page import write_report
+from pipelines.report.run_article import run_article
 from raydt.errors import InputError
+from raydt.presentation.blocks import Section, has_content
 
 SECTIONS = ["quality", "tree", "guarantee", "margins", "audit", "rebuilds", "stream", "shards", "config", "environment"]
 
@@ -118,13 +124,66 @@ def test_the_policy_forbids_the_network_and_names_exactly_the_scripts_of_the_pag
     assert not any("http" in word for words in directives.values() for word in words)
 
 
-def test_all_sections_are_there_and_every_anchor_leads_somewhere(page: Page) -> None:
-    assert set(SECTIONS) <= set(page.ids)
+def outline(folder: Path) -> dict[str, str]:
+    """Return the kinds of the blocks of each section, and the anchors of its headings and charts."""
+
+    def word(block: Any) -> str:
+        return getattr(block, "key", "") or type(block).__name__.lower()
+
+    article = run_article(read_run(folder), "run")
+    sections = [Section("", article.head, "head"), *article.sections]
+    return {section.key: " ".join(word(b) for b in section.blocks if has_content(b)) for section in sections}
+
+
+#: The outline of the fabricated run, and what differs of others.
+OUTLINE = {
+    "head": "text facts facts",
+    "quality": "text quality-window quality-cumulative quality-kappa beside",
+    "tree": "tree shape table",
+    "guarantee": "margins text margins-depth margins-size table audit facts text beside text code",
+    "rebuilds": "text rebuild-timeline rebuild-sizes-rebuilds rebuild-sizes-rows table",
+    "stream": "live work",
+    "shards": "text table",
+    "config": "code",
+    "environment": "facts text facts",
+}
+OTHERS: dict[str, tuple[Callable[[Path], Path], dict[str, str]]] = {
+    "complete": (fabricated_run, {}),
+    "recovered": (lambda folder: fabricated_run(folder, **RECOVERED), {"recovery": "text table"}),
+    "failed": (
+        lambda folder: fabricated_run(folder, rows=1, rebuilds=1, status="failed", error="e", audit=None),
+        {
+            "head": "text text facts facts",
+            "quality": "text text beside",
+            "tree": "tree table",
+            "guarantee": "margins text margins-depth margins-size table audit text text code",
+            "rebuilds": "text table",
+            "stream": "text",
+        },
+    ),
+    "best split": (
+        lambda folder: best_split_run(folder, audit=AUDIT),
+        {
+            "tree": "text best-feature table table",
+            "guarantee": "audit facts beside text code",
+            "rebuilds": "text structure",
+            "environment": "facts text facts",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_articles_have_their_sections_and_blocks(tmp_path: Path, kind: str) -> None:
+    make, other = OTHERS[kind]
+    assert outline(make(tmp_path / "run")) == OUTLINE | other
+
+
+def test_every_anchor_leads_somewhere(page: Page) -> None:
+    assert {*SECTIONS, *OUTLINE} - {"head"} <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
-    for link in page.all("a"):
-        assert str(link["href"])[1:] in page.ids
-    for section in page.all("section"):
-        assert section["aria-labelledby"] in page.ids
+    assert {str(link["href"])[1:] for link in page.all("a")} <= set(page.ids)
+    assert {section["aria-labelledby"] for section in page.all("section")} <= set(page.ids)
 
 
 def test_tables_have_captions_and_charts_are_described(page: Page) -> None:
@@ -179,21 +238,7 @@ def test_key_figures_are_beside_the_baselines(page: Page) -> None:
         assert text in page.words, text
 
 
-def test_only_processes_exchange_bytes(tmp_path: Path, page: Page) -> None:
-    assert "1.84 MB exchanged" in page.words
-    alone = page_of(fabricated_run(tmp_path / "run", backend="in_process")).words
-    assert "all in one process" in alone
-    assert "exchanged" not in alone
-
-
-def test_a_learner_that_loses_is_seen_to_lose(tmp_path: Path) -> None:
-    metrics, baselines = {"accuracy": 0.8012, "f1": 0.7}, {"no_change": 0.8531, "majority": 0.5755}
-    page = page_of(fabricated_run(tmp_path / "run", metrics=metrics, baselines=baselines))
-    assert "The learner loses to no-change (85.31%): its accuracy is 80.12%." in page.words
-    assert "It beats majority (57.55%)." in page.words
-    assert {"class": "verdict bad"} in page.all("p")
-
-
+LABELLED = [("monday", "my"), ("tuesday", "my"), ("friday", "other"), ("elsewhere/friday", "third")]
 #: Changes of direction, of which the last is invisible too, and what a terminal obeys.
 DECEIVING = "a\u202eb\u2066c\u200f\x1b[2Jd"
 
@@ -288,20 +333,11 @@ def test_several_runs_are_compared_and_their_anchors_kept_apart(tmp_path: Path) 
     assert all(deeper <= higher + 1 for higher, deeper in pairwise(headings))
 
 
-def test_runs_of_one_config_are_told_apart_by_their_folders(tmp_path: Path) -> None:
-    runs = [fabricated_run(tmp_path / name, rows=5, rebuilds=5, name="my") for name in ("monday", "tuesday")]
-    other = fabricated_run(tmp_path / "wednesday", rows=5, rebuilds=5, name="other")
-    short = fabricated_run(tmp_path / "thursday", rows=1, rebuilds=1)
-    page = page_of(*runs, other, short)
-    assert "1 run with fewer than two points left out." in page.words
-    for label in ("monday", "tuesday", "other (wednesday)"):
-        assert page.words.count(label) >= 3  # link, table, heading
-
-
-def test_folders_of_one_name_are_told_apart_by_their_locations(tmp_path: Path) -> None:
-    runs = [fabricated_run(tmp_path / name / "run", rows=5, rebuilds=5, name="my") for name in "ab"]
-    words = page_of(*runs).words
-    assert all(words.count(str(run)) >= 3 for run in runs)
+def test_runs_are_told_apart_by_name_folder_or_location(tmp_path: Path) -> None:
+    runs = [fabricated_run(tmp_path / place, rows=1, rebuilds=1, name=name) for place, name in LABELLED]
+    folders, places = [read_run(run) for run in runs], [str(run) for run in runs]
+    assert labels(folders[:3], places[:3]) == ["monday", "tuesday", "other (friday)"]
+    assert labels(folders[2:], places[2:]) == [f"other ({places[2]})", f"third ({places[3]})"]
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:

@@ -39,12 +39,11 @@ from raydt.presentation.words import ABSENT, count, counted, figure
 COUNTS = ("checks", "splits", "ties", "restarted")
 #: Splits that are listed, and that can be pointed at one by one in a chart.
 SHOWN, POINTED = 50, 300
-#: What a change was made for: in the table, and its name and tone in charts.
-WHY = {RULE: "rule", TIE: "tie", RESTARTED: "restarted"}
-_LOOKS = {
-    RULE: ("by the rule", "learner"),
-    TIE: ("on a tie", "f1"),
-    RESTARTED: ("restarted as a leaf", "reset"),
+#: Cause of a change: in the table, and its name and tone in charts.
+CAUSES = {
+    RULE: ("rule", "by the rule", "learner"),
+    TIE: ("tie", "on a tie", "f1"),
+    RESTARTED: ("restarted", "restarted as a leaf", "reset"),
 }
 _COLUMNS = {"seq", "depth", "feature", "threshold", "m", "reason", "rival_feature", "rival_threshold"}
 _SCORES = {"phi", "rival_phi", "impurity", "epsilon"}
@@ -147,7 +146,7 @@ def _split_figures(summary: Mapping[str, Any]) -> list[Fact]:
 
 
 def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: SplitRule) -> list[Block]:
-    """When a leaf is split, and every split with what decided it; of a tree that was never split what helps."""
+    """Return the rule of splits and every split with what decided it; advice if there was none."""
     blocks: list[Block] = [Text(rule_in_words(options))] if options else []
     if not (run.events.keys() >= _COLUMNS | _SCORES and len(run.events["seq"])):
         why = why_no_split(run.summary, options) if "checks" in run.summary else ""
@@ -157,7 +156,7 @@ def split_blocks(run: RunRecords, options: ConfidenceTreeOptions | None, rule: S
 
 
 def _options(given: Mapping[str, Any]) -> ConfidenceTreeOptions | None:
-    """The options, or None where they are not to be read."""
+    """Return the options, or None if they cannot be read."""
     try:
         return ConfidenceTreeOptions.model_validate(given)
     except ValidationError:
@@ -168,7 +167,7 @@ def _options(given: Mapping[str, Any]) -> ConfidenceTreeOptions | None:
 
 
 def splits_in_words(figures: Mapping[str, Any]) -> str:
-    """How many splits there were, of what kinds and out of how many checks, and how many nodes were restarted."""
+    """Return the numbers of splits by kind, checks and restarted nodes."""
     ties, again = int(figures.get("ties", 0)), int(figures.get("restarted", 0))
     kinds = f" ({count(ties)} on a tie)" if ties else ""
     restarts = f"; {counted(again, 'node')} {'was' if again == 1 else 'were'} restarted" if again else ""
@@ -176,7 +175,7 @@ def splits_in_words(figures: Mapping[str, Any]) -> str:
 
 
 def why_no_split(figures: Mapping[str, Any], options: ConfidenceTreeOptions | None = None) -> str:
-    """Advice if there was no split at all, by the options (None: not known); empty if there was one."""
+    """Return advice if there was no split, by the options (None: not known); empty if there was one."""
     if figures.get("splits", 0):
         return ""
     checks = int(figures.get("checks", 0))
@@ -185,7 +184,7 @@ def why_no_split(figures: Mapping[str, Any], options: ConfidenceTreeOptions | No
 
 
 def _sooner(options: ConfidenceTreeOptions | None) -> str:
-    """What makes a tree split sooner."""
+    """Return what makes a tree split sooner."""
     warmup = "a stream.warmup of some hundreds of rows, which make the bins"
     if options is None:
         return (
@@ -199,7 +198,7 @@ def _sooner(options: ConfidenceTreeOptions | None) -> str:
 
 
 def predictions_in_words(options: ConfidenceTreeOptions, model: Columns) -> str:
-    """How leaves predict, and how many of them by naive Bayes now."""
+    """Return how leaves predict, and how many of them by naive Bayes now."""
     if options.leaf_prediction == "majority":
         return _PREDICTS["majority"]
     by_naive, leaves = len(model.get("naive_leaf", ())), int((model["feature"] < 0).sum())
@@ -207,7 +206,7 @@ def predictions_in_words(options: ConfidenceTreeOptions, model: Columns) -> str:
 
 
 def rule_in_words(options: ConfidenceTreeOptions) -> str:
-    """When a leaf is split, in one sentence."""
+    """Return when a leaf is split, in one sentence."""
     rule = options.split_rule(1)
     if options.rule == "ctree":
         practical = f"that of the paper's experiments with c = {figure(options.c)}"
@@ -235,28 +234,28 @@ def _delta(options: ConfidenceTreeOptions) -> str:
 
 
 def _gains(columns: Mapping[str, Any], rule: SplitRule) -> tuple[Any, Any, Any, Any]:
-    """Gain of each split and of its rival, the lead, and the lead that was needed: arrays."""
+    """Return gain of each split and of its rival, the lead, and the required lead: arrays."""
     phi, rival, impurity = (columns[name] for name in ("phi", "rival_phi", "impurity"))
     needed = rule.widths * columns["epsilon"]
     return rule.lead(phi, impurity), rule.lead(rival, impurity), rule.lead(phi, rival), needed
 
 
 def splits(events: Columns, rule: SplitRule, names: Names) -> Table:
-    """The first changes of the tree, among which the root's is, and the last ones, one row each."""
+    """Return the first changes of the tree, the root's among them, and the last ones, one row each."""
     gain, rival_gain, lead, _ = _gains(events, rule)
     total, rows = len(events["seq"]), []
     half = SHOWN // 2
     for i in range(total) if total <= SHOWN else [*range(half), *range(total - half, total)]:
         reason, depth = int(events["reason"][i]), count(events["depth"][i])
         if reason == RESTARTED:
-            rows.append(Row((count(events["seq"][i] + 1), depth, "none any more", *[ABSENT] * 6, WHY[reason])))
+            rows.append(Row((count(events["seq"][i] + 1), depth, "none any more", *[ABSENT] * 6, CAUSES[reason][0])))
             continue
         rival = int(events["rival_feature"][i])
         against = "none" if rival < 0 else _question(names, rival, events["rival_threshold"][i])
         numbers = (figure(column[i]) for column in (rival_gain, lead, events["epsilon"]))
         asked = _question(names, int(events["feature"][i]), events["threshold"][i])
         first = count(events["seq"][i] + 1), depth, asked, count(events["m"][i]), figure(gain[i]), against
-        rows.append(Row((*first, *numbers, WHY.get(reason, ABSENT))))
+        rows.append(Row((*first, *numbers, CAUSES.get(reason, (ABSENT,))[0])))
     which = (
         f"The first {half} and the last {half} of {count(total)} changes"
         if len(rows) < total
@@ -279,7 +278,7 @@ def _question(names: Names, feature: int, threshold: float) -> str:
 
 
 def split_notes(model: Columns, rule: SplitRule, names: Names) -> dict[int, Note]:
-    """By inner node when it was split and by how many examples, its gain, the width, and its rival's gain."""
+    """Return by inner node when it was split, from how many examples, its gain, the width, and its rival's gain."""
     inner = np.flatnonzero(model["feature"] >= 0)
     columns = {name: model.get(f"split_{name}", np.empty(0)) for name in _RECORD}
     if any(len(column) != len(inner) for column in columns.values()):
@@ -301,7 +300,7 @@ def split_notes(model: Columns, rule: SplitRule, names: Names) -> dict[int, Note
 
 
 def leaf_notes(model: Columns) -> dict[int, Note]:
-    """By leaf that predicts by naive Bayes, that it does."""
+    """Return a note for each leaf that predicts by naive Bayes."""
     note = Note(("naive Bayes",), ("It predicts by naive Bayes",))
     return dict.fromkeys(model.get("naive_leaf", np.empty(0, dtype=np.int32)).tolist(), note)
 
@@ -310,10 +309,10 @@ def leaf_notes(model: Columns) -> dict[int, Note]:
 
 
 def over_time(events: Columns, updates: int) -> Chart:
-    """Changes of the tree in stretches of the stream, by what they were made for."""
+    """Return the changes of the tree over the stream, by cause."""
     parts, total = Stretches.by(events, updates), len(events["seq"])
-    kinds = [reason for reason in _LOOKS if (events["reason"] == reason).any()]
-    layers = [(*_LOOKS[reason], parts.total((events["reason"] == reason).astype(np.float64))) for reason in kinds]
+    kinds = [reason for reason in CAUSES if (events["reason"] == reason).any()]
+    layers = [(*CAUSES[reason][1:], parts.total((events["reason"] == reason).astype(np.float64))) for reason in kinds]
     return parts.chart(
         "splits",
         "Splits over the stream",
@@ -325,7 +324,7 @@ def over_time(events: Columns, updates: int) -> Chart:
 
 
 def leads(events: Columns, rule: SplitRule) -> Chart:
-    """By how many times what was needed each split led its rival, by the examples it was decided by."""
+    """Return the lead of each split over its rival, in multiples of the required lead, against sample size."""
     split = np.flatnonzero(events["reason"] != RESTARTED)
     split = split[np.argsort(events["m"][split], kind="stable")]
     table = {name: column[split] for name, column in events.items()}
@@ -335,7 +334,7 @@ def leads(events: Columns, rule: SplitRule) -> Chart:
     x, y = powers(float(table["m"].max()), float(table["m"].min())), powers(float(known.max(initial=1.0)))
     of_all = len(split) > POINTED
     marks = []
-    for reason, (name, tone) in _LOOKS.items():
+    for reason, (_, name, tone) in CAUSES.items():
         here = table["reason"] == reason
         if here.any():
             marks.append(_points((x, y), table["m"], np.where(here, times, np.nan), name, tone, of_all))
@@ -361,7 +360,7 @@ def leads(events: Columns, rule: SplitRule) -> Chart:
 
 
 def _points(axes: tuple[Axis, Axis], x: Values, y: npt.NDArray[Any], name: str, tone: str, of_all: bool) -> Mark:
-    """Dots, each with its value to be pointed at unless they are too many."""
+    """Return dots, each with its value to be pointed at unless they are too many."""
     if of_all:
         return Mark(name, tone, Dots(axes[0].at(x), axes[1].at(y)))
     return replace(points(axes, x, y, name, tone, figure), now="")

@@ -31,10 +31,9 @@ from raydt.presentation.charts import (
     Dots,
     Mark,
     Panel,
-    centres,
+    bar_chart,
     curve,
     linear,
-    named_ticks,
     powers,
     stacked_bars,
 )
@@ -152,22 +151,21 @@ def legend() -> list[tuple[str, str]]:
 
 def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
     """Return the nodes of each depth by the share of their budget that is left."""
-    names = [str(level) for level in range(int(depth.max()) + 1)]
+    bars = {str(level): f"depth {level}" for level in range(int(depth.max()) + 1)}
     tones = np.array([margin.tone(node) for node in range(len(depth))])
     layers = [
-        (name, f"margin-{tone}", np.bincount(depth[tones == tone], minlength=len(names))) for name, tone in legend()
+        (name, f"margin-{tone}", np.bincount(depth[tones == tone], minlength=len(bars))) for name, tone in legend()
     ]
     spent = int((tones == SPENT[1]).sum())
-    return Chart(
+    return bar_chart(
         "margins-depth",
         "Margins by depth",
         "Nodes at each depth, the root at 0, by how much of their budget is left.",
         f"Bar chart of nodes by depth and margin; {count(spent)} of {counted(len(depth), 'node')} have none left.",
-        (stacked_bars(names, layers, "nodes"),),
-        named_ticks(names, 20),
+        bars,
+        stacked_bars([*bars], layers, "nodes"),
         "depth",
-        centres(len(names)),
-        [f"depth {name}" for name in names],
+        most=20,
     )
 
 

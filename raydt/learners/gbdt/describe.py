@@ -315,8 +315,8 @@ def dearest(events: Columns) -> Table:
     trained = first_training(events)
     first = ""
     if trained.any():
-        rows, took = int(_trained(events)[trained].sum()), float(events["seconds"][trained].sum())
-        first = f"The first training, on {counted(rows, 'row')}, took {duration(took)}. "
+        n, took = int(_trained(events)[trained].sum()), float(events["seconds"][trained].sum())
+        first = f"The first training, on {counted(n, 'row')}, took {duration(took)}. "
     if not batches:
         return Table([], f"{first}No batch of updates was applied.")
     seconds = batches["seconds"]
