@@ -6,7 +6,7 @@ A curve has at most ``POINTS`` points; rows of the metrics table are merged for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from raydt.presentation.charts import (
     Box,
     Chart,
     Panel,
+    Series,
     band,
     boxes,
     has_curve,
@@ -50,13 +51,11 @@ def quality_charts(metrics: Columns, f1_name: str | None) -> list[Chart]:
 
 def _scores(table: Columns, quality: Quality, columns: dict[str, str], shade: Box | None = None) -> Panel:
     """Return a panel of the columns that the table has, by name, in the tones of their order."""
-    known = [key in table for key in columns]
-    looks = zip(columns.items(), _TONES, strict=False)
-    lines = [(table[key], name, tone) for (key, name), tone in compress(looks, known)]
-    values = [line[0] for line in lines]
+    looks = zip(columns.items(), _TONES, _DASHES, strict=False)
+    lines = [Series(table[key], name, tone, dash) for (key, name), tone, dash in looks if key in table]
+    values = [series.values for series in lines]
     y = linear(values, within=(0.0, 1.0), form="share") if quality.form is share else linear(values, zero=True)
-    dashes = [*compress(_DASHES, known)]
-    return line_panel(table, lines, quality.unit, 15.0, quality.form, axis=y, dashes=dashes, shade=shade)
+    return line_panel(table, lines, quality.unit, 15.0, quality.form, y, shade)
 
 
 def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
@@ -73,8 +72,7 @@ def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
         f"Line chart of cumulative {quality.name} over the stream. At the end: {ends}.",
         table,
         (_scores(table, quality, columns),),
-        metrics=metrics,
-        wide=True,
+        metrics,
     )
 
 
@@ -96,8 +94,7 @@ def windowed_quality(metrics: Columns) -> Chart:
         f"{quality.form(high)}, and is behind the better baseline at {int(behind.sum())} of {len(window)} points.",
         table,
         (_scores(table, quality, columns, shade),),
-        metrics=metrics,
-        wide=True,
+        metrics,
     )
 
 
@@ -111,7 +108,8 @@ def windowed_kappas(metrics: Columns) -> Chart:
         with np.errstate(invalid="ignore", divide="ignore"):
             beyond[name] = np.where(rival < 1.0, (accuracy - rival) / (1.0 - rival), np.nan)
     lost = {name: int((values < 0.0).sum()) for name, values in beyond.items()}
-    lines = [(values, name, tone) for (name, values), tone in zip(beyond.items(), ("learner", "majority"), strict=True)]
+    looks = zip(beyond.items(), ("learner", "majority"), ("", "2 4"), strict=True)
+    lines = [Series(values, name, tone, dash) for (name, values), tone, dash in looks]
     return over_stream(
         "quality-kappa",
         "Kappa temporal and kappa M, window by window",
@@ -121,25 +119,23 @@ def windowed_kappas(metrics: Columns) -> Chart:
         + ", ".join(f"{name} is below 0 at {n} of {len(accuracy)} points" for name, n in lost.items())
         + ".",
         table,
-        (line_panel(table, lines, "kappa", 11.0, axis=linear([*beyond.values(), [0.0]]), dashes=("", "2 4")),),
-        metrics=metrics,
-        wide=True,
+        (line_panel(table, lines, "kappa", 11.0, axis=linear([*beyond.values(), [0.0]])),),
+        metrics,
     )
 
 
 def r2_so_far(metrics: Columns) -> Chart:
     """Return the share of the labels' variation that predictions explain; that of predicting the mean is 0."""
     table = merged(metrics, POINTS)
-    name = "R\N{SUPERSCRIPT TWO}"
+    name, line = "R\N{SUPERSCRIPT TWO}", Series(table["r2"], "learner", "learner")
     return over_stream(
         "quality-r2",
         f"{name} so far",
         "1 is perfect; 0 is the score of always predicting the mean of all labels.",
         f"Line chart of {name} over the stream; at the end {figure(table['r2'][-1])}.",
         table,
-        (line_panel(table, [(table["r2"], "learner", "learner")], name, 15.0, axis=linear([table["r2"], 0.0, 1.0])),),
-        metrics=metrics,
-        wide=True,
+        (line_panel(table, [line], name, 15.0, axis=linear([table["r2"], 0.0, 1.0])),),
+        metrics,
     )
 
 
@@ -155,7 +151,7 @@ def live_examples(metrics: Columns) -> Chart:
         band(axes, at, none, part, "inserts", "insert", share),
         band(axes, at, part, none + 1, "deletes", "delete", share),
     )
-    return over_stream(
+    chart = over_stream(
         "live",
         "Live examples, inserts and deletes",
         "Above: examples in the model. Below: the updates by kind.",
@@ -163,33 +159,35 @@ def live_examples(metrics: Columns) -> Chart:
         f"{ends['deletes']} deletes.",
         table,
         (
-            line_panel(table, [(table["active"], "live", "live")], "examples", 12.0, count),
+            line_panel(table, [Series(table["active"], "live", "live")], "examples", 12.0, count),
             Panel("share of updates", kinds, mix, 6.0),
         ),
-        metrics=metrics,
+        metrics,
     )
+    return replace(chart, wide=False)
 
 
 def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
     """Return updates per second, and the learner's ``curves`` of its work per update."""
     table = merged(metrics, WINDOWS)
     rate = per_unit(table["seq"], table["seconds"])
-    panels = [line_panel(table, [(rate, "updates per second", "learner")], "updates/s", 9.0)]
+    panels = [line_panel(table, [Series(rate, "updates per second", "learner")], "updates/s", 9.0)]
     whole = figure(int(table["seq"][-1]) / float(table["seconds"][-1] or np.nan))
     names, ends = [], [f"{whole} updates per second overall"]
     for curve in curves:
         if curve.rate and curve.column in table:
             name = curve.title[0].lower() + curve.title[1:]
             each = per_unit(table[curve.column], table["seq"])
-            panels.append(line_panel(table, [(each, name, "coordinator")], curve.unit, 9.0))
+            panels.append(line_panel(table, [Series(each, name, "coordinator")], curve.unit, 9.0))
             names.append(name)
             ends.append(f"{table[curve.column][-1] / max(int(table['seq'][-1]), 1):.3g} {curve.unit}")
-    return over_stream(
+    chart = over_stream(
         "work",
         ", and ".join(["Speed", *names]),
         "Processing time only: start-up, compilation and this report are excluded.",
         f"Updates per second over the stream; {', '.join(ends)}.",
         table,
         tuple(panels),
-        metrics=metrics,
+        metrics,
     )
+    return replace(chart, wide=False)

@@ -18,6 +18,7 @@ from raydt.presentation.charts import (
     WINDOWS,
     Chart,
     Panel,
+    Series,
     Values,
     curve,
     has_curve,
@@ -200,7 +201,7 @@ def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], le
     marks = []
     for (index, label, _), table, values in zip(runs, tables, series, strict=True):
         tone, dash = look(index)
-        line = curve((x, y), table[steps], values, label, tone, form, dash=dash)
+        line = curve((x, y), table[steps], Series(values, label, tone, dash), form)
         marks.append(line.read_at(table[steps], at * last))
     return Chart(
         f"compared-{drawn.key}",

@@ -55,7 +55,7 @@ def differences(runs: Sequence[RunFolder], labels: Sequence[str], quality: Quali
 
 
 def _predictions(run: RunFolder) -> Any:
-    """Scored predictions by update; None if there is no table that can be read."""
+    """Return the scored predictions by update; None if there is no table that can be read."""
     folder = run.path / "predictions"
     if not any(folder.glob("part-*.parquet")):
         return None
@@ -64,7 +64,7 @@ def _predictions(run: RunFolder) -> Any:
 
 
 def _difference(first: Any, second: Any) -> tuple[str, ...] | str:
-    """Cells of a row, or why there are none."""
+    """Return the cells of a row, or why there are none."""
     if first.schema != second.schema:
         return "its ids or labels are of another kind"
     here, there = _paired(first["id"], second["id"])
@@ -94,7 +94,7 @@ def _difference(first: Any, second: Any) -> tuple[str, ...] | str:
 
 
 def _paired(first: Any, second: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Places of the examples that both columns of ids name, in the order of the first.
+    """Return the places of the examples that both columns of ids name, in the order of the first.
 
     The k-th prediction of an id belongs to the k-th of the same id. O(n log n).
     """
@@ -107,7 +107,7 @@ def _paired(first: Any, second: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray
 
 
 def _numbered(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Each code with the number of the same before it, as one integer."""
+    """Return each code with the number of the same before it, as one integer."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     begins = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -118,5 +118,5 @@ def _numbered(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _signed(value: float) -> str:
-    """A difference of shares with its sign."""
+    """Return a difference of shares with its sign."""
     return ("+" if value > 0 else "") + share(value, 2)

@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row
 from raydt.presentation import charts as plot
-from raydt.presentation.charts import Chart, Mark, Panel, Tick, Values, curve, linear, look
+from raydt.presentation.charts import Chart, Mark, Panel, Series, Tick, Values, curve, linear, look
 from raydt.presentation.words import Form, counted, figure, share
 
 #: Lines drawn, the best ones.
@@ -56,13 +56,13 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
     for index, (name, columns) in enumerate(drawn):
         tone, dash = look(index)
         for marks, key, axis, form, top in looks:
-            line = curve((x, axis), places, columns[key], name, tone, form, dash=dash, dotted=True)
+            line = curve((x, axis), places, Series(columns[key], name, tone, dash, dotted=True), form)
             marks.append(replace(line, now=form(top(columns[key]))))
         for column, title, tone, dash in _BASELINES:
             levels = columns[column]
             if np.nanmin(levels) == np.nanmax(levels):  # also beside a setting that failed
                 levels = np.full(len(levels), np.nanmax(levels))
-            line = curve((x, rates), places, levels, title, tone, share, dash=dash)
+            line = curve((x, rates), places, Series(levels, title, tone, dash), share)
             baselines.setdefault((title, levels.tobytes()), line)
     more = counted(len(groups) - len(drawn), "more line")
     peak = max(known, key=lambda row: row["accuracy"])

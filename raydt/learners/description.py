@@ -7,7 +7,7 @@ plain data (:mod:`raydt.presentation`); how it is laid out is up to whoever show
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from raydt.presentation.blocks import Block, Fact, Section, Text
 from raydt.presentation.charts import (
     POINTS,
     Chart,
+    Series,
     has_curve,
     line_panel,
     over_stream,
@@ -251,23 +252,20 @@ def shape_charts(metrics: Columns) -> Sequence[Chart]:
     if not has_curve(metrics, "seq"):
         return []
     table = merged(metrics, POINTS)
-    sizes = [(table["nodes"], "nodes", "learner"), (table["leaves"], "leaves", "delete")]
+    sizes = [Series(table["nodes"], "nodes", "learner"), Series(table["leaves"], "leaves", "delete")]
+    depth = Series(table["depth"], "depth", "f1", step=True)
     nodes, leaves = (counted(int(table[name][-1]), noun) for name, noun in (("nodes", "node"), ("leaves", "leaf")))
     levels = count(table["depth"][-1])
-    return [
-        over_stream(
-            "shape",
-            "Nodes, leaves and depth over the stream",
-            "",
-            f"Tree size over the stream; at the end {nodes}, {leaves}, depth {levels}.",
-            table,
-            (
-                line_panel(table, sizes, "nodes", 10.0, count),
-                line_panel(table, [(table["depth"], "depth", "f1")], "depth", 6.0, count, step=True),
-            ),
-            metrics=metrics,
-        )
-    ]
+    chart = over_stream(
+        "shape",
+        "Nodes, leaves and depth over the stream",
+        "",
+        f"Tree size over the stream; at the end {nodes}, {leaves}, depth {levels}.",
+        table,
+        (line_panel(table, sizes, "nodes", 10.0, count), line_panel(table, [depth], "depth", 6.0, count)),
+        metrics,
+    )
+    return [replace(chart, wide=False)]
 
 
 def tree_blocks(run: RunRecords, *trees: Block) -> list[Block]:

@@ -78,7 +78,7 @@ class RebuildingDescription(Description):
 
 
 def rebuilds_of(seq: npt.NDArray[np.int64], log: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Depth, rows and nodes of the rebuild that each of some updates caused; ``seq`` ascends."""
+    """Return depth, rows and nodes of the rebuild that each of some updates caused; ``seq`` ascends."""
     columns: dict[str, npt.NDArray[Any]] = {
         "rebuilt_depth": np.full(len(seq), -1, dtype=np.int32),
         "rebuilt_rows": np.zeros(len(seq), dtype=np.int64),
@@ -93,7 +93,7 @@ def rebuilds_of(seq: npt.NDArray[np.int64], log: Mapping[str, npt.NDArray[Any]])
 
 
 def rebuild_figures(summary: Mapping[str, Any]) -> list[Fact]:
-    """Size and rebuilds as key figures."""
+    """Return size and rebuilds as key figures."""
     rebuilt, rows = count(summary.get("rebuilds")), count(summary.get("rebuilt_rows"))
     return [*tree_figures(summary), Fact("rebuilds", rebuilt, f"{rows} rows in all")]
 
@@ -101,7 +101,7 @@ def rebuild_figures(summary: Mapping[str, Any]) -> list[Fact]:
 def rebuild_section(
     summary: Mapping[str, Any], metrics: Columns, events: Columns, rule: str, *, timed: bool = True
 ) -> Section:
-    """When, how large and how deep the rebuilds were, and where the time went if some are ``timed``.
+    """Return when, how large and how deep the rebuilds were, and where the time went if some are ``timed``.
 
     ``rule`` says when a node is rebuilt.
     """
@@ -116,7 +116,7 @@ def rebuild_section(
 
 
 def built_note(model: Columns, node: int) -> Note:
-    """When a node was built and from what, and the updates since; empty if the model does not say.
+    """Return when a node was built, from how many examples, and the updates since; empty if unknown.
 
     Stamps count half updates: an update of an example is a deletion and an insertion.
     """

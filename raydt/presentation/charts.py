@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -208,28 +208,27 @@ def look(index: int) -> tuple[str, str]:
     return f"class-{index % _TONES}", _DASHES[index // _TONES % len(_DASHES)]
 
 
-def curve(
-    axes: tuple[Axis, Axis],
-    x: Values,
-    y: Values,
-    name: str,
-    tone: str,
-    form: Form,
-    *,
-    dash: str = "",
-    step: bool = False,
-    dotted: bool = False,
-) -> Mark:
-    """Return a line through the points (x, y), with gaps where y is NaN; stairs if ``step``, dots if ``dotted``."""
-    shape = Line(axes[0].at(x), axes[1].at(y), step, dotted)
-    written = tuple(form(value) for value in np.asarray(y).tolist())
-    return Mark(name, tone, shape, _last(written), written, dash)
+class Series(NamedTuple):
+    """Numbers with a name and a look: gaps where they are NaN, stairs if ``step``, a dot on each if ``dotted``."""
+
+    values: Values
+    name: str
+    tone: str
+    dash: str = ""
+    step: bool = False
+    dotted: bool = False
 
 
-def points(axes: tuple[Axis, Axis], x: Values, y: Values, name: str, tone: str, form: Form) -> Mark:
-    """Return a dot at each point (x, y) with a value."""
-    written = tuple(form(value) for value in np.asarray(y).tolist())
-    return Mark(name, tone, Dots(axes[0].at(x), axes[1].at(y)), _last(written), written)
+def curve(axes: tuple[Axis, Axis], x: Values, series: Series, form: Form) -> Mark:
+    """Return a line through a series at ``x``; ``form`` writes its numbers."""
+    values, name, tone, dash, step, dotted = series
+    written = tuple(form(value) for value in np.asarray(values).tolist())
+    return Mark(name, tone, Line(axes[0].at(x), axes[1].at(values), step, dotted), _last(written), written, dash)
+
+
+def points(axes: tuple[Axis, Axis], x: Values, series: Series, form: Form) -> Mark:
+    """Return a dot at each number of a series at ``x``."""
+    return replace(curve(axes, x, series, form), shape=Dots(axes[0].at(x), axes[1].at(series.values)))
 
 
 def _last(written: Sequence[str]) -> str:
@@ -265,9 +264,10 @@ def stacked_bars(
 
 
 def bar_chart(
-    key: str, title: str, caption: str, label: str, bars: Mapping[str, str], panel: Panel, unit: str, most: int = 12
+    key: str, title: str, caption: str, label: str, bars: Mapping[str, str], panel: Panel, unit: str
 ) -> Chart:
-    """Return a chart of bars; ``bars`` has the name below each bar (at most ``most`` are shown), and its full name."""
+    """Return a chart of bars; ``bars`` has the name below each bar, if there is room, and its full name."""
+    most = 12 if any(len(name) > 2 for name in bars) else 20
     every = -(-len(bars) // most) if bars else 1
     ticks = tuple(Tick((i + 0.5) / len(bars), name) for i, name in enumerate(bars) if i % every == 0)
     return Chart(key, title, caption, label, (panel,), ticks, unit, centres(len(bars)), [*bars.values()])
@@ -293,11 +293,9 @@ def over_stream(
     label: str,
     table: Columns,
     panels: tuple[Panel, ...],
-    *,
     metrics: Columns | None = None,
-    wide: bool = False,
 ) -> Chart:
-    """Return a chart whose horizontal axis counts updates, with a position at each row of ``table``.
+    """Return a wide chart whose horizontal axis counts updates, with a position at each row of ``table``.
 
     The caption ends with the number of updates per point if ``metrics``, which ``table`` was merged from, are given.
     """
@@ -305,30 +303,22 @@ def over_stream(
     names = [f"update {count(seq)}" for seq in table["seq"].tolist()]
     at = axis.at(table["seq"]).tolist()
     caption = f"{caption} {detail(metrics, table)}".strip() if metrics is not None else caption
-    return Chart(key, title, caption, label, panels, axis.ticks, "updates", at, names, last_of(table), wide)
+    return Chart(key, title, caption, label, panels, axis.ticks, "updates", at, names, last_of(table), wide=True)
 
 
 def line_panel(
     table: Columns,
-    lines: Iterable[tuple[Values, str, str]],
+    lines: Sequence[Series],
     unit: str,
     height: float,
     form: Form = figure,
-    *,
     axis: Axis | None = None,
-    dashes: Sequence[str] = (),
     shade: Box | None = None,
-    step: bool = False,
 ) -> Panel:
-    """Return a panel of series over the updates, as (values, name, tone); by default its axis begins at 0."""
-    lines = list(lines)
-    y = axis or linear([values for values, *_ in lines], zero=True, whole=form is count)
-    axes, looks = (updates_axis(last_of(table)), y), dashes or [""] * len(lines)
-    marks = tuple(
-        curve(axes, table["seq"], values, name, tone, form, dash=dash, step=step)
-        for (values, name, tone), dash in zip(lines, looks, strict=True)
-    )
-    return Panel(unit, marks, y, height, shade)
+    """Return a panel of series over the updates; by default its axis begins at 0."""
+    y = axis or linear([series.values for series in lines], zero=True, whole=form is count)
+    axes = updates_axis(last_of(table)), y
+    return Panel(unit, tuple(curve(axes, table["seq"], series, form) for series in lines), y, height, shade)
 
 
 def last_of(table: Columns) -> int:

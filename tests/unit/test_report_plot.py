@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.report.svg import FEW, dots_of, path, readout
-from raydt.presentation.charts import Chart, Dots, Panel, boxes, curve, linear, powers, stacked_bars, updates_axis
+from raydt.presentation.charts import (
+    Chart,
+    Dots,
+    Panel,
+    Series,
+    boxes,
+    curve,
+    linear,
+    powers,
+    stacked_bars,
+    updates_axis,
+)
 from raydt.presentation.words import ABSENT, count, share
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: float(f"{value:.6g}"))
@@ -60,17 +71,17 @@ def test_an_axis_without_numbers_is_still_an_axis() -> None:
 def test_a_line_has_gaps_and_a_lone_point_is_a_dot() -> None:
     axes = (updates_axis(4), linear([[0.0, 1.0]], form="share"))
     y = np.array([0.0, 1.0, np.nan, 0.5, np.nan])
-    line = curve(axes, np.arange(5), y, "a", "learner", share)
+    line = curve(axes, np.arange(5), Series(y, "a", "learner"), share)
     assert (path(line.shape), dots_of(line.shape)) == ("M0 1000L250 0M750 500", "M750 500h0")
     assert (line.now, line.values) == ("50.00%", ("0.00%", "100.00%", ABSENT, "50.00%", ABSENT))
-    assert path(curve(axes, np.arange(2), y[:2], "a", "learner", share, step=True).shape) == "M0 1000H250V0"
-    dotted = curve(axes, np.arange(5), y, "a", "learner", share, dotted=True)
+    assert path(curve(axes, np.arange(2), Series(y[:2], "a", "learner", step=True), share).shape) == "M0 1000H250V0"
+    dotted = curve(axes, np.arange(5), Series(y, "a", "learner", dotted=True), share)
     assert dots_of(dotted.shape) == "M0 1000h0M250 0h0M750 500h0"
 
 
 def test_a_line_read_at_other_places_has_the_next_value() -> None:
     axes = (updates_axis(300), linear([[0, 9]], whole=True))
-    line = curve(axes, np.array([100, 200]), np.array([4, 7]), "a", "learner", count)
+    line = curve(axes, np.array([100, 200]), Series(np.array([4, 7]), "a", "learner"), count)
     assert line.read_at(np.array([100, 200]), np.array([50.0, 100.0, 150.0, 250.0])).values == ("4", "4", "7", ABSENT)
 
 
@@ -90,7 +101,7 @@ def test_bars_stand_on_one_another() -> None:
 
 def test_what_can_be_pointed_at_is_json() -> None:
     axes = (updates_axis(2), linear([[0, 2]], whole=True))
-    mark = curve(axes, np.arange(3), np.arange(3), 'a "name"', "learner", count)
+    mark = curve(axes, np.arange(3), Series(np.arange(3), 'a "name"', "learner"), count)
     panels = (Panel("n", (mark,), axes[1]),)
     chart = Chart("k", "t", "c", "l", panels, axes[0].ticks, "updates", [0, 0.5, 1], ["0", "1", "2"])
     assert json.loads(readout(chart)) == {"at": [0, 0.5, 1], "names": ["0", "1", "2"], "values": [["0", "1", "2"]]}

@@ -29,7 +29,7 @@ from raydt.learners.description import (
     worst_of,
 )
 from raydt.presentation.blocks import Block, Fact, Section, Text
-from raydt.presentation.charts import WINDOWS, Chart, has_curve, line_panel, over_stream
+from raydt.presentation.charts import WINDOWS, Chart, Series, has_curve, line_panel, over_stream
 from raydt.presentation.series import Columns, merged, per_unit
 from raydt.presentation.words import FEATURE_SHOWN, clipped, count, counted, figure, number
 
@@ -149,7 +149,7 @@ class BestSplitDescription(Description):
 
 
 def figures(summary: Mapping[str, Any]) -> list[Fact]:
-    """The split as key figures; none of a run without an end."""
+    """Return the split as key figures; none of a run without an end."""
     if "split" not in summary:
         return []
     split, updates = summary["split"] or {}, summary.get("updates") or 1
@@ -165,7 +165,7 @@ def figures(summary: Mapping[str, Any]) -> list[Fact]:
 
 
 def best_split(run: RunRecords) -> Section:
-    """The split at the end, and the features that were the best."""
+    """Return the split at the end, and the features that were the best."""
     events, updates = run.events if {"feature", "score", "n1"} <= run.events.keys() else {}, _updates(run)
     blocks: list[Block] = []
     if "split" in run.summary:
@@ -183,7 +183,7 @@ def best_split(run: RunRecords) -> Section:
 
 
 def structure_section(run: RunRecords) -> Section:
-    """The finder, why it was chosen, and what its structure holds."""
+    """Return the finder, why it was chosen, and the size of its structure."""
     finder = run.summary.get("finder")
     blocks: list[Block] = []
     if finder:
@@ -194,7 +194,7 @@ def structure_section(run: RunRecords) -> Section:
 
 
 def gap_of(run: RunRecords) -> Fact | None:
-    """The score of the split as a multiple of the least there is; None where no audit has measured it."""
+    """Return the score of the split as a multiple of the least there is; None where no audit has measured it."""
     worst = worst_of(run.summary)
     ratio, score, optimum = (number(worst, key) for key in ("ratio", "score", "optimum"))
     if ratio is None:
@@ -208,12 +208,12 @@ def gap_of(run: RunRecords) -> Fact | None:
 
 
 def _updates(run: RunRecords) -> int:
-    """Updates of the run, also of one that has left no summary."""
+    """Return the updates of the run, also without a summary."""
     return max(run.updates, int(run.events.get("seq", np.empty(0)).max(initial=-1)) + 1, 1)
 
 
 def structure(metrics: Columns) -> Chart:
-    """Buckets that are filled, and features moved per update."""
+    """Return the filled buckets, and the features moved per update."""
     table = merged(metrics, WINDOWS)
     moves = per_unit(table["moves"], table["seq"])
     mean = table["moves"][-1] / max(int(table["seq"][-1]), 1)
@@ -226,9 +226,8 @@ def structure(metrics: Columns) -> Chart:
         f"{mean:.3g} moves per update on the whole.",
         table,
         (
-            line_panel(table, [(table["buckets"], "buckets filled", "learner")], "buckets", 8.0, count),
-            line_panel(table, [(moves, "moves per update", "coordinator")], "moves/update", 8.0),
+            line_panel(table, [Series(table["buckets"], "buckets filled", "learner")], "buckets", 8.0, count),
+            line_panel(table, [Series(moves, "moves per update", "coordinator")], "moves/update", 8.0),
         ),
-        metrics=metrics,
-        wide=True,
+        metrics,
     )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from raydt.learners.best_split.words import NAME_SHOWN
 from raydt.presentation.blocks import Row, Table
-from raydt.presentation.charts import Axis, Chart, Mark, Panel, Stretches, boxes, linear, points, updates_axis
+from raydt.presentation.charts import Axis, Chart, Mark, Panel, Series, Stretches, boxes, linear, points, updates_axis
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import FEATURES_SHOWN, Names
 from raydt.presentation.words import ABSENT, clipped, count, counted, figure, share
@@ -53,7 +53,7 @@ def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
 
     def panel(values: Floats, unit: str, name: str, axis: Axis, tone: str) -> Panel:
         form = share if unit == "share of rows" else figure
-        return Panel(unit, (points((x, axis), middle, mean(values), name, tone, form),), axis, 7.0)
+        return Panel(unit, (points((x, axis), middle, Series(mean(values), name, tone), form),), axis, 7.0)
 
     total, last = len(events["seq"]), names.name(int(events["feature"][-1]))
     part = events["n1"] / np.maximum(events["n"], 1)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
 from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE, SplitRule
@@ -30,7 +29,7 @@ from raydt.learners.description import (
     tree_figures,
 )
 from raydt.presentation.blocks import Block, Fact, Note, Row, Section, Table, Text
-from raydt.presentation.charts import Axis, Chart, Dots, Mark, Panel, Stretches, Values, points, powers, stacked_bars
+from raydt.presentation.charts import Chart, Panel, Series, Stretches, points, powers, stacked_bars
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, live_tree
 from raydt.presentation.words import ABSENT, count, counted, figure
@@ -337,7 +336,8 @@ def leads(events: Columns, rule: SplitRule) -> Chart:
     for reason, (_, name, tone) in CAUSES.items():
         here = table["reason"] == reason
         if here.any():
-            marks.append(_points((x, y), table["m"], np.where(here, times, np.nan), name, tone, of_all))
+            mark = points((x, y), table["m"], Series(np.where(here, times, np.nan), name, tone), figure)
+            marks.append(replace(mark, now="", values=() if of_all else mark.values))
     width = "two widths" if rule.widths == 2 else "one width"
     names = [
         f"update {count(seq + 1)}, {counted(m, 'example')}"
@@ -357,10 +357,3 @@ def leads(events: Columns, rule: SplitRule) -> Chart:
         () if of_all else x.at(table["m"]).tolist(),
         () if of_all else names,
     )
-
-
-def _points(axes: tuple[Axis, Axis], x: Values, y: npt.NDArray[Any], name: str, tone: str, of_all: bool) -> Mark:
-    """Return dots, each with its value to be pointed at unless they are too many."""
-    if of_all:
-        return Mark(name, tone, Dots(axes[0].at(x), axes[1].at(y)))
-    return replace(points(axes, x, y, name, tone, figure), now="")

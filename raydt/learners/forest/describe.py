@@ -103,7 +103,7 @@ class ForestDescription(RebuildingDescription):
 
 
 def _trees(run: RunRecords) -> list[Block]:
-    """The trees in numbers, and the features that their splits use."""
+    """Return the trees in numbers, and the features that their splits use."""
     model = run.model
     if not model or "totals" not in model:
         return []
@@ -122,7 +122,7 @@ def _trees(run: RunRecords) -> list[Block]:
 
 
 def _sureness(model: Columns, starts: npt.NDArray[np.int64]) -> tuple[str, ...]:
-    """How sure the votes are: by tree, the share of the largest class in an example's leaf, in the mean of its rows."""
+    """Return least, median, mean and most of the trees' shares of the largest class in an example's leaf."""
     leaf = model["feature"] < 0
     largest = np.add.reduceat(np.where(leaf, model["totals"].max(axis=1), 0), starts)
     n = np.add.reduceat(np.where(leaf, model["totals"].sum(axis=1), 0), starts)
@@ -131,7 +131,7 @@ def _sureness(model: Columns, starts: npt.NDArray[np.int64]) -> tuple[str, ...]:
 
 
 def _features(model: Columns, n: npt.NDArray[np.int64], run: RunRecords) -> Table:
-    """The features that take most from the impurity, in all trees."""
+    """Return the features that take most from the impurity, in all trees."""
     inner = np.flatnonzero(model["feature"] >= 0)
     feature = model["feature"][inner]
     asked, splits = np.bincount(feature, n[inner]), np.bincount(feature)

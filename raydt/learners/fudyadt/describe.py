@@ -77,7 +77,7 @@ class FuDyADTDescription(RebuildingDescription):
 
 
 def margins_of(run: RunRecords) -> Margins | None:
-    """The margins of a run's tree; None where there is no tree, no counters, or no epsilon.
+    """Return the margins of a run's tree; None where there is no tree, no counters, or no epsilon.
 
     O(n) exact integer operations.
     """
@@ -94,7 +94,7 @@ def margins_of(run: RunRecords) -> Margins | None:
 
 
 def _tree(run: RunRecords, margin: Margins | None) -> Tree:
-    """The live tree; its cards say when a node was built and, with margins, when it is to be rebuilt."""
+    """Return the live tree, whose cards tell when a node was built and, with margins, when it is to be rebuilt."""
     model = run.model
     when = "at which update it was built, from how many examples"
     if margin is None:
@@ -111,7 +111,7 @@ def _tree(run: RunRecords, margin: Margins | None) -> Tree:
 
 
 def _guarantee(run: RunRecords, margin: Margins, beta: float | None) -> list[Block]:
-    """The margins of all nodes."""
+    """Return the margins of all nodes."""
     following = next_rebuilds(margin, run.model, run.names)
     rule = (
         "A node that was built from s examples is rebuilt, at the latest, by the first update after which more "

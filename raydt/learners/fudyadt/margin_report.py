@@ -31,6 +31,7 @@ from raydt.presentation.charts import (
     Dots,
     Mark,
     Panel,
+    Series,
     bar_chart,
     curve,
     linear,
@@ -165,7 +166,6 @@ def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
         bars,
         stacked_bars([*bars], layers, "nodes"),
         "depth",
-        most=20,
     )
 
 
@@ -186,7 +186,7 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
     gaps = [drawn("splits", "learner", inner, far, gap)]
     if beta:
         level = np.array([beta, beta])
-        gaps.append(curve((linear([[0, 1]]), far), np.array([0.0, 1.0]), level, "beta", "bad", figure, dash="6 4"))
+        gaps.append(curve((linear([[0, 1]]), far), np.array([0.0, 1.0]), Series(level, "beta", "bad", "6 4"), figure))
     least = Fraction(1) / Fraction(margin.epsilon) if margin.epsilon > 0 else Fraction(0)
     built = "leaf" if margin.certified else "node"
     small = f" A {built} built from fewer than {count(-(-least // 1))} has no budget." if least > 1 else ""

@@ -27,7 +27,7 @@ from raydt.learners.description import (
 )
 from raydt.learners.rebuild_description import RebuildingDescription, rebuild_figures
 from raydt.presentation.blocks import Block, Fact, Node, Row, Section, Table, Text, Tree
-from raydt.presentation.charts import Chart, line_panel, over_stream
+from raydt.presentation.charts import Chart, Panel, Series, line_panel, over_stream
 from raydt.presentation.rebuilds import milliseconds
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import CARDS, Names, class_name, feature_table, grown_cards
@@ -131,7 +131,7 @@ class GBDTDescription(RebuildingDescription):
 
 
 def updates_section(events: Columns) -> Section:
-    """The batches over the stream, and the dearest."""
+    """Return the batches over the stream, and the dearest."""
     batches = batches_of(events)
     several = len(batches.get("seq", ())) > 1
     return Section(
@@ -154,7 +154,7 @@ def updates_section(events: Columns) -> Section:
 
 
 def drawn_trees(model: Columns, names: Names) -> Tree:
-    """The trees of the first iteration."""
+    """Return the trees of the first iteration."""
     return Tree(
         "The first tree",
         first_trees(model, names),
@@ -165,7 +165,7 @@ def drawn_trees(model: Columns, names: Names) -> Tree:
 
 
 def first_trees(model: Columns, names: Names) -> list[tuple[str, Node]]:
-    """The trees of the first iteration, at most ``TREES``, each with what it is about."""
+    """Return the trees of the first iteration, at most ``TREES``, each with what it is about."""
     per, classes = int(model["per"][0]), int(model["classes"][0])
     begins = np.concatenate([[0], np.cumsum(model["tree_nodes"])]).astype(np.int64)
     found = []
@@ -188,7 +188,7 @@ def _about(model: Columns) -> str:
 
 
 def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], node: int, answer: str) -> Node:
-    """The card of a node."""
+    """Return the card of a node."""
     if tree["node_feature"][node] < 0:
         value = float(tree["node_value"][node])
         largest = float(np.abs(tree["node_value"]).max()) or 1.0
@@ -203,7 +203,7 @@ def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], n
 
 
 def question(model: Columns, feature: int, cut: int, names: Names) -> tuple[str, str]:
-    """Question of a split: a feature and the value it is compared with."""
+    """Return the question of a split: a feature and the value it is compared with."""
     name = names.feature(feature)
     if feature >= len(model["bins_kinds"]):
         return name, "= 0"
@@ -236,33 +236,33 @@ def importances(model: Columns, names: Names) -> Table:
 
 
 def _trained(events: Columns) -> npt.NDArray[Any]:
-    """Rows that all trees were trained on, by entry; runs of version 0.1 trained once, and did not say so."""
+    """Return the rows that all trees were trained on, by entry; runs of version 0.1 trained once, unrecorded."""
     if "trained" in events or not events:
         return events.get("trained", np.empty(0))
     return np.where(events["trees_checked"] == 0, events["inserts"], 0)
 
 
 def first_training(events: Columns) -> npt.NDArray[np.bool_]:
-    """Which entry is that of the first training; none may be."""
+    """Return which entry is that of the first training, if any."""
     trained = _trained(events) > 0
     first: npt.NDArray[np.bool_] = trained & (np.cumsum(trained) == 1)
     return first
 
 
 def batches_of(events: Columns) -> Columns:
-    """The batches D' alone, without the first training."""
+    """Return the batches D' without the first training."""
     trained = _trained(events)
     there = ((events.get("trees_checked", np.empty(0)) > 0) | (trained > 0)) & ~first_training(events)
     return {name: column[there] for name, column in {**events, "trained": trained}.items()} if there.any() else {}
 
 
 def retrained_share(batches: Columns) -> str:
-    """Share of the trees checked that have changed."""
+    """Return the share of the checked trees that have changed."""
     return share(batches["trees_retrained"].sum() / max(1, batches["trees_checked"].sum()), 1)
 
 
 def over_batches(batches: Columns) -> Chart:
-    """Work of the batches over the stream; means where several share a point."""
+    """Return the work of the batches over the stream; means where several share a point."""
     n = len(batches["seq"])
     drawn = {name: _means(column, POINTS) for name, column in batches.items()}
     drawn["seq"] = batches["seq"][np.arange(1, len(drawn["seq"]) + 1) * n // len(drawn["seq"]) - 1] + 1
@@ -270,23 +270,17 @@ def over_batches(batches: Columns) -> Chart:
     each = "one point per batch" if points == n else f"{count(n)} batches in {count(points)} points, each a mean"
     part = retrained_share(batches)
 
-    def panel(unit: str, lines: tuple[tuple[str, str, str], ...], height: float = 8.0) -> Any:
-        series: list[tuple[npt.NDArray[Any], str, str]] = [(drawn[key], name, tone) for key, name, tone in lines]
-        return line_panel(drawn, series, unit, height)
+    def panel(unit: str, height: float, *lines: tuple[str, str, str]) -> Panel:
+        return line_panel(drawn, [Series(drawn[key], name, tone) for key, name, tone in lines], unit, height)
 
-    panels = (
-        panel("trees", (("trees_checked", "checked", "learner"), ("trees_retrained", "retrained", "delete"))),
-        panel(
-            "rows",
-            (
-                ("rows", "in retrained subtrees", "delete"),
-                ("refreshed", "whose derivatives were compared", "f1"),
-                ("trained", "all trees were trained on", "learner"),
-            ),
-        ),
-        panel("number", (("nodes", "nodes built", "coordinator"), ("rounds", "rounds with the shards", "shards")), 7.0),
-        line_panel(drawn, [(1e3 * drawn["seconds"], "time", "learner")], "ms", 7.0, milliseconds),
+    trees = ("trees_checked", "checked", "learner"), ("trees_retrained", "retrained", "delete")
+    rows = (
+        ("rows", "in retrained subtrees", "delete"),
+        ("refreshed", "whose derivatives were compared", "f1"),
+        ("trained", "all trees were trained on", "learner"),
     )
+    numbers = ("nodes", "nodes built", "coordinator"), ("rounds", "rounds with the shards", "shards")
+    time = line_panel(drawn, [Series(1e3 * drawn["seconds"], "time", "learner")], "ms", 7.0, milliseconds)
     return over_stream(
         "batches",
         "Work of each batch of updates",
@@ -295,13 +289,12 @@ def over_batches(batches: Columns) -> Chart:
         f"Lines over the stream of trees checked and retrained ({part} of those checked), rows, nodes, rounds "
         "and time of each batch.",
         drawn,
-        panels,
-        wide=True,
+        (panel("trees", 8.0, *trees), panel("rows", 8.0, *rows), panel("number", 7.0, *numbers), time),
     )
 
 
 def _means(column: npt.NDArray[Any], limit: int) -> npt.NDArray[np.float64]:
-    """At most ``limit`` means of neighbours, of about equally many each."""
+    """Return at most ``limit`` means of neighbours, of about equally many each."""
     n = len(column)
     ends = np.arange(1, min(n, limit) + 1) * n // min(n, limit)
     begins = np.concatenate([[0], ends[:-1]])
@@ -310,7 +303,7 @@ def _means(column: npt.NDArray[Any], limit: int) -> npt.NDArray[np.float64]:
 
 
 def dearest(events: Columns) -> Table:
-    """The batches that took longest, and in the remark what all of them took, and the first training."""
+    """Return the batches that took longest; the remark has the time of all, and of the first training."""
     batches = batches_of(events)
     trained = first_training(events)
     first = ""
