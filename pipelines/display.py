@@ -211,7 +211,7 @@ def purge_lines(done: dict[str, Any]) -> str:
     ]
     names = Text("\n".join(lines(Items([*done["replaced"], *done["rewritten"]]))))
     left = done["left_alone"]
-    alone = [Text("Left alone, as raydt did not write them:"), Items(left)] if left else []
+    alone = (Text("Left alone, as raydt did not write them:"), Items(left)) if left else ()
     away = Text("Copies may remain, out of reach, in:"), Items(done["out_of_reach"])
     return terminal(pairs(rows), names, *alone, *away)
 
