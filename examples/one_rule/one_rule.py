@@ -22,7 +22,6 @@ from raydt.exchange.messages import Ask
 from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, LearnerOptions, Promise, Traits
 from raydt.learners.checking import require
-from raydt.learners.description import Description
 from raydt.learners.rows import Rows, RowsOnShards, ShardWithRows
 from raydt.learners.sequential import ADD, LOOK, SequentialCoordinator, steps_of
 
@@ -51,7 +50,7 @@ def rule_of(feature: int, counts: dict[float, Counter[int]]) -> tuple[int, int, 
 class Predictor:
     """Predictions of a model: the class of the value that a row has, else the majority of all examples."""
 
-    def __init__(self, model: dict[str, Any]) -> None:
+    def __init__(self, features: Any, model: dict[str, Any]) -> None:
         self.model = model
 
     def predict(self, X: Any, sparse: Any = None) -> Any:
@@ -73,7 +72,7 @@ class Predictor:
 class Shard(ShardWithRows):
     """Counts the classes by value of each of its features."""
 
-    def __init__(self, features: Any, groups: Any) -> None:
+    def __init__(self, options: OneRuleOptions, features: Any, groups: Any) -> None:
         super().__init__(features, groups)
         self.label = np.empty(0, dtype=np.int32)  # by slot
         self.counts: dict[int, dict[float, Counter[int]]] = {int(j): {} for j in self.columns}
@@ -103,16 +102,13 @@ class Shard(ShardWithRows):
 class Coordinator(SequentialCoordinator):
     """Ids, labels and the rule; the rows are with the shards."""
 
+    Predictor = Predictor
+
     def __init__(self, options: OneRuleOptions, features: Any, shards: int, plan: Any) -> None:
         super().__init__()
-        self.rows_on_shards, self._store = RowsOnShards(features, shards), ExampleStore(0, 0)
+        self.features, self._rows, self._store = features, RowsOnShards(features, shards), ExampleStore(0, 0)
         self.rule: Any = (0, -1, [], [])
         self.by_class: Counter[int] = Counter()  # not from the store, which holds the rest of the batch already
-
-    @property
-    def store(self) -> ExampleStore:
-        """The live examples."""
-        return self._store
 
     def _prepare(self, batch: Any) -> Any:
         self.store.reserve(len(batch))
@@ -120,11 +116,11 @@ class Coordinator(SequentialCoordinator):
 
     def _take(self, batch: Any, part: slice, admitted: Any, result: Any) -> Any:
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
-        yield from self.rows_on_shards.put(admitted.new[added], Rows.of(batch.X[admitted.row[added]]))
+        yield from self._rows.put(admitted.new[added], Rows.of(batch.X[admitted.row[added]]))
         rules: list[int] = []
         for step, position in zip(*steps_of(batch, part, admitted), strict=True):
             if step["kind"] in (ADD, LOOK) and batch.start + position >= batch.warmup:
-                result.predictions[position] = Predictor(self.model()).predict(batch.X[step["row"]][None])[0]
+                result.predictions[position] = self.predictor().predict(batch.X[step["row"]][None])[0]
             if step["kind"] == LOOK:
                 continue
             sign, label = (1 if step["kind"] == ADD else -1), int(self.store.y[step["slot"]])
@@ -135,28 +131,6 @@ class Coordinator(SequentialCoordinator):
             if before[1] != self.rule[1]:
                 rules.append(batch.start + int(position))
         return {"seq": np.array(rules, dtype=np.int64)}
-
-    def find_equal(self, X: Any, row: int, y: float, sparse: Any = None) -> Any:
-        """Slots of the live examples equal to (X[row], y), the oldest first."""
-        slots = self.store.in_order_of_birth()
-        slots = slots[self.store.y[slots] == y]
-        return slots[(yield from self.rows_on_shards.equal(slots, Rows.of(X[[row]])))]
-
-    def finish(self) -> Any:
-        """Nothing waits."""
-        yield from ()
-
-    def predict(self, X: Any, sparse: Any = None) -> Any:
-        """Class codes."""
-        return Predictor(self.model()).predict(X)
-
-    def predict_proba(self, X: Any, n_classes: int, sparse: Any = None) -> Any:
-        """Shares of the classes."""
-        return Predictor(self.model()).predict_proba(X, n_classes)
-
-    def locate(self, ids: Any) -> Any:
-        """Class codes of live examples."""
-        return {"y": self.store.y[self.store.find(ids)]}
 
     def model(self) -> Any:
         """The rule."""
@@ -192,28 +166,11 @@ class Coordinator(SequentialCoordinator):
 class OneRule(Learner):
     """OneR."""
 
-    kind = "one_rule"
-    Options = OneRuleOptions
+    kind, Options, Coordinator, Shard, Predictor = "one_rule", OneRuleOptions, Coordinator, Shard, Predictor
 
     def traits(self, options: OneRuleOptions) -> Traits:
         """Numbers and categories, any number of classes."""
         return Traits(Reading(), rebuilds=False, stays=("nothing: the rule is that of the live examples",))
-
-    def describe(self, options: Any) -> Description:
-        """As a tree of one split."""
-        return Description()
-
-    def coordinator(self, options: OneRuleOptions, features: Any, shards: int, plan: Any) -> Any:
-        """Ids, labels and the rule."""
-        return Coordinator(options, features, shards, plan)
-
-    def shard(self, options: OneRuleOptions, features: Any, groups: Any, store: Any = None) -> Any:
-        """Counts of some features."""
-        return Shard(features, groups)
-
-    def predictor(self, options: OneRuleOptions, features: Any, model: Any) -> Predictor:
-        """Predictions of a saved rule."""
-        return Predictor(model)
 
     def check(self, options: OneRuleOptions, features: Any, classes: int, model: Any, groups: Any) -> None:
         """Require one rule over the features and, in a state, labels that shards and coordinator agree on."""

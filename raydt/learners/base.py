@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,10 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Exchange, ShardWorker
+from raydt.learners import description
 from raydt.learners.audit_report import AuditReport
-from raydt.learners.description import Description
+
+Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class LearnerOptions(BaseModel):
@@ -189,7 +192,7 @@ class LearnerCoordinator(Protocol):
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes or, of a regression, numbers, shape (n,)."""
 
-    def locate(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
         """Of live examples, in the order of ``ids``: class code or number ``y``, and where the model holds them.
 
         The latter are the learner's own columns of a receipt, of a tree ``leaf``.
@@ -201,7 +204,7 @@ class LearnerCoordinator(Protocol):
     def statistics(self) -> dict[str, int]:
         """``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``, ``rebuilt_rows`` now."""
 
-    def model(self) -> dict[str, npt.NDArray[Any]]:
+    def model(self) -> Arrays:
         """Arrays of the predict-only model: no training rows."""
 
     def in_order_of_birth(self) -> npt.NDArray[np.int32]:
@@ -210,16 +213,16 @@ class LearnerCoordinator(Protocol):
     def born(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """Birth of each example: the number of the update that inserted it."""
 
-    def rows(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
+    def rows(self, slots: npt.NDArray[np.int32]) -> Arrays:
         """Return what never changes of these examples, except birth and features: ``id`` (int64) and ``y``; copies."""
 
-    def state(self, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
+    def state(self, slots: npt.NDArray[np.int32]) -> Arrays:
         """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live).
 
         Copies: they are written while the next batches change the originals.
         """
 
-    def restore(self, state: dict[str, npt.NDArray[Any]]) -> None:
+    def restore(self, state: Arrays) -> None:
         """Replace everything by saved arrays: ``born``, and what :meth:`rows` and :meth:`state` gave of all examples.
 
         The examples take slots 0, 1, ... in the order of the arrays.
@@ -273,14 +276,31 @@ class Renamed(NamedTuple):
     advice: str = ""
 
 
+#: Why no check and no audit finds a change in an array that only counts work.
+COUNTS_WORK = "counts work that was done, which the result does not depend on"
+
+
 class Learner(ABC):
     """One method, complete: traits, options, its two halves, its audit, how it presents itself, and its cases.
 
-    Nothing outside its folder and its estimator knows its name.
+    A learner names the classes of its parts, and overrides a method below only where it differs. Nothing outside its
+    folder and its estimator knows its name.
     """
 
     kind: ClassVar[str]
     Options: ClassVar[type[Any]]
+    #: The coordinating half, a ``LearnerCoordinator``: ``Coordinator(options, features, shards, plan)``.
+    Coordinator: ClassVar[type[Any]]
+    #: The half that owns feature groups, a ``ShardWorker``: ``Shard(options, features, groups)``.
+    Shard: ClassVar[type[Any]]
+    #: Predictions of a saved model: ``Predictor(features, model)``; see :meth:`predictor`.
+    Predictor: ClassVar[type[Any]]
+    #: How the learner presents itself: ``Description(options)``.
+    Description: ClassVar[type[Any]] = description.Description
+    #: Checks of a file: ``check_model(arrays, options, features, classes)`` and, for a state,
+    #: ``check_state(arrays, groups, options, features, classes)``; see :meth:`check`.
+    check_model: ClassVar[Any]
+    check_state: ClassVar[Any]
     #: Arrays of a state in which some number may change without a check or an audit that finds it, and why that is so.
     unproven: ClassVar[Mapping[str, str]] = {
         "seq": "queries and refused updates are counted, which leave nothing behind"
@@ -291,37 +311,37 @@ class Learner(ABC):
         return 1
 
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
-        """Options of this learner in today's spelling, if these are in that of an earlier version; else None."""
+        """Return these options in today's spelling if they are in that of an earlier version; else None."""
         return None
 
     @abstractmethod
     def traits(self, options: Any) -> Traits:
         """Return the properties of the learner with these options that its callers need."""
 
-    def fixed_by(self, options: Any, state: dict[str, npt.NDArray[Any]]) -> Any:
+    def fixed_by(self, options: Any, state: Arrays) -> Any:
         """Return the options with what the past has fixed for good in a state, to train a model on other examples."""
         return options
 
-    @abstractmethod
-    def describe(self, options: Mapping[str, Any]) -> Description:
-        """How the learner presents itself with these options, which may be of another version, or some be missing."""
+    def describe(self, options: Mapping[str, Any]) -> description.Description:
+        """Return the description for these options, which may be of another version, or some be missing."""
+        described: description.Description = self.Description(options)
+        return described
 
-    @abstractmethod
     def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> LearnerCoordinator:
         """Make the coordinator for ``shards`` shards."""
+        coordinator: LearnerCoordinator = self.Coordinator(options, features, shards, plan)
+        return coordinator
 
-    @abstractmethod
     def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
-        """Make the worker that owns ``groups``; ``store`` is the coordinator's, if they share one."""
+        """Make the worker that owns ``groups``; ``store`` is the coordinator's, if they share one.
 
-    @abstractmethod
+        The default keeps the features of its rows itself.
+        """
+        shard: ShardWorker = self.Shard(options, features, groups)
+        return shard
+
     def check(
-        self,
-        options: Any,
-        features: Features,
-        classes: int,
-        model: dict[str, npt.NDArray[Any]],
-        groups: Mapping[int, dict[str, npt.NDArray[Any]]] | None,
+        self, options: Any, features: Features, classes: int, model: Arrays, groups: Mapping[int, Arrays] | None
     ) -> None:
         """Require that arrays from a file can be a model or, with ``groups``, a state.
 
@@ -332,41 +352,44 @@ class Learner(ABC):
         KeyError, ValueError
             Naming the array that cannot be.
         """
+        if groups is None:
+            self.check_model(model, options, features, classes)
+        else:
+            self.check_state(model, groups, options, features, classes)
 
-    @abstractmethod
-    def predictor(self, options: Any, features: Features, model: dict[str, npt.NDArray[Any]]) -> Any:
+    def predictor(self, options: Any, features: Features, model: Arrays) -> Any:
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.
 
         Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. A regression
         has no ``predict_proba``. A model that is a tree, or a sum of trees, is exported and explained by
         ``tree_sum(n_classes)`` (:class:`raydt.learners.tree_sum.SumOfTrees`).
         """
+        return self.Predictor(features, model)
 
     def promise(self, options: Any) -> Promise:
-        """Whether the guarantee of the method holds with these options; an audit proves that it does."""
+        """Return whether the guarantee of the method holds with these options; an audit proves that it does."""
         promise: Promise = options.promise()
         return promise
 
     def outlook(self, options: Any, warmup: int) -> str:
-        """What to expect of a run after a warm-up of so many rows, in one sentence; empty if nothing is known.
+        """Say in one sentence what to expect of a run after a warm-up of so many rows; empty if nothing is known.
 
         Numbers of things, never times: the same on every machine.
         """
         return ""
 
-    @abstractmethod
     def audit(
-        self,
-        options: Any,
-        features: Features,
-        state: dict[str, npt.NDArray[Any]],
-        history: History,
-        groups: Mapping[int, dict[str, npt.NDArray[Any]]],
+        self, options: Any, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
     ) -> AuditReport:
         """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`.
 
         ``groups`` are the states of the feature groups, for learners whose shards keep what the coordinator does not.
+        The default calls the function ``audit`` of the module ``audit`` in the learner's folder, with the same
+        arguments; the module is imported only then.
         """
+        module = importlib.import_module(".audit", type(self).__module__.rpartition(".")[0])
+        report: AuditReport = module.audit(options, features, state, history, groups)
+        return report
 
     @abstractmethod
     def cases(self) -> Sequence[Case]:
@@ -376,5 +399,5 @@ class Learner(ABC):
         """
 
     def concerns(self, case: Case, options: Any) -> bool:
-        """Whether a job with these options needs the kernels of a case."""
+        """Return True if a job with these options needs the kernels of a case."""
         return True

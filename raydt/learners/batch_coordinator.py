@@ -8,7 +8,7 @@ everything before it is applied, and before an update that is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +16,34 @@ import numpy.typing as npt
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.admission import Admission
+from raydt.examples.features import Features
 from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
+from raydt.examples.targets import Targets
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
 from raydt.exchange.messages import Exchange
+from raydt.learners.rows import Rows, RowsOnShards
 
 Slots = npt.NDArray[np.int32]
+Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class BatchCoordinator(ABC):
     """Ids, labels and births of the live examples, and how the updates of a batch are admitted."""
 
     _digested: RowDigest | None = None
+    #: The live examples; a coordinator that has them elsewhere overrides :attr:`store`.
+    _store: ExampleStore
+    #: The rows, where only the shards have them.
+    _rows: RowsOnShards
+    #: Predictions of :meth:`model`: ``Predictor(features, model)``.
+    Predictor: ClassVar[type[Any]]
+    features: Features
 
     @property
-    @abstractmethod
     def store(self) -> ExampleStore:
-        """The live examples."""
+        """The live examples: their ids, labels and births by slot."""
+        return self._store
 
     # ---------------------------------------------------------------- what a learner gives
 
@@ -45,10 +56,12 @@ class BatchCoordinator(ABC):
         """
 
     @abstractmethod
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
-        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
+    def model(self) -> Arrays:
+        """Return the arrays of the predict-only model: no training rows."""
+
+    def finish(self) -> Exchange[Any]:
+        """Complete nothing: no update waits for others."""
+        yield from ()
 
     def gather(self) -> Exchange[None]:
         """Fetch nothing: most coordinators hold all that predicts."""
@@ -136,7 +149,53 @@ class BatchCoordinator(ABC):
         result.inserts = int(np.count_nonzero(admitted.new >= 0))
         result.deletes = int(np.count_nonzero(admitted.old >= 0))
 
+    # ---------------------------------------------------------------- predictions
+
+    def predictor(self) -> Any:
+        """Return predictions of the model as it is now."""
+        return self.Predictor(self.features, self.model())
+
+    def predict_proba(
+        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Return shares of the classes, shape (n, n_classes), after :meth:`gather`."""
+        shares: npt.NDArray[np.float64] = self.predictor().predict_proba(X, n_classes, sparse)
+        return shares
+
+    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
+        """Return class codes or, of a regression, numbers, shape (n,), after :meth:`gather`."""
+        targets: Targets = self.predictor().predict(X, sparse)
+        return targets
+
     # ---------------------------------------------------------------- the examples
+
+    def find_equal(
+        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
+    ) -> Exchange[Slots]:
+        """Return the slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
+        rows = Rows.of(X, sparse).take(np.array([row]))
+        slots = self._alike(rows)
+        slots = slots[self.store.y[slots] == y]
+        slots = slots[(yield from self._equal(slots, rows))]
+        oldest_first: Slots = slots[np.argsort(self.store.born[slots])]
+        return oldest_first
+
+    def _alike(self, row: Rows) -> Slots:
+        """Return slots of live examples, among them all that equal a row: here all, in a tree those of its leaf."""
+        return self.store.slots()
+
+    def _equal(self, slots: Slots, row: Rows) -> Exchange[Any]:
+        """Return which of the rows in some slots equal one row."""
+        return (yield from self._rows.equal(slots, row))
+
+    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
+        """Return label ``y`` of live examples, in the order of ``ids``, and where the model holds them."""
+        slots = self.store.find(ids)
+        return {"y": self.store.y[slots], **self._positions(slots)}
+
+    def _positions(self, slots: Slots) -> Arrays:
+        """Return the learner's own columns of a receipt, of a tree ``leaf``: its position in preorder."""
+        return {}
 
     def gather_state(self) -> Exchange[None]:
         """Fetch nothing: most coordinators hold the model."""

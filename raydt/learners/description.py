@@ -153,6 +153,9 @@ class Description:
     #: Titles and keys of the summary's figures by which runs are compared.
     figures: ClassVar[tuple[tuple[str, str], ...]] = (("Nodes", "nodes"), ("Depth", "depth"))
 
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        """Take the options of the learner."""
+
     def owned(self, shard: int, shards: int) -> str:
         """Return what a shard owns besides columns, in a few words; empty if nothing."""
         return ""

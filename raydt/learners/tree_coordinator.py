@@ -60,13 +60,8 @@ class TreeCoordinator(SequentialCoordinator):
         """The live examples."""
         return self.live.store
 
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(depth) each."""
-        slots = self.store.find(ids)
-        return {
-            "y": self.store.y[slots],
-            "leaf": self._outline.places(self.live.tree, self.live.members["leaf"][slots]),
-        }
+    def _positions(self, slots: Slots) -> Arrays:
+        return {"leaf": self._outline.places(self.live.tree, self.live.members["leaf"][slots])}
 
     def digest(self) -> str:
         """Digest of tree, counters, counts, sums, ids and labels; free of slots, node ids and list orders.

@@ -14,8 +14,7 @@ from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
 from raydt.exchange.messages import Ask, Tell
-from raydt.learners.base import LearnerOptions, Traits
-from raydt.learners.description import Description
+from raydt.learners.base import Learner, LearnerOptions, Traits
 
 #: Updates of one round, so that a batch takes several.
 ROUND = 3
@@ -23,7 +22,7 @@ MODULUS = 2**31 - 1
 
 
 class ChainShard:
-    def __init__(self, features, groups):
+    def __init__(self, options, features, groups):
         self.groups = {int(group): features.group_columns(int(group)) for group in groups}
         self.columns = features.columns_of(groups)
         self.features, self.group_numbers = features, groups
@@ -109,7 +108,7 @@ class ChainShard:
 
 
 class ChainCoordinator:
-    def __init__(self, features, shards):
+    def __init__(self, options, features, shards, plan):
         self.features, self.shards = features, features.assign(shards)
         self.columns = [features.columns_of(groups) for groups in self.shards]
         self.store = ExampleStore(len(features.names), 0)
@@ -214,21 +213,11 @@ class ChainOptions(LearnerOptions):
     kind: str = "chain"
 
 
-class Chain:
-    kind = "chain"
-    Options = ChainOptions
+class Chain(Learner):
+    kind, Options, Coordinator, Shard = "chain", ChainOptions, ChainCoordinator, ChainShard
 
     def traits(self, options):
         return Traits(Reading(sparse=True))
 
-    def describe(self, options):
-        return Description()
-
-    def coordinator(self, options, features, shards, plan):
-        return ChainCoordinator(features, shards)
-
-    def shard(self, options, features, groups, store=None):
-        return ChainShard(features, groups)
-
-    def warmup(self, options=None):
-        pass
+    def cases(self):
+        return ()

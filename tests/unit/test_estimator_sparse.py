@@ -46,14 +46,7 @@ class Coordinator(ChainCoordinator):
 
 
 class Learner(Chain):
-    def renamed(self, options):
-        return None
-
-    def oldest(self, kind, options):
-        return 1
-
-    def coordinator(self, options, features, shards, plan):
-        return Coordinator(features, shards)
+    Coordinator = Coordinator
 
     def predictor(self, options, features, model):
         return Parity()

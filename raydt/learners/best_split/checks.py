@@ -21,8 +21,10 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 _COUNTERS = {"feature": np.int32, "n1": np.int32, "c11": np.int32, "bucket": np.int16}
 
 
-def check_split(arrays: Arrays, features: Features) -> None:
-    """A split of some rows by a feature, or by none."""
+def check_split(arrays: Arrays, options: BestSplitOptions, features: Features, classes: int) -> None:
+    """Require a split of some rows by a sparse feature, or by none."""
+    if features.names:
+        raise ValueError("its features are not all sparse")
     feature, n, c1, n1, c11 = typed(arrays, "split", np.int64, (5,)).tolist()
     require(-1 <= feature < features.sparse, "split", "names a feature that is not there")
     fits = 0 <= c11 <= n1 <= n < 2**31 and 0 <= c1 - c11 <= n - n1
@@ -39,7 +41,7 @@ def check_state(
     KeyError, ValueError
         Naming the array that cannot be.
     """
-    check_split(arrays, features)
+    check_split(arrays, options, features, classes)
     rows = arrays["id"].size
     scalars = {name: int(typed(arrays, name, np.int64, (1,))[0]) for name in SCALARS}
     seq, warmup, finder = (scalars[name] for name in ("seq", "warmup", "finder"))

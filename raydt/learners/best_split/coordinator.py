@@ -58,6 +58,8 @@ class BestSplitCoordinator(SequentialCoordinator):
         The one at work; None of ``auto`` before the end of the warm-up.
     """
 
+    Predictor = BestSplitPredictor
+
     def __init__(self, options: BestSplitOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.options, self.features = options, features
@@ -71,11 +73,6 @@ class BestSplitCoordinator(SequentialCoordinator):
         self._totals = np.zeros(2, dtype=np.int64)  # rows that were taken and live, and those of class 1
         self.split, self._fresh = Splits.none(), True  # fresh: that of the rows as they are
         self._table = xlogx_table(0)
-
-    @property
-    def store(self) -> ExampleStore:
-        """Ids and labels of the live examples."""
-        return self._store
 
     # ---------------------------------------------------------------- one batch
 
@@ -194,31 +191,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         _, _, log = yield from self._advance(nothing, nothing, nothing.astype(np.int64), begin, self._seq)
         return log
 
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
-        """Slots of the live examples equal to a row and label, the oldest first. O(live examples + their ones)."""
-        slots = self.store.in_order_of_birth()
-        slots = slots[self.store.y[slots] == y]
-        equal = yield from self._rows.equal(slots, Rows.of(X, sparse).take(np.array([row])))
-        same: Slots = slots[equal]
-        return same
-
     # ---------------------------------------------------------------- the model
-
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Shares of the classes on each row's side, shape (n, n_classes)."""
-        return BestSplitPredictor(self.model(), self.features.sparse).predict_proba(X, n_classes, sparse)
-
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
-        """Class codes."""
-        return BestSplitPredictor(self.model(), self.features.sparse).predict(X, sparse)
-
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` of live examples. O(ids)."""
-        return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
         """Digest of the split with its counts, and of ids with labels."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows, is_one
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
+from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import score_of, scores_of
 from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
@@ -140,14 +141,13 @@ class BestSplitPredictor:
 
     Parameters
     ----------
+    features : Features
     model : mapping of str to ndarray
         Of a model or a state.
-    width : int
-        Number of sparse features.
     """
 
-    def __init__(self, model: Mapping[str, npt.NDArray[Any]], width: int) -> None:
-        self.split, self._width = Splits.of_arrays(model), width
+    def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.split, self._width = Splits.of_arrays(model), features.sparse
 
     def _sides(self, sparse: SparseRows | None) -> npt.NDArray[np.int64]:
         assert sparse is not None

@@ -46,7 +46,7 @@ class _Counted(NamedTuple):
     place: Ints
 
 
-def check_model(arrays: Arrays, features: Features, classes: int) -> None:
+def check_model(arrays: Arrays, options: ConfidenceTreeOptions, features: Features, classes: int) -> None:
     """A tree over these features, to predict with. O(n log n).
 
     Counts of an empty leaf are those of a node above it, so that they need not add up.
@@ -107,7 +107,7 @@ def check_state(
     KeyError, ValueError
         Naming the array that cannot be.
     """
-    check_model(arrays, features, classes)
+    check_model(arrays, options, features, classes)
     inner = check_nodes(arrays, MODEL_TYPES | NODE_TYPES, len(features), classes)
     check_sums(arrays, inner)
     check_examples(arrays, SCALARS)

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.digest import digest
-from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -137,7 +136,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of what changed the tree."""
         self._naive = None
-        rows = self._rows_of(batch.X, batch.sparse)
+        rows = Rows.of(batch.X, batch.sparse)
         steps, position = steps_of(batch, part, admitted)
         if self.live.naive:  # the shards score queries, too: in slots beyond all others, until these are used
             looks = np.flatnonzero(steps["kind"] == LOOK)
@@ -198,9 +197,6 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewed, self._lived = self._t, len(slots)
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
-
-    def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
-        return Rows.of(X, sparse or SparseRows.empty(self.features.sparse, len(X)))
 
     def _begin(self) -> Exchange[Log]:
         """End the warm-up: fix the bins by its rows, and take these in order of birth."""
@@ -313,46 +309,25 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             priors = self.live.tree.own[leaves]
             self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs.reach(priors))
 
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
-        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
-        rows = self._rows_of(X, sparse).take(np.array([row]))
-        slots = self.live.rows_of(np.array([route(self.live.tree, self.live.categorical, rows, 0)]))[0]
-        slots = slots[self.store.y[slots] == y]
-        equal = slots[(yield from self._rows.equal(slots, rows))]
-        oldest_first: Slots = equal[np.argsort(self.store.born[equal])]
-        return oldest_first
-
     # ---------------------------------------------------------------- the model
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Shares of the classes, shape (n, n_classes), after :meth:`gather`.
+    def _alike(self, row: Rows) -> Slots:
+        """Live examples in the leaf of a row."""
+        return self.live.rows_of(np.array([route(self.live.tree, self.live.categorical, row, 0)]))[0]
 
-        O(nodes x classes + rows x (depth + features x classes)), and once O(leaves x groups of bins x classes).
-        """
-        return self._predictor().predict_proba(X, n_classes, sparse)
+    def _positions(self, slots: Slots) -> Arrays:
+        return {"leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
+
+    def predictor(self) -> NaivePredictor:
+        """Predictions of the tree. O(nodes x classes), and once O(leaves x groups of bins x classes)."""
+        return NaivePredictor(self.features, self._with_naive(filled(node_arrays(self.live.tree))))
 
     def shares_now(self, X: npt.NDArray[np.float64], n_classes: int) -> Exchange[npt.NDArray[np.float64]]:
         """As :meth:`predict_proba`, of a few dense rows and without :meth:`gather`: the shards score them."""
-        return (yield from shares_now(self.live, self._rows, self._logs, self._rows_of(X, None), n_classes))
-
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
-        """Class codes."""
-        return self._predictor().predict(X, sparse)
-
-    def _predictor(self) -> NaivePredictor:
-        return NaivePredictor(self.features, self._with_naive(filled(node_arrays(self.live.tree))))
+        return (yield from shares_now(self.live, self._rows, self._logs, Rows.of(X, None), n_classes))
 
     def _with_naive(self, model: Arrays) -> Arrays:
         return model if self._naive is None else model | self._naive
-
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Class code ``y`` and ``leaf`` (its position in preorder) of live examples. O(ids + nodes)."""
-        slots = self.store.find(ids)
-        return {"y": self.store.y[slots], "leaf": preorder(self.live.tree)[1][self.live.members["leaf"][slots]]}
 
     def digest(self) -> str:
         """Digest of all that predicts and decides: tree, counts, records, bins, tallies, ids, labels, who was right.

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from raydt.examples.features import Features
-from raydt.examples.history import History
 from raydt.examples.reading import Reading
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, Traits, WorkPlan
-from raydt.learners.confidence_tree.checks import check_model, check_state
+from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
+from raydt.learners.confidence_tree import checks
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 
-Arrays = dict[str, "npt.NDArray[Any]"]
-
 
 class ConfidenceTree(Learner):
-    """Makes the two halves of the learner, its predictor and its audit."""
+    """The parts of the learner, its traits and its cases."""
 
     kind = "confidence_tree"
     Options = ConfidenceTreeOptions
+    Coordinator = ConfidenceTreeCoordinator
+    Shard = ConfidenceTreeShard
+    Description = ConfidenceTreeDescription
+    Predictor = NaivePredictor
+    check_model = staticmethod(checks.check_model)
+    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
-        "seq": "queries and refused updates are counted, which leave nothing behind",
+        **Learner.unproven,
         "threshold": "that of a leaf is not used",
         "place": "any negative number is none",
-        "checks": "counts work that was done, which the result does not depend on",
-        "splits": "counts work that was done, which the result does not depend on",
-        "ties": "counts work that was done, which the result does not depend on",
-        "restarted": "counts work that was done, which the result does not depend on",
+        "checks": COUNTS_WORK,
+        "splits": COUNTS_WORK,
+        "ties": COUNTS_WORK,
+        "restarted": COUNTS_WORK,
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
         **{
             f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
@@ -69,53 +67,6 @@ class ConfidenceTree(Learner):
     def outlook(self, options: ConfidenceTreeOptions, warmup: int) -> str:
         """Whether the first rows are few for bins that stay."""
         return options.outlook(warmup)
-
-    def describe(self, options: Mapping[str, Any]) -> ConfidenceTreeDescription:
-        """The tree, and what decided its splits."""
-        return ConfidenceTreeDescription(options)
-
-    def coordinator(
-        self, options: ConfidenceTreeOptions, features: Features, shards: int, plan: WorkPlan
-    ) -> ConfidenceTreeCoordinator:
-        """The coordinator for ``shards`` shards."""
-        return ConfidenceTreeCoordinator(options, features, shards, plan)
-
-    def shard(
-        self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None
-    ) -> ConfidenceTreeShard:
-        """The worker that owns ``groups``; it keeps their columns itself."""
-        return ConfidenceTreeShard(options, features, groups)
-
-    def check(
-        self,
-        options: ConfidenceTreeOptions,
-        features: Features,
-        classes: int,
-        model: Arrays,
-        groups: Mapping[int, Arrays] | None,
-    ) -> None:
-        """Require of saved arrays what the kernels rely on."""
-        if groups is None:
-            check_model(model, features, classes)
-        else:
-            check_state(model, groups, options, features, classes)
-
-    def predictor(self, options: ConfidenceTreeOptions, features: Features, model: Arrays) -> NaivePredictor:
-        """Predictions of a saved model."""
-        return NaivePredictor(features, model)
-
-    def audit(
-        self,
-        options: ConfidenceTreeOptions,
-        features: Features,
-        state: Arrays,
-        history: History,
-        groups: Mapping[int, Arrays],
-    ) -> AuditReport:
-        """Prove or refute what the method promises of a state."""
-        from raydt.learners.confidence_tree.audit import audit
-
-        return audit(options, features, state, history, groups)
 
     def cases(self) -> Sequence[Case]:
         """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""

@@ -30,7 +30,9 @@ _LIVE = np.iinfo(np.int64).max
 _ARRAYS = ("feature", "threshold", "left", "right", "totals")
 
 
-def audit(options: ForestOptions, features: Features, state: Arrays, history: History) -> AuditReport:
+def audit(
+    options: ForestOptions, features: Features, state: Arrays, history: History, groups: Any = None
+) -> AuditReport:
     """Prove or refute that a state is the forest of its live examples.
 
     Parameters

@@ -45,6 +45,7 @@ from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.store import ForestStore
 from raydt.learners.rebuild_log import SHARDS
+from raydt.learners.rows import Rows
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
@@ -73,6 +74,8 @@ class ForestCoordinator(SequentialCoordinator):
         With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
         coordinator sees the trees of its shards.
     """
+
+    _store: ForestStore
 
     def __init__(self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
@@ -262,15 +265,8 @@ class ForestCoordinator(SequentialCoordinator):
         }
         self._merge((yield self._each("recall", payload)))
 
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
-        """Slots of the live examples equal to a row and label, the oldest first. O(live examples x features)."""
-        slots = self.store.in_order_of_birth()
-        slots = slots[self.store.y[slots] == y]
-        replies = yield Ask("equal", {"slots": slots, "X": X[row]})
-        same: Slots = slots[np.logical_and.reduce(replies)]
-        return same
+    def _equal(self, slots: Slots, row: Rows) -> Exchange[Any]:
+        return np.logical_and.reduce((yield Ask("equal", {"slots": slots, "X": row.X[0]})))
 
     # ---------------------------------------------------------------- the model
 
@@ -304,10 +300,6 @@ class ForestCoordinator(SequentialCoordinator):
         if self._shared and self._saved is None and self._seq >= self._warmup:
             return merged_votes([part.votes(X) for part in self.store.parts])
         return ForestPredictor(self.features, self.model()).votes(X)
-
-    def locate(self, ids: Ints) -> Arrays:
-        """Class code or number ``y`` of live examples. O(ids)."""
-        return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
         """Digest of all trees, and of ids with labels; free of slots, node ids, class codes and history."""

@@ -9,30 +9,31 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
-from raydt.examples.history import History
 from raydt.examples.reading import Reading
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, Traits, WorkPlan
-from raydt.learners.forest.checks import check_model, check_state
+from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
+from raydt.learners.forest import checks
 from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.describe import ForestDescription
 from raydt.learners.forest.model import ForestPredictor
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestShard
 
-Arrays = dict[str, "npt.NDArray[Any]"]
-
 
 class Forest(Learner):
-    """Makes the two halves of the learner, its predictor and its audit."""
+    """The parts of the learner, its traits and its cases."""
 
     kind = "forest"
     Options = ForestOptions
+    Coordinator = ForestCoordinator
+    Description = ForestDescription
+    Predictor = ForestPredictor
+    check_model = staticmethod(checks.check_model)
+    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
-        "seq": "queries and refused updates are counted, which leave nothing behind",
+        **Learner.unproven,
         "warmup": "nothing is left of it once it has ended",
-        "rebuilds": "counts work that was done, which the result does not depend on",
-        "rebuilt_rows": "counts work that was done, which the result does not depend on",
+        "rebuilds": COUNTS_WORK,
+        "rebuilt_rows": COUNTS_WORK,
     }
 
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
@@ -64,46 +65,11 @@ class Forest(Learner):
         """In how many trees an example lives."""
         return f"{options.copies:,} of {options.n_estimators:,} trees hold each example"
 
-    def coordinator(self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan) -> ForestCoordinator:
-        """The coordinator for ``shards`` shards."""
-        return ForestCoordinator(options, features, shards, plan)
-
     def shard(
         self, options: ForestOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None
     ) -> ForestShard:
         """The worker that owns ``groups``."""
         return ForestShard(options, features, groups, store)
-
-    def check(
-        self,
-        options: ForestOptions,
-        features: Features,
-        classes: int,
-        model: Arrays,
-        groups: Mapping[int, Arrays] | None,
-    ) -> None:
-        """Require of saved arrays what the kernels rely on."""
-        if groups is None:
-            check_model(model, options, features, classes)
-        else:
-            check_state(model, groups, options, features, classes)
-
-    def predictor(self, options: ForestOptions, features: Features, model: Arrays) -> ForestPredictor:
-        """Predictions of a saved model."""
-        return ForestPredictor(features, model)
-
-    def audit(
-        self,
-        options: ForestOptions,
-        features: Features,
-        state: Arrays,
-        history: History,
-        groups: Mapping[int, Arrays],
-    ) -> AuditReport:
-        """Prove or refute that a state is the forest of its live examples."""
-        from raydt.learners.forest.audit import audit
-
-        return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
         """Two classes, three, and numbers; missing values; rebuilt at once or later; with and without a warm-up."""

@@ -49,10 +49,7 @@ MARGIN = 1e-12
 
 
 def audit(
-    options: FuDyADTOptions,
-    features: Features,
-    state: Mapping[str, npt.NDArray[Any]],
-    history: History,
+    options: FuDyADTOptions, features: Features, state: Mapping[str, Any], history: History, groups: Any = None
 ) -> AuditReport:
     """Prove or refute what FuDyADT promises of a state.
 

@@ -7,6 +7,8 @@ gathering columns, or level by level on the shards; (5) emptied slots are releas
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +17,6 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
-from raydt.examples.targets import Targets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
@@ -26,6 +27,7 @@ from raydt.learners.live_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.learners.nodes import list_rows, shares_of
 from raydt.learners.number_sums import LabelRange
 from raydt.learners.rebuild_log import logged, new_log
+from raydt.learners.rows import Rows
 from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
 from raydt.learners.tree_arrays import RANGE, Arrays
 from raydt.learners.tree_coordinator import TreeCoordinator
@@ -99,20 +101,17 @@ class FuDyADTCoordinator(TreeCoordinator):
             result.path[position[taken]] += steps["row"][taken] + 1
         return logged(log)
 
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
-        """Slots of the live examples equal to (X[row], y), the oldest first: all lie in the leaf of X[row]."""
-        leaf = route(self.live.tree, self.live.categorical, X, np.int32(row))
+    def _alike(self, row: Rows) -> Slots:
+        """Live examples in the leaf of a row."""
+        leaf = route(self.live.tree, self.live.categorical, row.X, np.int32(0))
         slots = np.empty(int(self.live.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(self.live.tree, self.live.members, leaf, slots)
-        slots = slots[self.store.y[slots] == y]
+        return slots
+
+    def _equal(self, slots: Slots, row: Rows) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
-            equal = (self.store.X[slots] == X[row]).all(axis=1)
-        else:
-            equal = np.logical_and.reduce((yield Ask("equal", {"slots": slots, "x": X[row]})))
-        oldest_first: npt.NDArray[np.int32] = slots[equal][np.argsort(self.store.born[slots[equal]])]
-        return oldest_first
+            return (self.store.X[slots] == row.X).all(axis=1)
+        return np.logical_and.reduce((yield Ask("equal", {"slots": slots, "x": row.X[0]})))
 
     def finish(self) -> Exchange[None]:
         """Build the model of a warm-up that the stream did not complete."""
@@ -146,6 +145,12 @@ class FuDyADTCoordinator(TreeCoordinator):
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
         return self._with_range(super().state(slots))
 
+    def predictor(self) -> TreePredictor:
+        """Predictions of the tree. O(nodes)."""
+        if self._labels is None:
+            return TreePredictor(self.features, self.model(), self.smoothing)
+        return NumberPredictor(self.features, self.model())
+
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
@@ -160,9 +165,3 @@ class FuDyADTCoordinator(TreeCoordinator):
         shares = np.repeat(shares_of(live.tree.counts[:1], n_classes), len(X), axis=0)
         smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), self.smoothing, shares)
         return shares
-
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
-        """Class codes or numbers of the live tree."""
-        if self._labels is None:
-            return TreePredictor(self.features, self.model(), self.smoothing).predict(X)
-        return NumberPredictor(self.features, self.model()).predict(X)

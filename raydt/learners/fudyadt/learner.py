@@ -9,12 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
-from raydt.examples.history import History
 from raydt.examples.reading import Reading
-from raydt.examples.store import ExampleStore
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, Renamed, Traits, WorkPlan
-from raydt.learners.fudyadt.audit import audit
+from raydt.learners.base import COUNTS_WORK, Case, Learner, Renamed, Traits, WorkPlan
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
@@ -27,15 +23,17 @@ _FORMER = {"finder": "exact", "finder_alpha": 0.1}
 
 
 class FuDyADT(Learner):
-    """Makes the two halves of the learner, its predictor and its audit."""
+    """The parts of the learner, its traits and its cases."""
 
     kind = "fudyadt"
     Options = FuDyADTOptions
+    Coordinator = FuDyADTCoordinator
+    Description = FuDyADTDescription
     unproven: ClassVar[dict[str, str]] = {
-        "seq": "queries and refused updates are counted, which leave nothing behind",
+        **Learner.unproven,
         "threshold": "that of a leaf is not used",
-        "rebuilds": "counts work that was done, which the result does not depend on",
-        "rebuilt_rows": "counts work that was done, which the result does not depend on",
+        "rebuilds": COUNTS_WORK,
+        "rebuilt_rows": COUNTS_WORK,
     }
 
     def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
@@ -68,33 +66,14 @@ class FuDyADT(Learner):
         known = options.numeric and np.isfinite(state["label_range"]).all()
         return options.model_copy(update={"label_range": tuple(state["label_range"].tolist())}) if known else options
 
-    def describe(self, options: Mapping[str, Any]) -> FuDyADTDescription:
-        """The tree with its margins, and its rebuilds."""
-        return FuDyADTDescription()
-
-    def coordinator(
-        self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan
-    ) -> FuDyADTCoordinator:
-        """The coordinator for ``shards`` shards."""
-        return FuDyADTCoordinator(options, features, shards, plan)
-
     def shard(
-        self,
-        options: FuDyADTOptions,
-        features: Features,
-        groups: npt.NDArray[np.int64],
-        store: ExampleStore | None = None,
+        self, options: FuDyADTOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None
     ) -> FuDyADTShard:
         """The worker that owns ``groups``."""
         return FuDyADTShard(features, groups, store)
 
     def check(
-        self,
-        options: FuDyADTOptions,
-        features: Features,
-        classes: int,
-        model: Arrays,
-        groups: Mapping[int, Arrays] | None,
+        self, options: Any, features: Features, classes: int, model: Arrays, groups: Mapping[int, Arrays] | None
     ) -> None:
         """Require of saved arrays what the kernels rely on."""
         certified = options.certified and "m0" in model
@@ -116,17 +95,6 @@ class FuDyADT(Learner):
         if options.numeric:
             return NumberPredictor(features, model)
         return TreePredictor(features, model, options.smoothing)
-
-    def audit(
-        self,
-        options: FuDyADTOptions,
-        features: Features,
-        state: Arrays,
-        history: History,
-        groups: Mapping[int, Arrays],
-    ) -> AuditReport:
-        """Prove or refute what the method promises of a state."""
-        return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
         """Rebuilds by the shards and by the coordinator; two classes, three, and numbers; both schedules."""

@@ -40,7 +40,7 @@ LIVE = np.iinfo(np.int64).max
 LARGEST_LEAF = 128.0
 
 
-def audit(options: GBDTOptions, features: Features, state: Arrays, history: History) -> AuditReport:
+def audit(options: GBDTOptions, features: Features, state: Arrays, history: History, groups: Any = None) -> AuditReport:
     """Prove or refute that a state is what the method makes of its examples.
 
     Parameters

@@ -10,13 +10,11 @@ to a trainer (``trainers``), chosen once.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.digest import Digest, Padded, begin_digest, digest
-from raydt.arrays.sparse import SparseRows
 from raydt.evaluation.ranking import LEVELS
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.features import Features
@@ -82,23 +80,9 @@ class GBDTCoordinator(BatchCoordinator):
         return {**self.__dict__, "_bins_digested": None}
 
     @property
-    def store(self) -> ExampleStore:
-        """Ids and labels of the live examples."""
-        return self._store
-
-    @property
     def ensemble(self) -> Ensemble | None:
         """Trees, leaves and ledger; None before the first training."""
         return None if self._trainer is None else self._trainer.ensemble
-
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
-        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first. O(live x features)."""
-        slots = self.store.in_order_of_birth()
-        slots = slots[self.store.y[slots] == y]
-        equal: Slots = slots[(yield from self._rows.equal(slots, Rows.of(X, sparse).take(np.array([row]))))]
-        return equal
 
     # ---------------------------------------------------------------- one batch
 
@@ -280,29 +264,15 @@ class GBDTCoordinator(BatchCoordinator):
 
     # ---------------------------------------------------------------- the model
 
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Probabilities of the classes, shape (n, n_classes)."""
-        return self.predictor().predict_proba(X, n_classes, sparse)
-
     def predictor(self) -> GBDTPredictor | ConstantPredictor:
         """Predictions of the trees as they are now; they change with the next update."""
         if self.ensemble is not None:
             return predictor_of(self.ensemble, self.features.sparse)
         return ConstantPredictor(self._constant(), self.options.regression)
 
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
-        """Class codes, or numbers."""
-        return self.predictor().predict(X, sparse)
-
     def _constant(self) -> float:
         """The prediction without a model: the most frequent class so far, or the mean. O(live log(live))."""
         return constant_of(self.store.y[self.store.slots()])
-
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Label ``y`` of live examples. O(ids)."""
-        return {"y": self.store.y[self.store.find(ids)]}
 
     def digest(self) -> str:
         """Digest of trees, sums, bins, and of label and ledger by id; free of slots and node numbers.

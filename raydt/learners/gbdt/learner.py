@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from raydt.examples.features import Features
-from raydt.examples.history import History
 from raydt.examples.reading import Reading
 from raydt.examples.targets import MOST_CLASSES
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.base import Case, Learner, Traits, WorkPlan
-from raydt.learners.gbdt.checks import check_model, check_state
+from raydt.learners.base import COUNTS_WORK, Arrays, Case, Learner, Traits, WorkPlan
+from raydt.learners.gbdt import checks
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.model import saved_predictor
@@ -22,19 +17,22 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.retraining import outlook
 from raydt.learners.gbdt.shard import GBDTShard
 
-Arrays = dict[str, "npt.NDArray[Any]"]
-
 
 class GBDT(Learner):
-    """Makes the two halves of the learner, its predictor and its audit."""
+    """The parts of the learner, its traits and its cases."""
 
     kind = "gbdt"
     Options = GBDTOptions
+    Coordinator = GBDTCoordinator
+    Shard = GBDTShard
+    Description = GBDTDescription
+    check_model = staticmethod(checks.check_model)
+    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
-        "seq": "queries and refused updates are counted, which leave nothing behind",
+        **Learner.unproven,
         "warmup": "nothing is left of it once it has ended",
-        "rebuilds": "counts work that was done, which the result does not depend on",
-        "rebuilt_rows": "counts work that was done, which the result does not depend on",
+        "rebuilds": COUNTS_WORK,
+        "rebuilt_rows": COUNTS_WORK,
         "bins_ranks": "those of numbers are not used",
         "bins_default": "any bin may be the one whose sums are not stored",
         "node_feature": "another split that parts the rows alike is as good",
@@ -46,7 +44,7 @@ class GBDT(Learner):
         "changes": "counted since then: it decides when the trees are trained again",
         "work": "of the last update in place: it decides when the trees are trained again",
         "work_changes": "of the last update in place: it decides when the trees are trained again",
-        "trainings": "counts work that was done, which the result does not depend on",
+        "trainings": COUNTS_WORK,
         "drift": "of earlier times: it decides when derivatives are compared with the scores, which the audit does",
         "node_above": "of earlier times, as drift",
         "node_below": "of earlier times, as drift",
@@ -85,50 +83,9 @@ class GBDT(Learner):
         """What a batch D' costs, and how often all trees are trained again."""
         return outlook(options, warmup)
 
-    def describe(self, options: Mapping[str, Any]) -> GBDTDescription:
-        """The first trees, and the batches."""
-        return GBDTDescription()
-
-    def coordinator(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> GBDTCoordinator:
-        """The coordinator for ``shards`` shards."""
-        return GBDTCoordinator(options, features, shards, plan)
-
-    def shard(
-        self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None
-    ) -> GBDTShard:
-        """The worker that owns ``groups``; it keeps their columns itself."""
-        return GBDTShard(options, features, groups)
-
-    def check(
-        self,
-        options: GBDTOptions,
-        features: Features,
-        classes: int,
-        model: Arrays,
-        groups: Mapping[int, Arrays] | None,
-    ) -> None:
-        """Require of saved arrays what the kernels rely on."""
-        if groups is None:
-            check_model(model, options, features, classes)
-        else:
-            check_state(model, groups, options, features, classes)
-
     def predictor(self, options: GBDTOptions, features: Features, model: Arrays) -> Any:
         """Predictions of a saved model."""
         return saved_predictor(model, options, features)
-
-    def audit(
-        self,
-        options: GBDTOptions,
-        features: Features,
-        state: Arrays,
-        history: History,
-        groups: Mapping[int, Arrays],
-    ) -> AuditReport:
-        """Prove or refute what the method promises of a state."""
-        from raydt.learners.gbdt.audit import audit
-
-        return audit(options, features, state, history)
 
     def cases(self) -> Sequence[Case]:
         """Classes and numbers, every kind of derivatives, trained again or not, dense and sparse features."""

@@ -19,7 +19,7 @@ from raydt.learners.tree_arrays import Arrays, check_rows, check_tree
 _TYPES = dict(zip(STATE, (np.int32, np.int32, np.int32, np.int32, np.int16), strict=True))
 
 
-def check_sparse_tree(options: SparseTreeOptions, features: Features, arrays: Arrays) -> None:
+def check_model(arrays: Arrays, options: SparseTreeOptions, features: Features, classes: int) -> None:
     """Require of arrays that they are one tree of two classes over these features, no deeper than the options allow.
 
     Raises
@@ -37,10 +37,10 @@ def check_sparse_tree(options: SparseTreeOptions, features: Features, arrays: Ar
         raise ValueError(f"arrays 'left' and 'right' are those of a tree deeper than max_depth {options.max_depth}")
 
 
-def check_sparse_state(
-    options: SparseTreeOptions, features: Features, arrays: Arrays, groups: Mapping[int, Arrays]
+def check_state(
+    arrays: Arrays, groups: Mapping[int, Arrays], options: SparseTreeOptions, features: Features, classes: int
 ) -> None:
-    """Require of a state whose tree is checked what ``check_rows`` does, and that its structures are those of its rows.
+    """Require of a state what ``check_model`` and ``check_rows`` do, and that its structures are those of its rows.
 
     O(ones x depth x log). That a feature lies within its bucket is left to the audit: one that does not is moved with
     the next update.
@@ -50,6 +50,7 @@ def check_sparse_state(
     KeyError, ValueError
         Naming the array that cannot be.
     """
+    check_model(arrays, options, features, classes)
     check_rows(arrays, groups, features)
     built = int(arrays["warmup_left"][0]) == 0
     leaf, buckets = arrays["leaf"], len(buckets_of(options.finder, options.finder_alpha).s)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -48,6 +47,8 @@ class SparseTreeCoordinator(TreeCoordinator):
     """
 
     live: Builder
+
+    Predictor = TreePredictor
 
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class SparseTreeCoordinator(TreeCoordinator):
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
-        rows = self._rows_of(batch.X, batch.sparse)
+        rows = Rows.of(batch.X, batch.sparse)
         yield from self._rows.put(admitted.new[added], rows.take(admitted.row[added]))
         steps, position = steps_of(batch, part, admitted)
         log = new_log(len(steps))
@@ -104,9 +105,6 @@ class SparseTreeCoordinator(TreeCoordinator):
             taken = steps["kind"] == kind
             result.path[position[taken]] += steps["row"][taken] + 1
         return logged(log)
-
-    def _rows_of(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> Rows:
-        return Rows.of(X, sparse or SparseRows.empty(self.features.sparse, len(X)))
 
     def _take_window(
         self,
@@ -181,18 +179,13 @@ class SparseTreeCoordinator(TreeCoordinator):
         depth = self.live.tree.nodes["depth"]
         return a if depth[a] <= depth[b] else b
 
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[Slots]:
-        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first: all lie in one leaf."""
-        live, rows = self.live, self._rows_of(X, sparse)
-        leaf = route(live.tree, live.categorical, rows, row)
+    def _alike(self, row: Rows) -> Slots:
+        """Live examples in the leaf of a row."""
+        live = self.live
+        leaf = route(live.tree, live.categorical, row, 0)
         slots = np.empty(int(live.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(live.tree, live.members, leaf, slots)
-        slots = slots[self.store.y[slots] == y]
-        equal = slots[(yield from self._rows.equal(slots, rows.take(np.array([row]))))]
-        oldest_first: Slots = equal[np.argsort(self.store.born[equal])]
-        return oldest_first
+        return slots
 
     def finish(self) -> Exchange[None]:
         """Build the model of a warm-up that the stream did not complete."""
@@ -202,16 +195,6 @@ class SparseTreeCoordinator(TreeCoordinator):
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
-
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Shares of the classes in each row's leaf, shape (n, n_classes). O(nodes + rows x depth)."""
-        return TreePredictor(self.features, self.model()).predict_proba(X, n_classes, sparse)
-
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
-        """Class codes of the live tree."""
-        return TreePredictor(self.features, self.model()).predict(X, sparse)
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
