@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ class Split(NamedTuple):
     score: float
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class SparseBestSplit(SumOfTrees, Classifier):
     """The best split by one sparse binary feature, while rows are inserted and deleted; two classes.
 
@@ -79,22 +81,12 @@ class SparseBestSplit(SumOfTrees, Classifier):
     _own: ClassVar[tuple[str, ...]] = ("n_features",)
     categorical_features = None
 
-    def __init__(
-        self,
-        *,
-        finder: Literal["updgini", "updent", "scan", "auto"] = "updgini",
-        criterion: Literal["gini", "entropy"] | None = None,
-        alpha: float = 0.1,
-        query_every: int = 1,
-        n_features: int | None = None,
-        feature_groups: int = 16,
-    ) -> None:
-        self.finder = finder
-        self.criterion = criterion
-        self.alpha = alpha
-        self.query_every = query_every
-        self.n_features = n_features
-        self.feature_groups = feature_groups
+    finder: Literal["updgini", "updent", "scan", "auto"] = "updgini"
+    criterion: Literal["gini", "entropy"] | None = None
+    alpha: float = 0.1
+    query_every: int = 1
+    n_features: int | None = None
+    feature_groups: int = 16
 
     @property
     def best_split_(self) -> Split:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 from raydt.estimators.explaining import SumOfTrees
@@ -16,6 +17,7 @@ from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 Self = TypeVar("Self", bound="ConfidenceTreeClassifier")
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
@@ -96,40 +98,21 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     kind = "confidence_tree"
     _own: ClassVar[tuple[str, ...]] = ("categorical_features", "n_features")
 
-    def __init__(
-        self,
-        *,
-        rule: RuleName = "ctree",
-        criterion: Criterion | None = None,
-        confidence: Literal["theorem", "practical"] = "practical",
-        delta: float | Literal["1/t"] = 1e-7,
-        c: float = 0.01,
-        tie_threshold: float = 0.0,
-        grace_period: int = 100,
-        max_bins: int = 64,
-        renew_bins: int | None = None,
-        rival: Literal["feature", "split"] = "feature",
-        leaf_prediction: LeafPrediction = "adaptive",
-        drift_period: int = 0,
-        categorical_features: Sequence[str | int] | None = None,
-        n_features: int | None = None,
-        feature_groups: int = 16,
-    ) -> None:
-        self.rule = rule
-        self.criterion = criterion
-        self.confidence = confidence
-        self.delta = delta
-        self.c = c
-        self.tie_threshold = tie_threshold
-        self.grace_period = grace_period
-        self.max_bins = max_bins
-        self.renew_bins = renew_bins
-        self.rival = rival
-        self.leaf_prediction = leaf_prediction
-        self.drift_period = drift_period
-        self.categorical_features = categorical_features
-        self.n_features = n_features
-        self.feature_groups = feature_groups
+    rule: RuleName = "ctree"
+    criterion: Criterion | None = None
+    confidence: Literal["theorem", "practical"] = "practical"
+    delta: float | Literal["1/t"] = 1e-7
+    c: float = 0.01
+    tie_threshold: float = 0.0
+    grace_period: int = 100
+    max_bins: int = 64
+    renew_bins: int | None = None
+    rival: Literal["feature", "split"] = "feature"
+    leaf_prediction: LeafPrediction = "adaptive"
+    drift_period: int = 0
+    categorical_features: Sequence[str | int] | None = None
+    n_features: int | None = None
+    feature_groups: int = 16
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         if self.n_features is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
 from raydt.estimators.river import RiverClassifier, Row
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
@@ -16,6 +18,7 @@ FIRST, ONLY = 20, 200
 _NEVER = 1 << 60
 
 
+@dataclass(repr=False, eq=False)
 class RiverConfidenceTreeClassifier(RiverClassifier):
     """A decision tree for river that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
@@ -63,38 +66,23 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
     'holds'
     """
 
-    kind = "confidence_tree"
+    estimator = ConfidenceTreeClassifier
 
-    def __init__(
-        self,
-        rule: RuleName = "ctree",
-        criterion: Criterion | None = None,
-        confidence: Literal["theorem", "practical"] = "practical",
-        delta: float | Literal["1/t"] = 1e-7,
-        c: float = 0.01,
-        tie_threshold: float = 0.0,
-        grace_period: int = 100,
-        max_bins: int = 64,
-        renew_bins: int | None = None,
-        rival: Literal["feature", "split"] = "feature",
-        leaf_prediction: LeafPrediction = "adaptive",
-        drift_period: int = 0,
-        categorical_features: Sequence[Hashable] | None = None,
-    ) -> None:
-        super().__init__(categorical_features)
-        self.rule = rule
-        self.criterion = criterion
-        self.confidence = confidence
-        self.delta = delta
-        self.c = c
-        self.tie_threshold = tie_threshold
-        self.grace_period = grace_period
-        self.max_bins = max_bins
-        self.renew_bins = renew_bins
-        self.rival = rival
-        self.leaf_prediction = leaf_prediction
-        self.drift_period = drift_period
-        self._first = 0  # live examples that end the warm-up; 0 when it has ended
+    rule: RuleName = "ctree"
+    criterion: Criterion | None = None
+    confidence: Literal["theorem", "practical"] = "practical"
+    delta: float | Literal["1/t"] = 1e-7
+    c: float = 0.01
+    tie_threshold: float = 0.0
+    grace_period: int = 100
+    max_bins: int = 64
+    renew_bins: int | None = None
+    rival: Literal["feature", "split"] = "feature"
+    leaf_prediction: LeafPrediction = "adaptive"
+    drift_period: int = 0
+    categorical_features: Sequence[Hashable] | None = None
+
+    _first = 0  # live examples that end the warm-up; 0 when it has ended
 
     def _opened(self, options: Any) -> InProcessSession:
         self._first = FIRST if options.renewal else ONLY

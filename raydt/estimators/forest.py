@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from raydt.estimators.base import Estimator
@@ -10,35 +11,22 @@ from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier, Regressor
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class _ExactForest(SumOfTrees, Estimator):
     """Parameters and attributes that both estimators have."""
 
     kind = "forest"
 
-    def __init__(
-        self,
-        *,
-        n_estimators: int = 100,
-        sample_share: float = 0.1,
-        max_features: int | Literal["auto", "sqrt", "all"] = "auto",
-        thresholds: int = 5,
-        max_depth: int = 20,
-        min_samples_split: int = 10,
-        rebuild: Literal["eager", "lazy"] = "eager",
-        random_state: int = 0,
-        categorical_features: Sequence[str | int] | None = None,
-        feature_groups: int = 16,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.sample_share = sample_share
-        self.max_features = max_features
-        self.thresholds = thresholds
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.rebuild = rebuild
-        self.random_state = random_state
-        self.categorical_features = categorical_features
-        self.feature_groups = feature_groups
+    n_estimators: int = 100
+    sample_share: float = 0.1
+    max_features: int | Literal["auto", "sqrt", "all"] = "auto"
+    thresholds: int = 5
+    max_depth: int = 20
+    min_samples_split: int = 10
+    rebuild: Literal["eager", "lazy"] = "eager"
+    random_state: int = 0
+    categorical_features: Sequence[str | int] | None = None
+    feature_groups: int = 16
 
     def _open_session(self) -> None:
         super()._open_session()
@@ -46,6 +34,7 @@ class _ExactForest(SumOfTrees, Estimator):
         coordinator.keeps_open = self._fitted_options.rebuild == "lazy"
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class ExactForestClassifier(_ExactForest, Classifier):
     """A forest that always equals the one trained from scratch on the remaining examples.
 
@@ -112,6 +101,7 @@ class ExactForestClassifier(_ExactForest, Classifier):
     _fixed: ClassVar[dict[str, Any]] = {}
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class ExactForestRegressor(_ExactForest, Regressor):
     """A forest for regression that always equals the one trained from scratch on the remaining examples.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from raydt.estimators.forest import ExactForestClassifier
 from raydt.estimators.river import RiverClassifier
 from raydt.sessions.session import InProcessSession
 
 
+@dataclass(repr=False, eq=False)
 class RiverForestClassifier(RiverClassifier):
     """A forest for river that is, bit for bit, the one trained from nothing on the examples it has not forgotten.
 
@@ -48,29 +51,17 @@ class RiverForestClassifier(RiverClassifier):
     (True, 'proven')
     """
 
-    kind = "forest"
+    estimator = ExactForestClassifier
 
-    def __init__(
-        self,
-        n_estimators: int = 10,
-        sample_share: float = 1.0,
-        max_features: int | Literal["auto", "sqrt", "all"] = "sqrt",
-        thresholds: int = 2,
-        max_depth: int = 15,
-        min_samples_split: int = 4,
-        rebuild: Literal["eager", "lazy"] = "lazy",
-        random_state: int = 0,
-        categorical_features: Sequence[Hashable] | None = None,
-    ) -> None:
-        super().__init__(categorical_features)
-        self.n_estimators = n_estimators
-        self.sample_share = sample_share
-        self.max_features = max_features
-        self.thresholds = thresholds
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.rebuild = rebuild
-        self.random_state = random_state
+    n_estimators: int = 10
+    sample_share: float = 1.0
+    max_features: int | Literal["auto", "sqrt", "all"] = "sqrt"
+    thresholds: int = 2
+    max_depth: int = 15
+    min_samples_split: int = 4
+    rebuild: Literal["eager", "lazy"] = "lazy"
+    random_state: int = 0
+    categorical_features: Sequence[Hashable] | None = None
 
     def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
         """Label of one example, of equals the smallest; None before anything is learned."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier, Regressor
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
@@ -68,32 +70,17 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
 
     kind = "fudyadt"
 
-    def __init__(
-        self,
-        *,
-        epsilon: float | Literal["auto"] = "auto",
-        schedule: Literal["auto", "certificate", "published"] = "auto",
-        alpha: float = 0.02,
-        beta: float = 0.2,
-        max_depth: int | None = 20,
-        min_samples_split: int = 2,
-        smoothing: float = 30.0,
-        finder: Literal["exact", "updgini", "updent"] | None = None,
-        finder_alpha: float | None = None,
-        categorical_features: Sequence[str | int] | None = None,
-        feature_groups: int = 16,
-    ) -> None:
-        self.epsilon = epsilon
-        self.schedule = schedule
-        self.alpha = alpha
-        self.beta = beta
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.smoothing = smoothing
-        self.finder = finder
-        self.finder_alpha = finder_alpha
-        self.categorical_features = categorical_features
-        self.feature_groups = feature_groups
+    epsilon: float | Literal["auto"] = "auto"
+    schedule: Literal["auto", "certificate", "published"] = "auto"
+    alpha: float = 0.02
+    beta: float = 0.2
+    max_depth: int | None = 20
+    min_samples_split: int = 2
+    smoothing: float = 30.0
+    finder: Literal["exact", "updgini", "updent"] | None = None
+    finder_alpha: float | None = None
+    categorical_features: Sequence[str | int] | None = None
+    feature_groups: int = 16
 
     def _given(self) -> dict[str, Any]:
         given = super()._given()
@@ -114,6 +101,7 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
         super()._start(X, y, classes)
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     """A regression tree that stays feasible while examples are inserted and deleted.
 
@@ -167,25 +155,12 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     kind = "fudyadt"
     _fixed: ClassVar[dict[str, Any]] = {"criterion": "squared_error"}
 
-    def __init__(
-        self,
-        *,
-        epsilon: float | Literal["auto"] = "auto",
-        schedule: Literal["auto", "certificate", "published"] = "auto",
-        alpha: float = 0.005,
-        beta: float = 0.01,
-        label_range: tuple[float, float] | None = None,
-        max_depth: int | None = 20,
-        min_samples_split: int = 2,
-        categorical_features: Sequence[str | int] | None = None,
-        feature_groups: int = 16,
-    ) -> None:
-        self.epsilon = epsilon
-        self.schedule = schedule
-        self.alpha = alpha
-        self.beta = beta
-        self.label_range = label_range
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.categorical_features = categorical_features
-        self.feature_groups = feature_groups
+    epsilon: float | Literal["auto"] = "auto"
+    schedule: Literal["auto", "certificate", "published"] = "auto"
+    alpha: float = 0.005
+    beta: float = 0.01
+    label_range: tuple[float, float] | None = None
+    max_depth: int | None = 20
+    min_samples_split: int = 2
+    categorical_features: Sequence[str | int] | None = None
+    feature_groups: int = 16

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+from raydt.estimators.fudyadt import FullyDynamicTreeClassifier
 from raydt.estimators.river import RiverClassifier
 
 
+@dataclass(repr=False, eq=False)
 class RiverTreeClassifier(RiverClassifier):
     """A decision tree for river that stays epsilon-feasible while examples are learned and forgotten.
 
@@ -47,24 +50,13 @@ class RiverTreeClassifier(RiverClassifier):
     ({False: 0.0, True: 1.0}, 'proven')
     """
 
-    kind = "fudyadt"
+    estimator = FullyDynamicTreeClassifier
 
-    def __init__(
-        self,
-        epsilon: float | Literal["auto"] = "auto",
-        alpha: float = 0.02,
-        beta: float = 0.2,
-        max_depth: int | None = 20,
-        min_samples_split: int = 2,
-        smoothing: float = 0.0,
-        categorical_features: Sequence[Hashable] | None = None,
-        schedule: Literal["auto", "certificate", "published"] = "auto",
-    ) -> None:
-        super().__init__(categorical_features)
-        self.epsilon = epsilon
-        self.alpha = alpha
-        self.beta = beta
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.smoothing = smoothing
-        self.schedule = schedule
+    epsilon: float | Literal["auto"] = "auto"
+    alpha: float = 0.02
+    beta: float = 0.2
+    max_depth: int | None = 20
+    min_samples_split: int = 2
+    smoothing: float = 0.0
+    categorical_features: Sequence[Hashable] | None = None
+    schedule: Literal["auto", "certificate", "published"] = "auto"

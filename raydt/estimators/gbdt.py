@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,51 +20,30 @@ from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
 _UNTIL_THE_CALL_ENDS = 2**62
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class _OnlineGradientBoosting(SumOfTrees, Estimator):
     """Parameters and attributes that both estimators have."""
 
     kind = "gbdt"
 
-    def __init__(
-        self,
-        *,
-        max_iter: int = 100,
-        max_leaf_nodes: int = 20,
-        learning_rate: float = 0.1,
-        l2_regularization: float = 1.0,
-        max_bins: int = 1024,
-        binning: Literal["doubling", "quantile"] = "doubling",
-        candidate_fraction: float = 0.1,
-        robustness_tolerance: float = 0.1,
-        derivatives: Literal["bounded", "changed_leaves", "retrained", "never"] = "bounded",
-        derivative_tolerance: float = 0.3,
-        retrain: Literal["auto", "never", "always"] = "auto",
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-7,
-        random_state: int = 0,
-        categorical_features: Sequence[str | int] | None = None,
-        feature_groups: int = 16,
-    ) -> None:
-        self.max_iter = max_iter
-        self.max_leaf_nodes = max_leaf_nodes
-        self.learning_rate = learning_rate
-        self.l2_regularization = l2_regularization
-        self.max_bins = max_bins
-        self.binning = binning
-        self.candidate_fraction = candidate_fraction
-        self.robustness_tolerance = robustness_tolerance
-        self.derivatives = derivatives
-        self.derivative_tolerance = derivative_tolerance
-        self.retrain = retrain
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.random_state = random_state
-        self.categorical_features = categorical_features
-        self.feature_groups = feature_groups
+    max_iter: int = 100
+    max_leaf_nodes: int = 20
+    learning_rate: float = 0.1
+    l2_regularization: float = 1.0
+    max_bins: int = 1024
+    binning: Literal["doubling", "quantile"] = "doubling"
+    candidate_fraction: float = 0.1
+    robustness_tolerance: float = 0.1
+    derivatives: Literal["bounded", "changed_leaves", "retrained", "never"] = "bounded"
+    derivative_tolerance: float = 0.3
+    retrain: Literal["auto", "never", "always"] = "auto"
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+    random_state: int = 0
+    categorical_features: Sequence[str | int] | None = None
+    feature_groups: int = 16
 
     @property
     def n_iter_(self) -> int:
@@ -106,6 +86,7 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
         return staged
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     """Gradient boosted trees, updated in place when examples are inserted and deleted.
 
@@ -205,6 +186,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         return (self.classes_[self._predictor().classes_of(F)] for F in staged)
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
     """Gradient boosted trees for numbers, that examples are added to and deleted from in place.
 

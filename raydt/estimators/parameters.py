@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import ValidationError
@@ -15,26 +14,16 @@ Self = TypeVar("Self", bound="Parameters")
 
 
 class Parameters:
-    """Base of the estimators; a subclass names its learner, and has the options of it among its parameters."""
+    """Base of the estimators; a subclass names its learner, and has the options of it among its parameters.
+
+    A subclass is a dataclass, whose fields are its parameters: their names, types and defaults are written once.
+    """
 
     kind: ClassVar[str]
     #: Parameters of ``__init__`` that are not options of the learner.
     _own: ClassVar[tuple[str, ...]] = ("categorical_features",)
     #: Options of the learner that are no parameters.
     _fixed: ClassVar[dict[str, Any]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give a class that inherits its ``__init__`` one of its own name, which Python's errors mention."""
-        super().__init_subclass__(**kwargs)
-        inherited = cls.__init__
-        if "__init__" not in vars(cls) and isinstance(inherited, FunctionType):
-            own = FunctionType(
-                inherited.__code__, inherited.__globals__, inherited.__name__, closure=inherited.__closure__
-            )
-            own.__kwdefaults__, own.__qualname__ = inherited.__kwdefaults__, f"{cls.__qualname__}.__init__"
-            own.__defaults__, own.__annotations__ = inherited.__defaults__, inherited.__annotations__
-            own.__doc__, own.__module__ = inherited.__doc__, cls.__module__
-            type.__setattr__(cls, "__init__", own)
 
     @classmethod
     def _parameter_names(cls) -> list[str]:

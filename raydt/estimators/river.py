@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import names_of, parameter_error
+from raydt.estimators.arguments import names_of
 from raydt.estimators.atomic import AtomicCalls, Values
+from raydt.estimators.targets import Classifier
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES
@@ -52,18 +52,19 @@ class _Codes(dict[Hashable, int]):
 
 
 class RiverClassifier(AtomicCalls, _Classifier):
-    """What the classifiers for river have in common; each says what its learner and its parameters are.
+    """What the classifiers for river have in common; each names its estimator and repeats the parameters of that.
 
     The first example learned says what the features are: its keys, in the order of their names; strings are
     categories, numbers are numbers. Later examples have exactly these features.
     """
 
-    #: Kind of the learner.
-    kind: ClassVar[str]
+    #: The estimator of the same learner, which checks the parameters.
+    estimator: ClassVar[type[Classifier]]
+    categorical_features: Sequence[Hashable] | None
     _remedy = "Make a new one, and let it learn the examples again"
 
-    def __init__(self, categorical_features: Sequence[Hashable] | None) -> None:
-        self.categorical_features = categorical_features
+    def __post_init__(self) -> None:
+        """Know nothing yet: neither features nor labels."""
         self._keys: tuple[Hashable, ...] = ()
         self._categories: dict[Hashable, _Codes] = {}
         self._labels = _Codes()
@@ -72,11 +73,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
         self._session: InProcessSession | None = None
         self._seq = self._learned = 0
         self._warmup = 0  # updates of it, if the learner has one
-
-    def _given(self) -> dict[str, Any]:
-        """The parameters that are options of the learner: all but the one of this class."""
-        names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names if name != "categorical_features"}
 
     @property
     def _multiclass(self) -> bool:
@@ -139,7 +135,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
         live = np.full(len(X), np.iinfo(np.int64).max)
         history = History(state["id"], X, state["y"], state["born"], live, complete=False)
-        return learners()[self.kind].audit(self._options(), self._features(), state, history, groups)
+        return learners()[self.estimator.kind].audit(self._options(), self._features(), state, history, groups)
 
     # ------------------------------------------------------------ inside
 
@@ -170,11 +166,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return [self._labels, *self._categories.values()]
 
     def _options(self) -> Any:
-        given = self._given()
-        try:
-            return learners()[self.kind].Options(**given)
-        except ValidationError as error:
-            raise parameter_error(error, given) from error
+        names = inspect.signature(type(self)).parameters
+        return self.estimator(**{name: getattr(self, name) for name in names})._options()
 
     def _features(self) -> Features:
         return Features(tuple(map(str, self._keys)), tuple(key in self._categories for key in self._keys))
@@ -188,7 +181,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         if absent:
             raise InputError(f"categorical_features names {absent[0]}, which the first example does not have")
         options = self._options()
-        self._reading = learners()[self.kind].traits(options).reading
+        self._reading = learners()[self.estimator.kind].traits(options).reading
         # By name, not by place: river promises nothing about the order of a dictionary's keys.
         self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
         self._categories = {key: _Codes() for key in self._keys if key in chosen or isinstance(x[key], str)}
@@ -197,7 +190,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
 
     def _opened(self, options: Any) -> InProcessSession:
         """A session without examples."""
-        return InProcessSession(learners()[self.kind], options, self._features(), 1, NOTHING_DIVIDED)
+        return InProcessSession(learners()[self.estimator.kind], options, self._features(), 1, NOTHING_DIVIDED)
 
     def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
         """The row, shape (1, d), and the categories in it that have no code yet (key, value; -1 in the row's place).

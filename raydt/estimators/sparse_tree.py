@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     """A decision tree over sparse binary features that stays close to the best splits under insertions and deletions.
 
@@ -63,28 +65,15 @@ class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
 
     kind = "sparse_tree"
 
-    def __init__(
-        self,
-        *,
-        finder: Literal["updgini", "updent"] = "updgini",
-        finder_alpha: float = 0.1,
-        alpha: float = 0.1,
-        beta: float = 0.2,
-        epsilon: float | Literal["auto"] = "auto",
-        max_depth: int | None = None,
-        min_samples_split: int = 2,
-        categorical_features: Sequence[str | int] | None = None,
-        feature_groups: int = 16,
-    ) -> None:
-        self.finder = finder
-        self.finder_alpha = finder_alpha
-        self.alpha = alpha
-        self.beta = beta
-        self.epsilon = epsilon
-        self.max_depth = max_depth
-        self.min_samples_split = min_samples_split
-        self.categorical_features = categorical_features
-        self.feature_groups = feature_groups
+    finder: Literal["updgini", "updent"] = "updgini"
+    finder_alpha: float = 0.1
+    alpha: float = 0.1
+    beta: float = 0.2
+    epsilon: float | Literal["auto"] = "auto"
+    max_depth: int | None = None
+    min_samples_split: int = 2
+    categorical_features: Sequence[str | int] | None = None
+    feature_groups: int = 16
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

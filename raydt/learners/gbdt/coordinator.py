@@ -10,6 +10,7 @@ to a trainer (``trainers``), chosen once.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
