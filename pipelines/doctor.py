@@ -42,6 +42,8 @@ PROBE_BYTES = 1 << 20
 #: What can be done about other errors than those of a filesystem: what is most often wrong with storage elsewhere.
 _REMEDY, _REMEDY_ELSEWHERE = "Choose another folder", "Check the address, the credentials and the network"
 
+_STILL_THERE = "still shows a file that was renamed or deleted"
+
 T = TypeVar("T")
 
 
@@ -77,11 +79,9 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
 
 def copies_on_this_machine() -> list[str]:
     """Where rows that a run has read may lie on this machine, outside its folder; for the map of ``erasure.md``."""
-    found = []
-    for sessions in sorted({Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", Path(tempfile.gettempdir()) / "ray"}):
-        count = len(list(sessions.glob("session_2*"))) if sessions.is_dir() else 0
-        if count:
-            found.append(f"{sessions}: logs and spilled objects of {count} Ray sessions")
+    folders = {Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", Path(tempfile.gettempdir()) / "ray"}
+    counts = ((folder, len(list(folder.glob("session_2*")))) for folder in sorted(folders))
+    found = [f"{folder}: logs and spilled objects of {count} Ray sessions" for folder, count in counts if count]
     if list(Path("/dev/shm").glob("plasma*")):
         found.append("/dev/shm: the object store of a Ray that is running, or was killed")
     if psutil.swap_memory().total:
@@ -104,11 +104,10 @@ def _local_ray() -> dict[str, Any]:
             listener["metrics"] = serves_metrics(listener["address"], listener["port"])
     finally:
         cluster.close()
-    served = [f"{listener['address']}:{listener['port']}" for listener in found if listener["metrics"]]
+    served = ", ".join(f"{listener['address']}:{listener['port']}" for listener in found if listener["metrics"])
+    off = "not served (cluster.metrics_port of a config names a port for them)"
     return {
-        "ray_metrics": f"served without a token at {', '.join(served)}"
-        if served
-        else "not served (cluster.metrics_port of a config names a port for them)",
+        "ray_metrics": f"served without a token at {served}" if served else off,
         "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", "not set"),
         "listeners": found,
         "reachable_listeners": sum(not listener["loopback"] for listener in found),
@@ -166,61 +165,49 @@ def probe(location: str) -> dict[str, Any]:
     ConfigError
         Naming the step that failed, why, and a remedy.
     """
-    place = f"--probe {location[:300]}"
+    place, no_folder = f"--probe {location[:300]}", "Write a path, or a URI such as s3://bucket/folder"
     if not location or location.endswith("://"):
-        raise ConfigError(f"{place}: names no folder. Write a path, or a URI such as s3://bucket/folder")
+        raise ConfigError(f"{place}: names no folder. {no_folder}")
     try:
         folder = Folder(location)
     except InputError as error:
-        raise ConfigError(f"{place}: {error.problem}. Write a path, or a URI such as s3://bucket/folder") from error
-    seconds: dict[str, float] = {}
+        raise ConfigError(f"{place}: {error.problem}. {no_folder}") from error
 
-    def step(name: str, act: Callable[[], T]) -> T:
-        began = time.perf_counter()
+    def attempt(step: str, act: Callable[[], T]) -> T:
         try:
             return act()
         except (OSError, pa.ArrowException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-            remedy = STORAGE_REMEDIES.get(
-                getattr(error, "errno", None) or 0, _REMEDY if folder.is_local else _REMEDY_ELSEWHERE
-            )
-            raise ConfigError(f"{place}: cannot {name}: {reason}. {remedy}") from error
-        finally:
-            seconds[name] = time.perf_counter() - began
+            remedy = _REMEDY if folder.is_local else _REMEDY_ELSEWHERE
+            remedy = STORAGE_REMEDIES.get(getattr(error, "errno", None) or 0, remedy)
+            raise ConfigError(f"{place}: cannot {step}: {reason}. {remedy}") from error
 
-    if step("look", lambda: folder.filesystem.get_file_info(folder.root).type) == fs.FileType.File:
+    if attempt("look", lambda: folder.filesystem.get_file_info(folder.root).type) == fs.FileType.File:
         raise ConfigError(f"{place}: is a file. Choose a folder")
-    absent = step("look", lambda: _absent(folder))
+    absent = attempt("look", lambda: _absent(folder))
     name, moved = f"raydt-probe-{uuid.uuid4().hex}", f"raydt-probe-{uuid.uuid4().hex}"
     first, second = os.urandom(PROBE_BYTES), os.urandom(PROBE_BYTES)
+    # Steps by name, whether the storage shows what was done, and what is wrong with it if not.
+    steps: tuple[tuple[str, Callable[[], Any], str], ...] = (
+        ("write", lambda: folder.publish(name, first), ""),
+        ("replace", lambda: folder.publish(name, second), ""),
+        ("list", lambda: name in folder.names(), "does not list a file just written"),
+        ("read", lambda: folder.read(name) == second, "gives back other bytes"),
+        ("rename", lambda: folder.move(name, moved) or not folder.has(name), _STILL_THERE),
+        ("delete", lambda: folder.delete(moved) or not folder.has(moved), _STILL_THERE),
+    )
+    seconds: dict[str, float] = {}
     try:
-        step("write", lambda: folder.publish(name, first))
-        step("replace", lambda: folder.publish(name, second))
-        listed = step("list", lambda: name in folder.names())
-        same = step("read", lambda: folder.read(name) == second)
-        step("rename", lambda: folder.move(name, moved))
-        gone = not folder.has(name)
-        step("delete", lambda: folder.delete(moved))
-        gone = gone and not folder.has(moved)
+        for step, act, fault in steps:
+            began = time.perf_counter()
+            if not attempt(step, act) and fault:
+                visible = "Checkpoints need storage on which a write is visible at once. Choose another"
+                raise ConfigError(f"{place}: {fault}. {visible}")
+            seconds[step] = time.perf_counter() - began
     finally:
         _undo(folder, (name, moved), absent)
-    if not (listed and same and gone):
-        fault = (
-            "does not list a file just written"
-            if not listed
-            else "gives back other bytes"
-            if not same
-            else ("still shows a file that was renamed or deleted")
-        )
-        raise ConfigError(
-            f"{place}: {fault}. Checkpoints need storage on which a write is visible at once. Choose another"
-        )
-    free = (
-        shutil.disk_usage(folder.root if not absent else posixpath.dirname(absent[-1])).free
-        if folder.is_local
-        else None
-    )
-    del seconds["look"]
+    existing = posixpath.dirname(absent[-1]) if absent else folder.root
+    free = shutil.disk_usage(existing).free if folder.is_local else None
     return {"location": folder.location, "bytes": PROBE_BYTES, "free_bytes": free, "seconds": seconds}
 
 
@@ -254,12 +241,9 @@ def _writable(folder: Path) -> bool:
 
 def compile_all() -> dict[str, float]:
     """Compile every kernel; return the seconds by learner."""
-    compilers: dict[str, Callable[[], None]] = {
-        kind: partial(compile_kernels, learner) for kind, learner in learners().items()
-    }
-    compilers |= {"streams": warmup_streams, "evaluation": warmup_evaluation}
+    compilers = {kind: partial(compile_kernels, learner) for kind, learner in learners().items()}
     seconds = {}
-    for name, compile_kernels_of in compilers.items():
+    for name, compile_kernels_of in {**compilers, "streams": warmup_streams, "evaluation": warmup_evaluation}.items():
         began = time.perf_counter()
         compile_kernels_of()
         seconds[name] = time.perf_counter() - began

@@ -8,6 +8,7 @@ keys: they are not part of YAML 1.2.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -20,6 +21,8 @@ LONGEST_INTEGER = 100
 #: Values of a document, those that aliases repeat counted each time, and how deep they may be nested.
 MOST_VALUES, DEEPEST = 200_000, 100
 
+_PREFIX = "tag:yaml.org,2002:"
+
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the implicit types of the YAML 1.2 core schema, and without explicit ones."""
@@ -31,7 +34,7 @@ class _Loader(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
-            name = str(tag).replace("tag:yaml.org,2002:", "!!")
+            name = str(tag).replace(_PREFIX, "!!")
             raise ConfigError(f"line {event.start_mark.line + 1}: tags such as {name} are not allowed. Leave it out")
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
@@ -43,21 +46,32 @@ class _Dumper(yaml.SafeDumper):
     def represent_str(self, data: str) -> yaml.ScalarNode:
         """Text; with U+0085, which PyYAML writes as it is but reads as a line break, in double quotes, escaped."""
         style = '"' if "\x85" in data else None
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+        return self.represent_scalar(_PREFIX + "str", data, style=style)
 
 
-for _tag, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+def _integer(text: str) -> int:
+    value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) <= LONGEST_INTEGER else 2**63
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"the integer {text[:30]}... does not fit into 64 bits. Write a smaller one")
+    return value
+
+
+#: Value of a text, by tag; other tags are those of text.
+_VALUES: dict[str, Callable[[str], Any]] = {}
+for _tag, _pattern, _first, _value in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""], lambda text: None),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF"), lambda text: text.lower() == "true"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789"), _integer),
     (
         "float",
         r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
         list("-+0123456789."),
+        lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
     ),
 ):
+    _VALUES[_PREFIX + _tag] = _value
     for _class in (_Loader, _Dumper):
-        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
+        _class.add_implicit_resolver(_PREFIX + _tag, re.compile(rf"^(?:{_pattern})$"), _first)
 _Dumper.add_representer(str, _Dumper.represent_str)
 
 
@@ -79,7 +93,10 @@ class _Document:
         if len(self._open) > DEEPEST:
             raise ConfigError(f"{line}values are nested deeper than {DEEPEST} levels. Flatten them")
         if isinstance(node, yaml.ScalarNode):
-            return _scalar(node, line)
+            try:
+                return _VALUES.get(node.tag, str)(node.value)
+            except ValueError as error:
+                raise ConfigError(f"{line}{error}") from error
         self._open.append(node)
         try:
             if isinstance(node, yaml.SequenceNode):
@@ -101,23 +118,6 @@ class _Document:
         return result
 
 
-def _scalar(node: yaml.ScalarNode, line: str) -> Any:
-    text, kind = str(node.value), node.tag.removeprefix("tag:yaml.org,2002:")
-    if kind == "null":
-        return None
-    if kind == "bool":
-        return text.lower() == "true"
-    if kind == "float":
-        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    if kind != "int":
-        return text
-    base = 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10
-    value = int(text, base) if len(text) <= LONGEST_INTEGER else None
-    if value is None or not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{line}the integer {text[:30]}... does not fit into 64 bits. Write a smaller one")
-    return value
-
-
 def load_yaml(text: str) -> Any:
     """The value of one YAML document; an alias stands for a copy.
 
@@ -132,7 +132,9 @@ def load_yaml(text: str) -> Any:
         return None if node is None else _Document().value(node)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ConfigError(f"{line}not valid YAML: {_in_words(error)}") from error
+        problem = str(error.problem)
+        words = next((words for part, words in _WORDS.items() if part in problem), "{}").replace("{}", problem)
+        raise ConfigError(f"{line}not valid YAML: {words}") from error
     except yaml.reader.ReaderError as error:
         line = f"line {text.count(chr(10), 0, error.position) + 1}: "
         raise ConfigError(f"{line}the character U+{error.character:04X} is not allowed in YAML. Remove it") from error
@@ -140,18 +142,13 @@ def load_yaml(text: str) -> Any:
         raise ConfigError(f"values are nested deeper than {DEEPEST} levels. Flatten them") from error
 
 
-def _in_words(error: yaml.MarkedYAMLError) -> str:
-    """Message for an error of PyYAML, with the remedy for a common slip."""
-    problem = str(error.problem)
-    if "'\\t'" in problem:
-        return "a tab where only spaces are allowed. Indent with spaces"
-    if "another document" in problem:
-        return "it holds a second document. Keep one"
-    if "mapping values are not allowed" in problem:
-        return f"{problem}. Is a colon missing above, or is the indentation wrong?"
-    if "block end" in problem:
-        return f"{problem}. Is the indentation right?"
-    return problem
+#: Parts of PyYAML's messages, and what is said instead; {} is its message.
+_WORDS = {
+    "'\\t'": "a tab where only spaces are allowed. Indent with spaces",
+    "another document": "it holds a second document. Keep one",
+    "mapping values are not allowed": "{}. Is a colon missing above, or is the indentation wrong?",
+    "block end": "{}. Is the indentation right?",
+}
 
 
 def dump_yaml(value: Any) -> str:
