@@ -23,7 +23,8 @@ from raydt.exchange import faults
 from raydt.exchange.driver import InProcessDriver
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
-from raydt.learners.base import Learner, LearnerCoordinator, LearnerOptions, WorkPlan
+from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.sessions.session import Arrays
 from raydt.sessions.small_model import SmallModel, holds, most_cells
 from raydt.sessions.snapshots import take_snapshot
@@ -40,7 +41,7 @@ class Coordinator:
 
     def __init__(self) -> None:
         self._pulse = Pulse()
-        self._coordinator: LearnerCoordinator
+        self._coordinator: BatchCoordinator
         self._driver: RayDriver | InProcessDriver
         self._small: SmallModel | None
         self._position: int | None = None  # sequence number of the next update; None = whatever comes first

@@ -6,24 +6,19 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES, Reading
-from raydt.examples.store import ExampleStore
-from raydt.examples.targets import Targets
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import Exchange, ShardWorker
+from raydt.exchange.messages import ShardWorker
 from raydt.learners import description
 from raydt.learners.audit_report import AuditReport
-
-Arrays = dict[str, "npt.NDArray[Any]"]
+from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 
 
 class LearnerOptions(BaseModel):
@@ -156,79 +151,6 @@ class Promise:
     reason: str
 
 
-class LearnerCoordinator(Protocol):
-    """The coordinating half of a learner: plain object, no I/O."""
-
-    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
-        """Apply one batch. Stops before the first bad update, or passes it over if ``skip_refused``.
-
-        Until the store admits the first update nothing of the model changes: room is made before, so that a batch for
-        which there is no memory has no effect. An array's length is what says that it has room, and is changed last.
-        """
-
-    def finish(self) -> Exchange[Log | None]:
-        """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""
-
-    @property
-    def store(self) -> ExampleStore:
-        """The live examples: their ids, labels and births by slot."""
-
-    def gather_state(self) -> Exchange[None]:
-        """Fetch from the shards what ``digest`` and ``state`` need of them; lost with an update."""
-
-    def find_equal(
-        self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
-    ) -> Exchange[npt.NDArray[np.int32]]:
-        """Slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
-
-    def gather(self) -> Exchange[None]:
-        """Fetch from the shards what ``model``, ``predict`` and ``predict_proba`` need of them; lost with an update."""
-
-    def predict_proba(
-        self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Shares of the classes, shape (n, n_classes)."""
-
-    def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
-        """Class codes or, of a regression, numbers, shape (n,)."""
-
-    def locate(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        """Of live examples, in the order of ``ids``: class code or number ``y``, and where the model holds them.
-
-        The latter are the learner's own columns of a receipt, of a tree ``leaf``.
-        """
-
-    def digest(self) -> str:
-        """``sha256:`` of the canonical bytes of the model."""
-
-    def statistics(self) -> dict[str, int]:
-        """``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``, ``rebuilt_rows`` now."""
-
-    def model(self) -> Arrays:
-        """Arrays of the predict-only model: no training rows."""
-
-    def in_order_of_birth(self) -> npt.NDArray[np.int32]:
-        """Slots of the live examples, the oldest first."""
-
-    def born(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Birth of each example: the number of the update that inserted it."""
-
-    def rows(self, slots: npt.NDArray[np.int32]) -> Arrays:
-        """Return what never changes of these examples, except birth and features: ``id`` (int64) and ``y``; copies."""
-
-    def state(self, slots: npt.NDArray[np.int32]) -> Arrays:
-        """Everything else, in a canonical order; arrays by example are in the order of ``slots`` (all that live).
-
-        Copies: they are written while the next batches change the originals.
-        """
-
-    def restore(self, state: Arrays) -> None:
-        """Replace everything by saved arrays: ``born``, and what :meth:`rows` and :meth:`state` gave of all examples.
-
-        The examples take slots 0, 1, ... in the order of the arrays.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """Options and the shape of a small stream that exercise a learner. Warm-up and every safety net run all cases.
@@ -289,7 +211,7 @@ class Learner(ABC):
 
     kind: ClassVar[str]
     Options: ClassVar[type[Any]]
-    #: The coordinating half, a ``LearnerCoordinator``: ``Coordinator(options, features, shards, plan)``.
+    #: The coordinating half, a ``BatchCoordinator``: ``Coordinator(options, features, shards, plan)``.
     Coordinator: ClassVar[type[Any]]
     #: The half that owns feature groups, a ``ShardWorker``: ``Shard(options, features, groups)``.
     Shard: ClassVar[type[Any]]
@@ -327,9 +249,9 @@ class Learner(ABC):
         described: description.Description = self.Description(options)
         return described
 
-    def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> LearnerCoordinator:
+    def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> BatchCoordinator:
         """Make the coordinator for ``shards`` shards."""
-        coordinator: LearnerCoordinator = self.Coordinator(options, features, shards, plan)
+        coordinator: BatchCoordinator = self.Coordinator(options, features, shards, plan)
         return coordinator
 
     def shard(self, options: Any, features: Features, groups: npt.NDArray[np.int64], store: Any = None) -> ShardWorker:
@@ -381,7 +303,7 @@ class Learner(ABC):
     def audit(
         self, options: Any, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
     ) -> AuditReport:
-        """Prove or refute what the method promises of a coordinator's :meth:`~LearnerCoordinator.state`.
+        """Prove or refute what the method promises of a coordinator's :meth:`~BatchCoordinator.state`.
 
         ``groups`` are the states of the feature groups, for learners whose shards keep what the coordinator does not.
         The default calls the function ``audit`` of the module ``audit`` in the learner's folder, with the same

@@ -29,7 +29,11 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class BatchCoordinator(ABC):
-    """Ids, labels and births of the live examples, and how the updates of a batch are admitted."""
+    """The coordinating half of a learner, without input and output: what all learners share, and the contract.
+
+    It holds ids, labels and births of the live examples, and admits the updates of a batch. A learner gives the
+    abstract methods, and overrides others where it differs.
+    """
 
     _digested: RowDigest | None = None
     #: The live examples; a coordinator that has them elsewhere overrides :attr:`store`.
@@ -56,15 +60,51 @@ class BatchCoordinator(ABC):
         """
 
     @abstractmethod
+    def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
+        """Apply one batch. Stops before the first bad update, or passes it over if ``skip_refused``.
+
+        Until the store admits the first update nothing of the model changes: room is made before, so that a batch for
+        which there is no memory has no effect. An array's length is what says that it has room, and is changed last.
+        """
+
+    def finish(self) -> Exchange[Log | None]:
+        """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""
+        yield from ()
+        return None
+
+    @abstractmethod
     def model(self) -> Arrays:
         """Return the arrays of the predict-only model: no training rows."""
 
-    def finish(self) -> Exchange[Any]:
-        """Complete nothing: no update waits for others."""
-        yield from ()
+    @abstractmethod
+    def digest(self) -> str:
+        """Return ``sha256:`` of the canonical bytes of the model."""
+
+    @abstractmethod
+    def statistics(self) -> dict[str, int]:
+        """Return ``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``, ``rebuilt_rows`` now."""
+
+    @abstractmethod
+    def state(self, slots: Slots) -> Arrays:
+        """Return everything but :meth:`rows`, births and features, in a canonical order, as copies.
+
+        Arrays by example are in the order of ``slots`` (all that live). Copies, because they are written while the next
+        batches change the originals.
+        """
+
+    @abstractmethod
+    def restore(self, state: Arrays) -> None:
+        """Replace everything by saved arrays: ``born``, and what :meth:`rows` and :meth:`state` gave of all examples.
+
+        The examples take slots 0, 1, ... in the order of the arrays.
+        """
 
     def gather(self) -> Exchange[None]:
-        """Fetch nothing: most coordinators hold all that predicts."""
+        """Fetch from the shards what ``model`` and predictions need of them, if anything; lost with an update."""
+        yield from ()
+
+    def gather_state(self) -> Exchange[None]:
+        """Fetch from the shards what ``digest`` and ``state`` need of them, if anything; lost with an update."""
         yield from ()
 
     # ---------------------------------------------------------------- admission
@@ -197,10 +237,6 @@ class BatchCoordinator(ABC):
         """Return the learner's own columns of a receipt, of a tree ``leaf``: its position in preorder."""
         return {}
 
-    def gather_state(self) -> Exchange[None]:
-        """Fetch nothing: most coordinators hold the model."""
-        yield from ()
-
     def in_order_of_birth(self) -> Slots:
         """Slots of the live examples in order of birth. O(n log n)."""
         return self.store.in_order_of_birth()
@@ -210,7 +246,7 @@ class BatchCoordinator(ABC):
         return self.store.born[slots]
 
     def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Ids and labels."""
+        """Return what never changes of these examples, except birth and features: ``id`` (int64) and ``y``; copies."""
         return {"id": self.store.id[slots], "y": self.store.y[slots]}
 
     # ---------------------------------------------------------------- the digest

@@ -18,7 +18,8 @@ from raydt.exchange.driver import InProcessDriver
 from raydt.exchange.messages import Exchange
 from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Segment, Snapshot
-from raydt.learners.base import Learner, LearnerCoordinator, WorkPlan
+from raydt.learners.base import Learner, WorkPlan
+from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.sessions.snapshots import take_snapshot, whole
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -87,7 +88,7 @@ class InProcessSession:
         plan = plan or WorkPlan()
         if plan.row_cache_bytes is not None:
             plan = WorkPlan(plan.local_work_limit, plan.row_cache_bytes, shared_store=False)
-        self.coordinator: LearnerCoordinator = learner.coordinator(options, features, shards, plan)
+        self.coordinator: BatchCoordinator = learner.coordinator(options, features, shards, plan)
         store = self.coordinator.store if plan.shared_store else None
         self.shards = [
             FeatureShard(learner.shard(options, features, groups, store), index)

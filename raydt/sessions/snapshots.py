@@ -17,17 +17,17 @@ import numpy.typing as npt
 
 from raydt.exchange.messages import SET_ASIDE, Ask, Exchange
 from raydt.exchange.snapshot import Segment, Snapshot
-from raydt.learners.base import LearnerCoordinator
+from raydt.learners.batch_coordinator import BatchCoordinator
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 
-def take_snapshot(coordinator: LearnerCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
+def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
     """The coordinator's half of a snapshot, after every shard has set its own aside.
 
     Parameters
     ----------
-    coordinator : LearnerCoordinator
+    coordinator : BatchCoordinator
         Between two batches.
     segments : sequence of Segment
         What is stored already.

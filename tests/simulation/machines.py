@@ -14,7 +14,7 @@ import numpy as np
 from raydt.errors import SequenceGapError, StaleEpochError
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.exchange.shard import FeatureShard
-from raydt.learners.base import LearnerCoordinator
+from raydt.learners.batch_coordinator import BatchCoordinator
 
 
 class Message(NamedTuple):
@@ -83,7 +83,7 @@ class CoordinatorMachine(Machine):
     def __init__(
         self,
         epoch: int,
-        coordinator: LearnerCoordinator,
+        coordinator: BatchCoordinator,
         shards: int,
         post: Post,
         remind: Callable[[CoordinatorMachine, int], None],

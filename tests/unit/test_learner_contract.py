@@ -15,7 +15,8 @@ import raydt
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
-from raydt.learners.base import Case, Learner, LearnerCoordinator
+from raydt.learners.base import Case, Learner
+from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.description import Presentation, RunRecords
 from raydt.presentation.blocks import Heading, Table, Text, Tree
 from raydt.presentation.charts import Chart
@@ -101,7 +102,7 @@ def test_names_are_found_where_they_are(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_coordinator_declares_what_callers_use() -> None:
     """So that mypy checks its callers, and nothing about it is hidden by an ignored type."""
-    declared = {name for name in dir(LearnerCoordinator) if not name.startswith("_")}
+    declared = {name for name in dir(BatchCoordinator) if not name.startswith("_")}
     used: set[str] = set()
     for path in PRODUCT:
         if path.suffix != ".py" or "learners" in path.parts:

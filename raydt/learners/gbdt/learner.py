@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.targets import MOST_CLASSES
-from raydt.learners.base import COUNTS_WORK, Arrays, Case, Learner, Traits, WorkPlan
+from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
+from raydt.learners.batch_coordinator import Arrays
 from raydt.learners.gbdt import checks
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
