@@ -65,27 +65,14 @@ def audit(
 ) -> AuditReport:
     """Prove or refute that a split is what the method promises.
 
-    Parameters
-    ----------
-    options : BestSplitOptions
-    features : Features
-    state : mapping of str to ndarray
-        As the coordinator exports it.
-    history : History
-        The raw examples, read from their source. If it is not complete, a split of an earlier search than after the
-        last update is not checked.
-    groups : mapping of int to mapping
-        Counters and buckets of every feature group.
+    If the history is not complete, a split of an earlier search than after the last update is not checked.
+    O(ones log) time.
 
     Returns
     -------
     AuditReport
         ``checked``: examples of the history, live ones, features that are 1 in some of them, and ``splits``, 1 if the
         split was. ``worst``: ``score`` of the split, ``optimum``, and ``ratio`` of both.
-
-    Notes
-    -----
-    O(ones log) time.
     """
     assert history.sparse is not None
     broken = _rows(state, history)

@@ -43,13 +43,6 @@ SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")
 class BestSplitCoordinator(SequentialCoordinator):
     """Ids, labels, totals and the split of the last search.
 
-    Parameters
-    ----------
-    options : BestSplitOptions
-    features : Features
-    shards : int
-    plan : WorkPlan
-
     Attributes
     ----------
     split : Splits

@@ -23,15 +23,7 @@ _TOGETHER = 1 << 14
 
 
 class BestSplitShard(ShardWithRows):
-    """Owner of whole feature groups.
-
-    Parameters
-    ----------
-    options : BestSplitOptions
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns.
-    """
+    """Owner of whole feature groups."""
 
     def __init__(self, options: BestSplitOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)

@@ -39,17 +39,8 @@ def audit(
 ) -> AuditReport:
     """Prove or refute that a tree is what the method promises.
 
-    Parameters
-    ----------
-    options : ConfidenceTreeOptions
-    features : Features
-    state : mapping of str to ndarray
-        As the coordinator exports it.
-    history : History
-        The raw examples, read from their source. If it is not complete, records of splits are only checked to be
-        consistent, and bins not at all.
-    groups : mapping of int to mapping
-        Statistics of every feature group.
+    If the history is not complete, records of splits are only checked to be consistent, and bins not at all.
+    O((depth + splits) x (rows + ones) x features) time.
 
     Returns
     -------
@@ -58,10 +49,6 @@ def audit(
         recounted at places. ``worst``, of the splits replayed that were not taken on a tie: ``lead``, the least lead
         over all other candidates in units of the widths that the rule asks for, and ``theorem_lead``, in units of two
         widths of Theorem 4 (with a criterion that it is about); below 1 it is not enough.
-
-    Notes
-    -----
-    O((depth + splits) x (rows + ones) x features) time.
     """
     try:
         truth = Recounted(options, features, state, history)

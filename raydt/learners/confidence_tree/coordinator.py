@@ -64,13 +64,6 @@ class _Counts(NamedTuple):
 class ConfidenceTreeCoordinator(SequentialCoordinator):
     """Tree, class counts, ids and labels; features and what is counted of them are with the shards.
 
-    Parameters
-    ----------
-    options : ConfidenceTreeOptions
-    features : Features
-    shards : int
-    plan : WorkPlan
-
     Attributes
     ----------
     live : DynamicTree

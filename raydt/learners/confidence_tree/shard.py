@@ -37,15 +37,7 @@ SEEN = ("place", "feature", "n1", "c11")
 
 
 class ConfidenceTreeShard(ShardWithRows):
-    """Owner of whole feature groups.
-
-    Parameters
-    ----------
-    options : ConfidenceTreeOptions
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns, contiguous.
-    """
+    """Owner of whole feature groups."""
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)

@@ -35,24 +35,14 @@ def audit(
 ) -> AuditReport:
     """Prove or refute that a state is the forest of its live examples.
 
-    Parameters
-    ----------
-    options : ForestOptions
-    features : Features
-    state : mapping of str to ndarray
-        As the coordinator exports it.
-    history : History
-        The raw examples, read from their source. Only the live ones matter.
+    Of the history only the live examples matter. O(depth n P S) for each tree that is built again, O(n T) for
+    memberships.
 
     Returns
     -------
     AuditReport
         ``checked``: examples of the history, live ones, trees, nodes, and ``trees_rebuilt``. ``worst``: how often the
         votes are wrong out of sample, which no verdict depends on.
-
-    Notes
-    -----
-    O(depth n P S) for each tree that is built again, O(n T) for memberships.
     """
     live = live_by_id(history)
     broken = compare_rows(state, history, live)

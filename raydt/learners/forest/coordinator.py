@@ -61,13 +61,6 @@ _NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
 class ForestCoordinator(SequentialCoordinator):
     """Ids, labels and births; the trees are with the shards.
 
-    Parameters
-    ----------
-    options : ForestOptions
-    features : Features
-    shards : int
-    plan : WorkPlan
-
     Attributes
     ----------
     keeps_open : bool

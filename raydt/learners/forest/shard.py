@@ -34,14 +34,7 @@ def dealt(trees: int, shards: int) -> list[Ints]:
 class ForestShard:
     """Owner of whole trees.
 
-    Parameters
-    ----------
-    options : ForestOptions
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns.
-    store : ForestStore, optional
-        The coordinator's: it then looks at the trees itself, and gets no copies of them.
+    With the coordinator's store the coordinator looks at the trees itself, and gets no copies of them.
     """
 
     def __init__(

@@ -53,15 +53,8 @@ def audit(
 ) -> AuditReport:
     """Prove or refute what FuDyADT promises of a state.
 
-    Parameters
-    ----------
-    options : FuDyADTOptions
-    features : Features
-    state : mapping of str to ndarray
-        As the coordinator exports it: node arrays in preorder, rows, scalars.
-    history : History
-        The raw examples, read from their source. If it is not complete, what needs the past (counters, build-time
-        splits) is not checked, and ``checked["counters"]`` is 0.
+    If the history is not complete, what needs the past (counters, build-time splits) is not checked, and
+    ``checked["counters"]`` is 0. O(depth * rows * features * log(rows)) time.
 
     Returns
     -------
@@ -72,10 +65,6 @@ def audit(
         neither size nor depth excuses;
         ``change``, the largest c / s; under the schedule by certificates ``slack``, the largest share of its budget
         that a certificate has used.
-
-    Notes
-    -----
-    O(depth * rows * features * log(rows)) time.
     """
     try:
         tree = RecordedTree.read(state, len(features))

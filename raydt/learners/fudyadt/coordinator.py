@@ -35,15 +35,7 @@ from raydt.learners.tree_predictor import NumberPredictor, TreePredictor
 
 
 class FuDyADTCoordinator(TreeCoordinator):
-    """Tree, labels, ids and counters; features only within the row cache's budget.
-
-    Parameters
-    ----------
-    options : FuDyADTOptions
-    features : Features
-    shards : int
-    plan : WorkPlan
-    """
+    """Tree, labels, ids and counters; features only within the row cache's budget."""
 
     live: DynamicTree
 

@@ -32,13 +32,7 @@ from raydt.learners.fudyadt.split_search import BLOCK
 class FuDyADTShard:
     """Owner of whole feature groups.
 
-    Parameters
-    ----------
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns.
-    store : ExampleStore, optional
-        The coordinator's store, when both live in one process and share it; rows are then not sent.
+    With the coordinator's store, when both live in one process and share it, rows are not sent.
     """
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64], store: ExampleStore | None = None) -> None:

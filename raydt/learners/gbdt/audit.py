@@ -43,14 +43,7 @@ LARGEST_LEAF = 128.0
 def audit(options: GBDTOptions, features: Features, state: Arrays, history: History, groups: Any = None) -> AuditReport:
     """Prove or refute that a state is what the method makes of its examples.
 
-    Parameters
-    ----------
-    options : GBDTOptions
-    features : Features
-    state : mapping of str to ndarray
-        As the coordinator exports it: trees in preorder, rows, ledger, bins.
-    history : History
-        The raw examples, read from their source. If it is not complete, the bins are taken as recorded.
+    If the history is not complete, the bins are taken as recorded. O(trees * depth * features * rows) time.
 
     Returns
     -------
@@ -59,10 +52,6 @@ def audit(options: GBDTOptions, features: Features, state: Arrays, history: Hist
         largest rank of a split among the candidates of its node; ``lack``, the largest share of the best gain that a
         split lacks; ``stale``, the largest difference between what the ledger has and what it would have now, in
         probability or in units of the target.
-
-    Notes
-    -----
-    O(trees * depth * features * rows) time.
     """
     broken: list[str] = []
     try:

@@ -52,15 +52,7 @@ Slots = npt.NDArray[np.int32]
 
 
 class GBDTCoordinator(BatchCoordinator):
-    """Trees, ledger, ids and pending updates.
-
-    Parameters
-    ----------
-    options : GBDTOptions
-    features : Features
-    shards : int
-    plan : WorkPlan
-    """
+    """Trees, ledger, ids and pending updates."""
 
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features

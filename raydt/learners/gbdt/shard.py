@@ -24,15 +24,7 @@ from raydt.learners.rows import Rows, ShardWithRows
 
 
 class GBDTShard(ShardWithRows):
-    """Owner of whole feature groups.
-
-    Parameters
-    ----------
-    options : GBDTOptions
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns.
-    """
+    """Owner of whole feature groups."""
 
     def __init__(self, options: GBDTOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)

@@ -41,17 +41,8 @@ def audit(
 ) -> AuditReport:
     """Prove or refute what the sparse tree promises of a state.
 
-    Parameters
-    ----------
-    options : SparseTreeOptions
-    features : Features
-    state : mapping of str to ndarray
-        As the coordinator exports it.
-    history : History
-        The raw examples, read from their source. If it is not complete, what needs the past (counters, build-time
-        splits) is not checked, and ``checked["counters"]`` is 0.
-    groups : mapping of int to mapping
-        Structures of every feature group.
+    If the history is not complete, what needs the past (counters, build-time splits) is not checked, and
+    ``checked["counters"]`` is 0. O(depth * (ones + rows * dense features) * log) time.
 
     Returns
     -------
@@ -60,10 +51,6 @@ def audit(
         and ``entries``, features at nodes. ``worst``: ``gap``, the most that the score of a node lacks to (1 +
         finder_alpha) times the least of the sparse features; ``lack``, to the least itself; ``dense_gap``, to the best
         dense split; ``depth``, that of the tree.
-
-    Notes
-    -----
-    O(depth * (ones + rows * dense features) * log) time.
     """
     try:
         tree = RecordedTree.read(state, len(features))

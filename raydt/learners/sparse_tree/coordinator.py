@@ -36,15 +36,7 @@ SHORTEST, LONGEST = 16, 4096
 
 
 class SparseTreeCoordinator(TreeCoordinator):
-    """Tree, labels, ids and counters; features and structures are with the shards.
-
-    Parameters
-    ----------
-    options : SparseTreeOptions
-    features : Features
-    shards : int
-    plan : WorkPlan
-    """
+    """Tree, labels, ids and counters; features and structures are with the shards."""
 
     live: Builder
 

@@ -50,15 +50,7 @@ STATE = ("node", "feature", "n1", "c11", "bucket")
 
 
 class SparseTreeShard(ShardWithRows):
-    """Owner of whole feature groups.
-
-    Parameters
-    ----------
-    options : SparseTreeOptions
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns, contiguous.
-    """
+    """Owner of whole feature groups."""
 
     def __init__(self, options: SparseTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
