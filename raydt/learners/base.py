@@ -58,52 +58,25 @@ class LearnerOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Properties of a learner with given options that its callers need.
+    """Properties of a learner with given options that its callers need."""
 
-    Attributes
-    ----------
-    reading : Reading
-        Inputs and targets.
-    warmup : str
-        What the rows of ``stream.warmup`` are needed for, as a predicate of the kind; empty if they are not.
-    collects_updates : bool
-        Updates wait until there are enough of them for a batch of the learner's own; ``finish`` applies them.
-    rebuilds : bool
-        Parts of the model are rebuilt.
-    divided : {"never", "large", "always"}
-        What several shards do sooner than one process: nothing, so that they only give room for more rows; work on many
-        rows at once; or each batch.
-    counts, levels : tuple of str
-        Further statistics of the coordinator: counters that only grow, and values that may fall.
-    stays : tuple of str
-        What stays in a model of examples that are deleted, for receipts.
-    unused : tuple of str
-        Keys without effect, given the values of the others.
-    retrained : bool
-        After any updates, the model equals the one trained from scratch on the live examples.
-    parts : int
-        Into how many parts, of which each shard gets some, work falls besides feature groups; 0: none.
-    reports_within : bool
-        Results have the statistics within a batch, so that a batch need not end where they are wanted.
-    erases : bool
-        The rows of deleted examples are overwritten within their batch, not only when their slots are used again.
-    """
-
-    reading: Reading = CLASSES
-    warmup: str = ""
-    collects_updates: bool = False
-    rebuilds: bool = True
+    reading: Reading = CLASSES  #: inputs and targets
+    warmup: str = ""  #: why the rows of ``stream.warmup`` are needed, as a predicate of the kind; empty if they are not
+    collects_updates: bool = False  #: updates wait for a batch of the learner's own; ``finish`` applies the rest
+    rebuilds: bool = True  #: parts of the model are rebuilt
+    #: When several shards are faster than one process: never (they only add memory), for large jobs, or for each batch.
     divided: Literal["never", "large", "always"] = "never"
-    counts: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()  #: further statistics of the coordinator: counters that only grow
+    levels: tuple[str, ...] = ()  #: further statistics of the coordinator: values that may fall
+    #: What stays in a model of examples that are deleted, for receipts.
     stays: tuple[str, ...] = (
         "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
     )
-    unused: tuple[str, ...] = ()
-    retrained: bool = False
-    parts: int = 0
-    reports_within: bool = False
-    erases: bool = False
+    unused: tuple[str, ...] = ()  #: keys without effect, given the values of the others
+    retrained: bool = False  #: after any updates, the model equals the one trained from scratch on the live examples
+    parts: int = 0  #: parts beside feature groups into which work falls, and of which each shard gets some; 0: none
+    reports_within: bool = False  #: results have statistics within a batch, which need not end where they are wanted
+    erases: bool = False  #: rows of deleted examples are overwritten in their batch, not when slots are used again
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -113,23 +86,15 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
-    """Operation settings of a coordinator: they decide where work is done, never the result.
+    """Operation settings of a coordinator: they decide where work is done, never the result."""
 
-    Attributes
-    ----------
-    local_work_limit : int
-        The coordinator's process does work on fewer cells (rows x features) itself. On Ray it does all work of a
-        model with fewer live cells, and without the shards (:class:`~raydt.sessions.small_model.SmallModel`); 0 leaves
-        all work to them.
-    row_cache_bytes : int or None
-        Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
-    shared_store : bool
-        Coordinator and shards live in one process and use the coordinator's store.
-    """
-
+    #: The coordinator's process does work on fewer cells (rows x features) itself. On Ray it does all work of a model
+    #: with fewer live cells, and without the shards (:class:`~raydt.sessions.small_model.SmallModel`); 0 leaves all
+    #: work to them.
     local_work_limit: int = 20_000_000
+    #: Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
     row_cache_bytes: int | None = None
-    shared_store: bool = True
+    shared_store: bool = True  #: coordinator and shards live in one process and use the coordinator's store
 
 
 #: The plan of a process that shares its work with nobody.
@@ -138,64 +103,32 @@ NOTHING_DIVIDED = WorkPlan(local_work_limit=2**62)
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Guarantee of a method with given options, known before anything runs.
-
-    Attributes
-    ----------
-    promised : bool
-    reason : str
-        Why, or why not, with the numbers.
-    """
+    """Guarantee of a method with given options, known before anything runs."""
 
     promised: bool
-    reason: str
+    reason: str  #: why, or why not, with the numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Options and the shape of a small stream that exercise a learner. Warm-up and every safety net run all cases.
+    """Options and the shape of a small stream that exercise a learner. Warm-up and every safety net run all cases."""
 
-    Attributes
-    ----------
-    name : str
-        A few words, unique among the learner's cases.
-    options : mapping
-        The ``learner`` section of a config, without ``kind``.
-    dense, sparse : bool
-        Whether the rows have numeric and categorical features, and a column of indices.
-    classes : int
-        Number of classes; 0 where labels are numbers.
-    missing : bool
-        Whether numbers and categories may be missing.
-    warmup : int
-        Leading rows that build the model at once.
-    plan : WorkPlan
-        Where the work is done; the default leaves all of it to shards with stores of their own.
-    """
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    dense: bool = True
-    sparse: bool = False
-    classes: int = 2
-    missing: bool = False
-    warmup: int = 0
+    name: str  #: a few words, unique among the learner's cases
+    options: Mapping[str, Any] = field(default_factory=dict)  #: the ``learner`` section of a config, without ``kind``
+    dense: bool = True  #: rows have numeric and categorical features
+    sparse: bool = False  #: rows have a column of indices
+    classes: int = 2  #: number of classes; 0 where labels are numbers
+    missing: bool = False  #: numbers and categories may be missing
+    warmup: int = 0  #: leading rows that build the model at once
+    #: Where the work is done; the default leaves all of it to shards with stores of their own.
     plan: WorkPlan = WorkPlan(local_work_limit=0, shared_store=False)
 
 
 class Renamed(NamedTuple):
-    """Options that an earlier version spelled otherwise.
+    """Options that an earlier version spelled otherwise."""
 
-    Attributes
-    ----------
-    options : dict
-        As this version spells them.
-    advice : str
-        One line on what to write instead; empty if there is nothing to do.
-    """
-
-    options: dict[str, Any]
-    advice: str = ""
+    options: dict[str, Any]  #: as this version spells them
+    advice: str = ""  #: one line on what to write instead; empty if there is nothing to do
 
 
 #: Why no check and no audit finds a change in an array that only counts work.
