@@ -1,4 +1,7 @@
-"""Every estimator has the options and defaults that YAML has, and every adapter for river those of its estimator."""
+"""All estimators: scikit-learn's checks, the options and defaults of YAML, bad values.
+
+Adapters for river have the parameters and defaults of their estimator.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import inspect
 from typing import Any
 
 import pytest
+from sklearn.utils.estimator_checks import check_estimator
 
 import raydt
+from raydt.errors import ConfigError
 from raydt.estimators.parameters import Parameters
 from raydt.estimators.river import RiverClassifier
 from raydt.learners import learners
@@ -15,6 +20,13 @@ from raydt.learners import learners
 PUBLIC = [getattr(raydt, name) for name in raydt.__all__]
 ESTIMATORS = [public for public in PUBLIC if inspect.isclass(public) and issubclass(public, Parameters)]
 ADAPTERS = [public for public in PUBLIC if inspect.isclass(public) and issubclass(public, RiverClassifier)]
+#: Parameters that fit the small data of scikit-learn's checks, of the learners that take dense rows alone.
+FOR_SMALL_DATA: dict[str, dict[str, Any]] = {
+    "confidence_tree": {"grace_period": 20, "c": 0.05},
+    "forest": {"n_estimators": 12, "sample_share": 1.0, "max_depth": 8, "min_samples_split": 4},
+    "fudyadt": {},
+    "gbdt": {"max_iter": 30},
+}
 #: Options that are fixed by the kind of labels, of which an estimator takes one.
 OF_LABELS = {"criterion", "objective", "label_range", "smoothing"}
 #: Parameters of an estimator that its adapter does not have: of sparse rows, and deprecated ones.
@@ -68,3 +80,28 @@ def test_an_adapter_has_the_parameters_and_defaults_of_its_estimator(adapter: ty
     mine, other = defaults_of(adapter), defaults_of(adapter.estimator)
     assert set(mine) == set(other) - NOT_FOR_RIVER
     assert mine == {name: other[name] for name in mine} | OF_RIVER[adapter.__name__]
+
+
+def a_bad_parameter(public: type) -> dict[str, float]:
+    """The first number among the parameters, below what is allowed."""
+    return {next(name for name, value in defaults_of(public).items() if type(value) in (int, float)): -1}
+
+
+@pytest.mark.parametrize("public", [*ESTIMATORS, *ADAPTERS], ids=lambda public: public.__name__)
+def test_a_bad_parameter_is_named_with_its_value(public: Any) -> None:
+    bad = a_bad_parameter(public)
+    with pytest.raises(ConfigError, match=f"{next(iter(bad))}=-1"):
+        public(**bad).learn_one({"a": 1}, True) if public in ADAPTERS else public(**bad).fit([[1], [2]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [estimator for estimator in ESTIMATORS if estimator.kind in FOR_SMALL_DATA],
+    ids=lambda estimator: estimator.__name__,
+)
+@pytest.mark.filterwarnings(r"ignore:Estimator \w+ does not inherit:UserWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_it(estimator: Any) -> None:
+    done = check_estimator(estimator(**FOR_SMALL_DATA[estimator.kind]))
+    assert sum(check["status"] == "passed" for check in done) > 40
+    assert {check["check_name"] for check in done if check["status"] != "passed"} <= {"check_array_api_input"}

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import check_estimator
 
 from raydt import ExactForestClassifier, ExactForestRegressor, load_model
 from raydt.errors import ConfigError, InputError, UpdateError
@@ -25,15 +24,6 @@ def data(n: int = 300, seed: int = 0) -> tuple[Any, Any]:
     X[:, 3] = draws.integers(0, 3, n)
     X[::17, 1] = np.nan
     return X, (X[:, 0] + X[:, 3] > 1).astype(int)
-
-
-@pytest.mark.parametrize("estimator", BOTH)
-@pytest.mark.filterwarnings("ignore:Estimator ExactForest.* does not inherit:UserWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_accepts_them(estimator: Any) -> None:
-    done = check_estimator(estimator(**{**SMALL, "sample_share": 1.0}))
-    assert sum(check["status"] == "passed" for check in done) > 40
-    assert {check["check_name"] for check in done if check["status"] != "passed"} <= {"check_array_api_input"}
 
 
 @pytest.mark.parametrize("rebuild", ["eager", "lazy"])

