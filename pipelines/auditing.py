@@ -48,10 +48,6 @@ def audit_run(run: str | Path) -> AuditReport:
     run : path or URI
         A run folder.
 
-    Returns
-    -------
-    AuditReport
-
     Raises
     ------
     InputError
@@ -152,10 +148,6 @@ def audit_state(location: str | Path) -> AuditReport:
     ----------
     location : path or URI
         One of the ``checkpoints/`` of a run, or a folder written by ``update`` or by ``save`` with the examples.
-
-    Returns
-    -------
-    AuditReport
 
     Raises
     ------

@@ -45,22 +45,11 @@ _REWRITE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class LogContext:
-    """Context of the next records; the driver keeps it up to date. A record's own fields come first.
-
-    Attributes
-    ----------
-    run : str
-    seq : int or None
-        Updates done.
-    epoch : int or None
-        Number of the incarnation.
-    actor : str
-    shard : int or None
-    """
+    """Context of the next records; the driver keeps it up to date. A record's own fields come first."""
 
     run: str
-    seq: int | None = None
-    epoch: int | None = None
+    seq: int | None = None  #: Updates done.
+    epoch: int | None = None  #: Number of the incarnation.
     actor: str = "driver"
     shard: int | None = None
 
@@ -69,10 +58,6 @@ class JsonFormatter(logging.Formatter):
     """A record as one line of JSON: ``time``, ``level``, ``logger``, ``message``, :data:`FIELDS`, other extra fields.
 
     Fields whose names begin with an underscore are left out: other packages add theirs to every record, as Ray does.
-
-    Parameters
-    ----------
-    context : LogContext
     """
 
     def __init__(self, context: LogContext) -> None:

@@ -23,21 +23,11 @@ if TYPE_CHECKING:
 
 
 class ReceiptFile(NamedTuple):
-    """Where an update appends its receipt.
+    """Where an update appends its receipt."""
 
-    Attributes
-    ----------
-    path : str
-        The chain.
-    key : str
-        File with the key of ids.
-    sign : str or None
-        File with the private key that signs.
-    """
-
-    path: str
-    key: str
-    sign: str | None = None
+    path: str  #: The chain.
+    key: str  #: File with the key of ids.
+    sign: str | None = None  #: File with the private key that signs.
 
 
 class Receipts:

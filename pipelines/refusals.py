@@ -53,27 +53,14 @@ def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int,
 
 @dataclass(slots=True)
 class Found:
-    """Outcome of a search.
+    """Outcome of a search."""
 
-    Attributes
-    ----------
-    updates : int or None
-        How many were checked; None if none needs it.
-    complete : bool
-        Whether these are all.
-    refused : int
-        How many of them a model refuses.
-    errors : list of InputError
-        Of the first of these; and, last, of the bad row at which the stream ends early, if there is one.
-    stops_at : int or None
-        The update at which a replay stops for one of these.
-    """
-
-    updates: int | None = None
-    complete: bool = False
-    refused: int = 0
+    updates: int | None = None  #: How many were checked; None if none needs it.
+    complete: bool = False  #: Whether these are all.
+    refused: int = 0  #: How many of them a model refuses.
+    #: Of the first of these; and, last, of the bad row at which the stream ends early, if there is one.
     errors: list[InputError] = field(default_factory=list)
-    stops_at: int | None = None
+    stops_at: int | None = None  #: The update at which a replay stops for one of these.
 
 
 def without_remedy(error: InputError) -> InputError:

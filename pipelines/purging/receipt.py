@@ -63,28 +63,18 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Purged:
-    """What a purge has done, or would do.
-
-    Attributes
-    ----------
-    learner, options_hash, digest : str
-    active : int
-        Live examples.
-    scope : Scope
-    replaced, rewritten : tuple of str
-        Files that were removed or replaced by a file of another name, and files of the same name with new contents.
-    out_of_reach : tuple of str
-        Where copies may remain.
-    """
+    """What a purge has done, or would do."""
 
     learner: str
     options_hash: str
     digest: str
-    active: int
+    active: int  #: Live examples.
     scope: Scope
+    #: ``replaced``, ``rewritten``: Files that were removed or replaced by a file of another name, and files of the same
+    #: name with new contents.
     replaced: tuple[str, ...]
     rewritten: tuple[str, ...]
-    out_of_reach: tuple[str, ...]
+    out_of_reach: tuple[str, ...]  #: Where copies may remain.
 
     @classmethod
     def planned(cls, work: Work, scope: Scope, begun: list[str], *, young: bool) -> Purged:

@@ -18,20 +18,11 @@ from pipelines.run_folder import RunFolder
 
 @dataclass
 class Notes:
-    """Paths of files, as their filesystem has them.
+    """Paths of files, as their filesystem has them."""
 
-    Attributes
-    ----------
-    gone : set of str
-        Files that would be removed.
-    rewritten : set of str
-        Files that would have other contents.
-    written : dict
-        All files that would be written; the contents of JSON files, else None.
-    """
-
-    gone: set[str] = field(default_factory=set)
-    rewritten: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)  #: Files that would be removed.
+    rewritten: set[str] = field(default_factory=set)  #: Files that would have other contents.
+    #: All files that would be written; the contents of JSON files, else None.
     written: dict[str, bytes | None] = field(default_factory=dict)
 
 

@@ -52,10 +52,6 @@ PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events",
 class RunPurge:
     """The purge of a run.
 
-    Parameters
-    ----------
-    folder : RunFolder
-
     Attributes
     ----------
     saved : SavedModel

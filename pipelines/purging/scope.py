@@ -15,15 +15,9 @@ from raydt.streams.deletion_log import LoggedDeletions
 
 @dataclass(frozen=True)
 class Scope:
-    """Ids whose copies are erased, as the files have them.
+    """Ids whose copies are erased, as the files have them."""
 
-    Attributes
-    ----------
-    names : frozenset or None
-        Integers or text; None: all that are not live.
-    """
-
-    names: frozenset[Any] | None
+    names: frozenset[Any] | None  #: Integers or text; None: all that are not live.
 
     def erases(self, name: Any) -> bool:
         """Whether the copies of an example that is not live are to go."""

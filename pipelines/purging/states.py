@@ -22,10 +22,6 @@ from raydt.sessions.saved_model import SavedModel
 class StatePurge:
     """The purge of a state.
 
-    Parameters
-    ----------
-    folder : RunFolder
-
     Attributes
     ----------
     saved : SavedModel

@@ -25,16 +25,9 @@ from raydt.streams.options import make_stream
 
 @dataclass(slots=True)
 class Trial:
-    """Settings with the same rows.
+    """Settings with the same rows."""
 
-    Attributes
-    ----------
-    settings : list of int
-        Their places in the grid.
-    configs : list of Config
-    """
-
-    settings: list[int]
+    settings: list[int]  #: Their places in the grid.
     configs: list[Config]
     _opened: Source | None = None
 

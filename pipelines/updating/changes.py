@@ -33,33 +33,16 @@ _NOTHING = "Nothing has been changed"
 
 @dataclass(frozen=True, slots=True)
 class StateNames:
-    """How a state names its examples and labels.
+    """How a state names its examples and labels."""
 
-    Attributes
-    ----------
-    label : str
-        Label column.
-    id : str or None
-        Column of ids; without one, new rows get running numbers.
-    text_ids : bool
-        Whether ids are text, and the state holds their codes.
-    ids : TextIds
-        Codes of text ids; none where they are integers.
-    labels : dict
-        Of the state's source: ``classes`` (none where labels are numbers), or ``positive``, ``rest`` and ``names``.
-    next_id : int
-        The next running number.
-    numbered : list
-        As of :func:`raydt.examples.updates.refuse_numbered`.
-    """
-
-    label: str
-    id: str | None
-    text_ids: bool
-    ids: TextIds
+    label: str  #: Label column.
+    id: str | None  #: Column of ids; without one, new rows get running numbers.
+    text_ids: bool  #: Whether ids are text, and the state holds their codes.
+    ids: TextIds  #: Codes of text ids; none where they are integers.
+    #: Of the state's source: ``classes`` (none where labels are numbers), or ``positive``, ``rest`` and ``names``.
     labels: dict[str, Any]
-    next_id: int
-    numbered: list[list[int]]
+    next_id: int  #: The next running number.
+    numbered: list[list[int]]  #: As of :func:`raydt.examples.updates.refuse_numbered`.
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
@@ -89,48 +72,25 @@ class StateNames:
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """Ids to delete.
+    """Ids to delete."""
 
-    Attributes
-    ----------
-    names : ndarray, shape (m,)
-        As in the file: int64, or strings.
-    ids : ndarray of int64, shape (m,)
-        As in the state.
-    """
-
-    names: npt.NDArray[Any]
-    ids: npt.NDArray[np.int64]
+    names: npt.NDArray[Any]  #: Shape (m,): as in the file: int64, or strings.
+    ids: npt.NDArray[np.int64]  #: Shape (m,): as in the state.
 
 
 @dataclass(frozen=True, slots=True)
 class Insertions:
-    """Rows to insert, and what the state knows once they are in.
+    """Rows to insert, and what the state knows once they are in."""
 
-    Attributes
-    ----------
-    names, ids
-        As of :class:`Deletions`.
-    X : ndarray of float64, shape (n, d)
-    sparse : SparseRows or None
-    y : ndarray of int32 or, of a regression, float64, shape (n,)
-    classes : list
-    categories : dict of str to list
-    all_ids : TextIds
-        As ``StateNames.ids``, once the update is applied.
-    source : FileSource, optional
-        Where they were read.
-    """
-
-    names: npt.NDArray[Any]
+    names: npt.NDArray[Any]  #: ``names``, ``ids``: As of :class:`Deletions`.
     ids: npt.NDArray[np.int64]
-    X: npt.NDArray[np.float64]
+    X: npt.NDArray[np.float64]  #: Shape (n, d).
     sparse: SparseRows | None
-    y: Targets
+    y: Targets  #: Shape (n,).
     classes: list[Any]
     categories: dict[str, list[Any]]
-    all_ids: TextIds
-    source: FileSource | None = None
+    all_ids: TextIds  #: As ``StateNames.ids``, once the update is applied.
+    source: FileSource | None = None  #: Where they were read.
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
         """The same error, naming file, row and label of the row that the learner refuses."""

@@ -79,19 +79,10 @@ def _ascends(indptr: Any, indices: Any, width: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
-    """Rows of binary features.
+    """Rows of binary features."""
 
-    Attributes
-    ----------
-    indptr : ndarray of int64, shape (n + 1,)
-        Row i has the ones ``indices[indptr[i]:indptr[i + 1]]``; the first entry is 0.
-    indices : ndarray of int32, shape (number of ones,)
-        Ascending and distinct in each row.
-    n_features : int
-    """
-
-    indptr: Int64
-    indices: Int32
+    indptr: Int64  #: Shape (n + 1,): row i has the ones ``indices[indptr[i]:indptr[i + 1]]``; the first entry is 0.
+    indices: Int32  #: Shape (number of ones,): ascending and distinct in each row.
     n_features: int
 
     @classmethod
@@ -212,10 +203,6 @@ def merged(parts: Sequence[SparseRows]) -> SparseRows:
 
 class SparseStore:
     """Rows by slot.
-
-    Parameters
-    ----------
-    n_features : int
 
     Notes
     -----

@@ -48,25 +48,15 @@ _LOG_2 = math.log(2.0)
 
 
 class Adwin(NamedTuple):
-    """A window of outcomes.
+    """A window of outcomes."""
 
-    Attributes
-    ----------
-    reg : ndarray of int64, shape (4,)
-        Registers ``WIDTH`` to ``SIZES``.
-    used, first : ndarray of int64, shape (64,)
-        Buckets of 2^k outcomes: how many, and where in its ring of ``errors`` the oldest is.
-    errors : ndarray of int64, shape (64, 8)
-        Errors of each bucket.
-    sides : ndarray of float64, shape (2,)
-        Shares of errors before and after the last change that was found.
-    """
-
-    reg: npt.NDArray[np.int64]
+    reg: npt.NDArray[np.int64]  #: Shape (4,): registers ``WIDTH`` to ``SIZES``.
+    #: ``used``, ``first``: Shape (64,): buckets of 2^k outcomes: how many, and where in its ring of ``errors`` the
+    #: oldest is.
     used: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
-    errors: npt.NDArray[np.int64]
-    sides: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.int64]  #: Shape (64, 8): errors of each bucket.
+    sides: npt.NDArray[np.float64]  #: Shape (2,): shares of errors before and after the last change that was found.
 
 
 def new_adwin() -> Adwin:

@@ -39,48 +39,28 @@ N_LABELS, LAST_LABEL, FIRST_LABEL, TOTAL = range(4)
 
 
 class ClassCounts(NamedTuple):
-    """Counts of a classification with K classes.
+    """Counts of a classification with K classes."""
 
-    Attributes
-    ----------
-    confusion : ndarray of int64, shape (K, K)
-        By true class (row) and predicted class (column).
-    hits : ndarray of int64, shape (4,)
-        ``SCORED`` to ``MAJORITY``.
-    classes : ndarray of int64, shape (3, K)
-        Examples by true class, by predicted class, and right predictions by class.
-    faded : ndarray of float64, shape (4,)
-        ``hits``, faded.
-    faded_classes : ndarray of float64, shape (2, K)
-        The first two of ``classes``, faded.
-    ranks : ndarray of int64, shape (2, LEVELS + 1) or (2, 0)
-        By whether the true class is 1, and by level of the score; empty before the first score.
-    """
-
-    confusion: Ints
-    hits: Ints
-    classes: Ints
-    faded: Numbers
-    faded_classes: Numbers
+    confusion: Ints  #: Shape (K, K): by true class (row) and predicted class (column).
+    hits: Ints  #: Shape (4,): ``SCORED`` to ``MAJORITY``.
+    classes: Ints  #: Shape (3, K): examples by true class, by predicted class, and right predictions by class.
+    faded: Numbers  #: Shape (4,): ``hits``, faded.
+    faded_classes: Numbers  #: Shape (2, K): the first two of ``classes``, faded.
+    #: Shape (2, LEVELS + 1) or (2, 0): by whether the true class is 1, and by level of the score; empty before the
+    #: first score.
     ranks: Ints
 
 
 class Predictions(NamedTuple):
-    """Predictions of n consecutive examples.
+    """Predictions of n consecutive examples."""
 
-    Attributes
-    ----------
-    truth, learner, no_change, majority : ndarray of int32, shape (n,)
-        The true class, and the one that each predicted; where the learner has -1, nothing is scored.
-    levels : ndarray of uint16, shape (n,) or (0,)
-        Scores of class 1, if the learner gives any.
-    """
-
+    #: ``truth``, ``learner``, ``no_change``, ``majority``: Shape (n,): the true class, and the one that each predicted;
+    #: where the learner has -1, nothing is scored.
     truth: npt.NDArray[np.int32]
     learner: npt.NDArray[np.int32]
     no_change: npt.NDArray[np.int32]
     majority: npt.NDArray[np.int32]
-    levels: npt.NDArray[np.uint16]
+    levels: npt.NDArray[np.uint16]  #: Shape (n,) or (0,): scores of class 1, if the learner gives any.
 
 
 class Found(NamedTuple):

@@ -20,34 +20,18 @@ _COLUMNS = ("id", "prediction", "level", "no_change", "rival")
 
 
 class Asked(NamedTuple):
-    """Rows of a batch that were inserted or only predicted, in stream order; arrays of one length n.
-
-    Attributes
-    ----------
-    id : ndarray of int64
-    query : ndarray of bool
-        Only predicted.
-    truth, prediction : ndarray of int32 or float64
-        The truth of a query is not read.
-    levels : ndarray of uint16
-    seq : ndarray of int64
-    """
+    """Rows of a batch that were inserted or only predicted, in stream order; arrays of one length n."""
 
     id: npt.NDArray[np.int64]
-    query: npt.NDArray[np.bool_]
-    truth: npt.NDArray[Any]
+    query: npt.NDArray[np.bool_]  #: Only predicted.
+    truth: npt.NDArray[Any]  #: ``truth``, ``prediction``: The truth of a query is not read.
     prediction: npt.NDArray[Any]
     levels: npt.NDArray[np.uint16] | None
     seq: npt.NDArray[np.int64]
 
 
 class Delayed:
-    """Scores a stream of queries and of labels that come later.
-
-    Parameters
-    ----------
-    evaluation : Prequential or PrequentialErrors
-    """
+    """Scores a stream of queries and of labels that come later."""
 
     def __init__(self, evaluation: Any) -> None:
         self._evaluation = evaluation

@@ -16,36 +16,19 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """How predictions are watched over the stream.
+    """How predictions are watched over the stream."""
 
-    Attributes
-    ----------
-    fading : float
-        In faded scores a prediction counts ``fading`` times as much as the next one; above 0, at most 1.
-    delta : float
-        Chance of a false alarm at a check of ADWIN; above 0, below 1.
-    """
-
+    #: In faded scores a prediction counts ``fading`` times as much as the next one; above 0, at most 1.
     fading: float = 0.999
-    delta: float = 0.002
+    delta: float = 0.002  #: Chance of a false alarm at a check of ADWIN; above 0, below 1.
 
 
 class Alarm(NamedTuple):
-    """ADWIN has found that the share of wrong predictions has risen.
+    """ADWIN has found that the share of wrong predictions has risen."""
 
-    Attributes
-    ----------
-    seq : int
-        The update after whose prediction it was found.
-    predictions : int
-        Predictions that were compared.
-    before, after : float
-        Share of wrong ones in the older and in the newer part of them.
-    """
-
-    seq: int
-    predictions: int
-    before: float
+    seq: int  #: The update after whose prediction it was found.
+    predictions: int  #: Predictions that were compared.
+    before: float  #: ``before``, ``after``: Share of wrong ones in the older and in the newer part of them.
     after: float
 
 

@@ -31,27 +31,13 @@ def sparse_name(column: str, index: int, tokens: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class Features:
-    """Names and kinds of the features: first the d dense ones in column order, then the sparse ones.
+    """Names and kinds of the features: first the d dense ones in column order, then the sparse ones."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of the dense features.
-    categorical : tuple of bool
-        Same length; True where the column holds category codes.
-    groups : int
-        G, the number of feature groups, between 1 and the number of features.
-    sparse : int
-        How many sparse features there are; that of index i is feature ``len(names) + i``.
-    sparse_column : str
-        The column their indices come from, after which they are called.
-    """
-
-    names: tuple[str, ...]
-    categorical: tuple[bool, ...]
-    groups: int = 16
-    sparse: int = 0
-    sparse_column: str = "indices"
+    names: tuple[str, ...]  #: Of the dense features.
+    categorical: tuple[bool, ...]  #: Same length; True where the column holds category codes.
+    groups: int = 16  #: G, the number of feature groups, between 1 and the number of features.
+    sparse: int = 0  #: How many sparse features there are; that of index i is feature ``len(names) + i``.
+    sparse_column: str = "indices"  #: The column their indices come from, after which they are called.
 
     def __post_init__(self) -> None:
         if len(self) > LARGEST_WIDTH:

@@ -16,33 +16,17 @@ from raydt.examples.targets import Targets
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Every example ever inserted, with the interval of updates during which it was live.
+    """Every example ever inserted, with the interval of updates during which it was live."""
 
-    Attributes
-    ----------
-    id : ndarray of int64, shape (n,)
-    X : ndarray of float64, shape (n, d)
-    y : ndarray of int32 (class codes) or float64 (targets of a regression), shape (n,)
-    inserted : ndarray of int64, shape (n,)
-        Sequence number of the insertion.
-    deleted : ndarray of int64, shape (n,)
-        Sequence number of the deletion, or the largest int64 while live.
-    warmup : int
-        Leading inserts that built the model at once.
-    complete : bool
-        False if only the live examples are known (an estimator's store): what needs the past is not checked.
-    sparse : SparseRows, n rows, or None
-        The sparse features, if there are some.
-    """
-
-    id: npt.NDArray[np.int64]
-    X: npt.NDArray[np.float64]
-    y: Targets
-    inserted: npt.NDArray[np.int64]
-    deleted: npt.NDArray[np.int64]
-    warmup: int = 0
+    id: npt.NDArray[np.int64]  #: Shape (n,).
+    X: npt.NDArray[np.float64]  #: Shape (n, d).
+    y: Targets  #: Shape (n,).
+    inserted: npt.NDArray[np.int64]  #: Shape (n,): sequence number of the insertion.
+    deleted: npt.NDArray[np.int64]  #: Shape (n,): sequence number of the deletion, or the largest int64 while live.
+    warmup: int = 0  #: Leading inserts that built the model at once.
+    #: False if only the live examples are known (an estimator's store): what needs the past is not checked.
     complete: bool = True
-    sparse: SparseRows | None = None
+    sparse: SparseRows | None = None  #: The sparse features, if there are some.
 
 
 def history_of_live(

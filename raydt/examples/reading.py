@@ -9,38 +9,23 @@ from raydt.examples.targets import MOST_CLASSES
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Inputs and targets that a learner takes.
+    """Inputs and targets that a learner takes."""
 
-    Attributes
-    ----------
-    regression : bool
-        Labels are numbers, not names of classes.
-    missing : bool
-        A row may lack values of features. Otherwise it is bad.
-    sparse : bool
-        There may be sparse features. Otherwise a column of lists is refused.
-    needs_sparse : bool
-        There must be some.
-    dense : bool
-        There may be others.
-    classes, sparse_classes : int
-        How many classes there may be without sparse features, and with some: a row with the label of one more is bad.
-    by_value : bool
-        Categories are read as numbers that follow from their values (``raydt.sources.columns.encoding.number_of``), and
-        not as codes in the order of their appearance, which is history.
-    without_sparse, with_dense, with_numbers, with_classes : str
-        Options of the same learner that take what these options do not: rows without sparse features, rows with
-        others, labels that are numbers, and more classes (without sparse features). Empty if there are none.
-    """
-
-    regression: bool = False
-    missing: bool = False
-    sparse: bool = False
-    needs_sparse: bool = False
-    dense: bool = True
+    regression: bool = False  #: Labels are numbers, not names of classes.
+    missing: bool = False  #: A row may lack values of features. Otherwise it is bad.
+    sparse: bool = False  #: There may be sparse features. Otherwise a column of lists is refused.
+    needs_sparse: bool = False  #: There must be some.
+    dense: bool = True  #: There may be others.
+    #: ``classes``, ``sparse_classes``: How many classes there may be without sparse features, and with some: a row with
+    #: the label of one more is bad.
     classes: int = MOST_CLASSES
     sparse_classes: int = MOST_CLASSES
+    #: Categories are read as numbers that follow from their values (``raydt.sources.columns.encoding.number_of``), and
+    #: not as codes in the order of their appearance, which is history.
     by_value: bool = False
+    #: ``without_sparse``, ``with_dense``, ``with_numbers``, ``with_classes``: Options of the same learner that take
+    #: what these options do not: rows without sparse features, rows with others, labels that are numbers, and more
+    #: classes (without sparse features). Empty if there are none.
     without_sparse: str = ""
     with_dense: str = ""
     with_numbers: str = ""

@@ -26,12 +26,7 @@ _FEW = 64
 
 
 class RowDigest:
-    """Digest of the rows of one store.
-
-    Parameters
-    ----------
-    store : ExampleStore
-    """
+    """Digest of the rows of one store."""
 
     def __init__(self, store: ExampleStore) -> None:
         self._store, self._filled = store, store.filled

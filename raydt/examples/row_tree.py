@@ -45,29 +45,18 @@ _27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
 class Trie(NamedTuple):
-    """Nodes by number, node 0 the root.
+    """Nodes by number, node 0 the root."""
 
-    Attributes
-    ----------
-    child : ndarray of int32, shape (nodes,)
-        The first of sixteen children, which follow each other; -1 of a leaf; of the first of sixteen free nodes, the
-        next such node.
-    rows : ndarray of int64, shape (nodes,)
-        How many are below.
-    ids : ndarray of int64, shape (nodes, 32)
-        Of a leaf, in ascending order of their keys.
-    slots : ndarray of int32, shape (nodes, 32)
-        Where these rows are: to look up the neighbours of each changed row by id takes as long as to hash them.
-    stale : ndarray of bool, shape (nodes,)
-    reg : ndarray of int64, shape (2,)
-    """
-
+    #: Shape (nodes,): the first of sixteen children, which follow each other; -1 of a leaf; of the first of sixteen
+    #: free nodes, the next such node.
     child: npt.NDArray[np.int32]
-    rows: npt.NDArray[np.int64]
-    ids: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]  #: Shape (nodes,): how many are below.
+    ids: npt.NDArray[np.int64]  #: Shape (nodes, 32): of a leaf, in ascending order of their keys.
+    #: Shape (nodes, 32): where these rows are: to look up the neighbours of each changed row by id takes as long as to
+    #: hash them.
     slots: npt.NDArray[np.int32]
-    stale: npt.NDArray[np.bool_]
-    reg: npt.NDArray[np.int64]
+    stale: npt.NDArray[np.bool_]  #: Shape (nodes,).
+    reg: npt.NDArray[np.int64]  #: Shape (2,).
 
 
 def keys_of(ids: Ids) -> npt.NDArray[np.uint64]:

@@ -85,55 +85,32 @@ def refuse_numbered(ranges: Sequence[Sequence[int]], ids: npt.NDArray[np.int64],
 
 @dataclass(frozen=True, slots=True)
 class UpdateBatch:
-    """Consecutive updates of one stream.
+    """Consecutive updates of one stream."""
 
-    Attributes
-    ----------
-    start : int
-        Sequence number of the first update.
-    op : ndarray of int8, shape (m,)
-        Operation codes.
-    id : ndarray of int64, shape (m,)
-        Stable id of the example; ignored for QUERY and DELETE_VALUE.
-    X : ndarray of float64, shape (r, d), C order
-        The d dense features of each update that carries any, in order. Finite, but NaN where a number is missing and
-        the learner takes that; -0.0 is stored as 0.0. A categorical feature holds its integer code, -1 if missing.
-    y : ndarray of int32, shape (r,)
-        Class code of each row of ``X``; -1 where a query has none. Of a regression float64, the targets; NaN where a
-        query has none.
-    n_classes : int
-        Classes known once the last row of this batch has been read; 0 of a regression.
-    row : ndarray of int64, shape (m,)
-        Row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion ordered
-        by row r of a deletion log. ``Stream.where`` reads it.
-    warmup : int
-        How many leading updates of the *stream* are warm-up inserts.
-    barrier : Barrier, optional
-        A snapshot is wanted once this batch is applied in full.
-    sparse : SparseRows, optional
-        The sparse features of each row of ``X``; None where there are none.
-    class_order : ndarray of int64, shape (n_classes,), optional
-        Class codes in ascending order of their labels (:func:`raydt.examples.targets.in_order`): codes are given in
-        order of appearance, which is history. None: the codes ascend as the labels do.
-    every : int
-        The statistics are wanted at each multiple of this within the batch, too (:attr:`BatchResult.within`); 0 if not.
-        Only learners that say so in their traits give them.
-    names : list of str, length m, optional
-        Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
-    """
-
-    start: int
-    op: npt.NDArray[np.int8]
-    id: npt.NDArray[np.int64]
+    start: int  #: Sequence number of the first update.
+    op: npt.NDArray[np.int8]  #: Shape (m,): operation codes.
+    id: npt.NDArray[np.int64]  #: Shape (m,): stable id of the example; ignored for QUERY and DELETE_VALUE.
+    #: Shape (r, d): the d dense features of each update that carries any, in order. Finite, but NaN where a number is
+    #: missing and the learner takes that; -0.0 is stored as 0.0. A categorical feature holds its integer code, -1 if
+    #: missing.
     X: npt.NDArray[np.float64]
+    #: Shape (r,): class code of each row of ``X``; -1 where a query has none. Of a regression float64, the targets; NaN
+    #: where a query has none.
     y: Targets
-    n_classes: int
+    n_classes: int  #: Classes known once the last row of this batch has been read; 0 of a regression.
+    #: Shape (m,): row of the source each update came from, for messages; -1 where there is none, -2 - r for a deletion
+    #: ordered by row r of a deletion log. ``Stream.where`` reads it.
     row: npt.NDArray[np.int64]
-    warmup: int = 0
-    barrier: Barrier | None = None
-    sparse: SparseRows | None = None
+    warmup: int = 0  #: How many leading updates of the *stream* are warm-up inserts.
+    barrier: Barrier | None = None  #: A snapshot is wanted once this batch is applied in full.
+    sparse: SparseRows | None = None  #: The sparse features of each row of ``X``; None where there are none.
+    #: Shape (n_classes,): class codes in ascending order of their labels (:func:`raydt.examples.targets.in_order`):
+    #: codes are given in order of appearance, which is history. None: the codes ascend as the labels do.
     class_order: npt.NDArray[np.int64] | None = None
+    #: The statistics are wanted at each multiple of this within the batch, too (:attr:`BatchResult.within`); 0 if not.
+    #: Only learners that say so in their traits give them.
     every: int = 0
+    #: Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
     names: list[str | None] | None = None
 
     def __len__(self) -> int:
@@ -165,54 +142,35 @@ def joined(logs: Sequence[Log]) -> Log:
 
 @dataclass(slots=True)
 class BatchResult:
-    """Reply of a coordinator to one batch.
+    """Reply of a coordinator to one batch."""
 
-    Attributes
-    ----------
-    applied : int
-        Updates taken from the front of the batch, refused ones included; less than the batch's length only
-        if the policy is to stop at a bad update.
-    predictions : ndarray of int32, shape (m,)
-        For inserts and queries the class predicted just before the update took effect; for an UPDATE that between
-        its deletion and its insertion. A learner that changes its model every so many updates predicts by its last
-        model. -1 for deletions, for warm-up inserts and for refused updates. Of a regression float64, the number
-        predicted; NaN for the same.
-    refused : list of Refusal
-        In order of position.
-    inserts, deletes : int
-        How many took effect.
-    log : dict of str to ndarray
-        The learner's own record of the batch (of a tree one entry per rebuild), all arrays of one length;
-        ``seq`` (of the update that caused it) among them, and ``rows``, ``nodes`` and ``depth`` if it is of rebuilds.
-    path : ndarray of int32, shape (m,)
-        Nodes whose class counts each update changed: those from the root to the leaf of its example, as the model was
-        just then; the two of an UPDATE are added up. 0 for queries and refused updates.
-    statistics : dict of str to int
-        The coordinator's statistics after the batch: ``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``,
-        ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
-    seconds : float
-        Wall time the coordinator spent on the batch. Never read by a decision.
-    snapshot : Snapshot, optional
-        Of the model after a batch with a barrier, if it was applied in full.
-    levels : ndarray of uint16, shape (m,), optional
-        Of a learner that gives scores: that of class 1 for each prediction, as a level
-        (:mod:`raydt.evaluation.ranking`).
-    within : list of dict of str to int
-        Of a batch with ``every``: what the statistics of the model (all but ``active`` and the traffic) were when so
-        many updates of the stream had been applied, for each multiple of ``every`` inside the part that was applied.
-    """
-
+    #: Updates taken from the front of the batch, refused ones included; less than the batch's length only if the policy
+    #: is to stop at a bad update.
     applied: int
+    #: Shape (m,): for inserts and queries the class predicted just before the update took effect; for an UPDATE that
+    #: between its deletion and its insertion. A learner that changes its model every so many updates predicts by its
+    #: last model. -1 for deletions, for warm-up inserts and for refused updates. Of a regression float64, the number
+    #: predicted; NaN for the same.
     predictions: Targets
-    refused: list[Refusal] = field(default_factory=list)
-    inserts: int = 0
+    refused: list[Refusal] = field(default_factory=list)  #: In order of position.
+    inserts: int = 0  #: ``inserts``, ``deletes``: How many took effect.
     deletes: int = 0
+    #: The learner's own record of the batch (of a tree one entry per rebuild), all arrays of one length; ``seq`` (of
+    #: the update that caused it) among them, and ``rows``, ``nodes`` and ``depth`` if it is of rebuilds.
     log: Log = field(default_factory=dict)
+    #: Shape (m,): nodes whose class counts each update changed: those from the root to the leaf of its example, as the
+    #: model was just then; the two of an UPDATE are added up. 0 for queries and refused updates.
     path: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    #: The coordinator's statistics after the batch: ``active``, ``nodes``, ``leaves``, ``depth``, ``rebuilds``,
+    #: ``rebuilt_rows``, ``rounds``, ``bytes_exchanged``.
     statistics: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    snapshot: Snapshot | None = None
+    seconds: float = 0.0  #: Wall time the coordinator spent on the batch. Never read by a decision.
+    snapshot: Snapshot | None = None  #: Of the model after a batch with a barrier, if it was applied in full.
+    #: Shape (m,): of a learner that gives scores: that of class 1 for each prediction, as a level
+    #: (:mod:`raydt.evaluation.ranking`).
     levels: npt.NDArray[np.uint16] | None = None
+    #: Of a batch with ``every``: what the statistics of the model (all but ``active`` and the traffic) were when so
+    #: many updates of the stream had been applied, for each multiple of ``every`` inside the part that was applied.
     within: list[dict[str, int]] = field(default_factory=list)
 
     def give_levels(self, position: npt.NDArray[np.int64], levels: npt.NDArray[Any]) -> None:

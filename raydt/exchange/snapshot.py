@@ -29,43 +29,20 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The wish for a snapshot after a batch.
+    """The wish for a snapshot after a batch."""
 
-    Attributes
-    ----------
-    stream : dict
-        State of the stream after the batch.
-    segments : sequence of Segment
-        What is stored already, in order.
-    """
-
-    stream: dict[str, Any]
-    segments: Sequence[Segment] = ()
+    stream: dict[str, Any]  #: State of the stream after the batch.
+    segments: Sequence[Segment] = ()  #: What is stored already, in order.
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """A learner at a barrier.
+    """A learner at a barrier."""
 
-    Attributes
-    ----------
-    since : int
-        The examples born from here on are in ``rows``; those before are stored.
-    born : ndarray of int64, shape (live examples,)
-        Births of all live examples, ascending.
-    rows : dict of str to ndarray
-        What never changes of the examples born since, in this order.
-    state : dict of str to ndarray
-        Everything else the coordinator knows; arrays by example are in the order of ``born``.
-    aside : tuple of int
-        Epoch and number under which the shards have set their parts aside.
-    parts : iterable of dict
-        The feature groups by number, one shard after the other; can be taken once, by another thread too.
-    """
-
-    since: int
-    born: npt.NDArray[np.int64]
-    rows: Arrays
-    state: Arrays
-    aside: Position
+    since: int  #: The examples born from here on are in ``rows``; those before are stored.
+    born: npt.NDArray[np.int64]  #: Shape (live examples,): births of all live examples, ascending.
+    rows: Arrays  #: What never changes of the examples born since, in this order.
+    state: Arrays  #: Everything else the coordinator knows; arrays by example are in the order of ``born``.
+    aside: Position  #: Epoch and number under which the shards have set their parts aside.
+    #: The feature groups by number, one shard after the other; can be taken once, by another thread too.
     parts: Iterable[dict[int, GroupSnapshot]] = field(default=())

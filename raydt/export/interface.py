@@ -23,23 +23,13 @@ _OUTPUTS = {
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Columns and classes of a model.
-
-    Attributes
-    ----------
-    features : Features
-    categories : mapping of str to mapping
-        Of each categorical column, the number that stands for each value; every other value is -1.
-    classes : list
-        Labels by class code; empty where labels are numbers.
-    tokens : list of str
-        Token of each sparse feature by index, if the sparse features are tokens.
-    """
+    """Columns and classes of a model."""
 
     features: Features
+    #: Of each categorical column, the number that stands for each value; every other value is -1.
     categories: Mapping[str, Mapping[Any, int]]
-    classes: Sequence[Any]
-    tokens: Sequence[str] = ()
+    classes: Sequence[Any]  #: Labels by class code; empty where labels are numbers.
+    tokens: Sequence[str] = ()  #: Token of each sparse feature by index, if the sparse features are tokens.
 
     @classmethod
     def of(

@@ -27,32 +27,21 @@ _RIM = 1e-9
 
 
 class Buckets(NamedTuple):
-    """Constants of all buckets.
+    """Constants of all buckets."""
 
-    Attributes
-    ----------
-    entropy : bool
-        The criterion; else Gini.
-    s, t : ndarray of float64, shape (buckets,)
-        A member whose rho (1 - rho if mirrored) is outside [s, t] is in the wrong bucket.
-    low, high : ndarray of bool, shape (buckets,)
-        Whether rho can be below s, above t at all.
-    a, b : ndarray of float64, shape (buckets,)
-        Key of a member: its own impurity (``of_side``; twice that for Gini) plus ``a`` c10 plus ``b`` c11.
-    mirrored : ndarray of bool, shape (buckets,)
-    edges : ndarray of float64
-        Where one bucket follows on another (:func:`bucket_of`).
-    """
-
-    entropy: bool
+    entropy: bool  #: The criterion; else Gini.
+    #: ``s``, ``t``: Shape (buckets,): a member whose rho (1 - rho if mirrored) is outside [s, t] is in the wrong
+    #: bucket.
     s: npt.NDArray[np.float64]
     t: npt.NDArray[np.float64]
-    low: npt.NDArray[np.bool_]
+    low: npt.NDArray[np.bool_]  #: ``low``, ``high``: Shape (buckets,): whether rho can be below s, above t at all.
     high: npt.NDArray[np.bool_]
+    #: ``a``, ``b``: Shape (buckets,): key of a member: its own impurity (``of_side``; twice that for Gini) plus ``a``
+    #: c10 plus ``b`` c11.
     a: npt.NDArray[np.float64]
     b: npt.NDArray[np.float64]
-    mirrored: npt.NDArray[np.bool_]
-    edges: npt.NDArray[np.float64]
+    mirrored: npt.NDArray[np.bool_]  #: Shape (buckets,).
+    edges: npt.NDArray[np.float64]  #: Where one bucket follows on another (:func:`bucket_of`).
 
 
 @functools.lru_cache(maxsize=8)  # of every shard of a process

@@ -40,27 +40,16 @@ CANDIDATE = 3
 
 
 class Steps(NamedTuple):
-    """Changes of one node, in order.
+    """Changes of one node, in order."""
 
-    Attributes
-    ----------
-    sign : ndarray of int8, shape (steps,)
-        1: a row is inserted, -1: it is deleted, 0: nothing but perhaps a query.
-    label : ndarray of int8, shape (steps,)
-        Class of the row, 0 or 1.
-    indptr : ndarray of int64, shape (steps + 1,)
-        Step i has the ones ``indptr[i]:indptr[i + 1]`` of ``feature`` and ``unit``.
-    feature, unit : ndarray of int32
-    query : ndarray of bool, shape (steps,)
-        Whether the candidates after a step are wanted.
-    """
-
+    #: Shape (steps,): 1: a row is inserted, -1: it is deleted, 0: nothing but perhaps a query.
     sign: npt.NDArray[np.int8]
-    label: npt.NDArray[np.int8]
+    label: npt.NDArray[np.int8]  #: Shape (steps,): class of the row, 0 or 1.
+    #: Shape (steps + 1,): step i has the ones ``indptr[i]:indptr[i + 1]`` of ``feature`` and ``unit``.
     indptr: npt.NDArray[np.int64]
     feature: npt.NDArray[np.int32]
     unit: npt.NDArray[np.int32]
-    query: npt.NDArray[np.bool_]
+    query: npt.NDArray[np.bool_]  #: Shape (steps,): whether the candidates after a step are wanted.
 
 
 class Finder:

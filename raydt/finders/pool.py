@@ -31,42 +31,22 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Pool(NamedTuple):
-    """Entries by number, and what leads to them.
+    """Entries by number, and what leads to them."""
 
-    Attributes
-    ----------
-    feature, unit, n1, c11 : ndarray of int32, shape (capacity,)
-    bucket : ndarray of int16, shape (capacity,)
-        -1 of an entry that is in none: n1 is 0, or the finder is a scan.
-    next : ndarray of int32, shape (capacity,)
-        The next entry of the unit, or the next free one.
-    links : ndarray of LINK, shape (3, capacity)
-        Places in the heaps T, L and U.
-    table : ndarray of int32, shape (power of two,)
-        Entries by unit and feature; -1 where empty.
-    first : ndarray of int32, shape (units,)
-        The first entry of each unit.
-    roots : ndarray of int32, shape (units, buckets, 3)
-    filled : ndarray of uint64, shape (units, words)
-        Which buckets have members.
-    journal : ndarray of int32, shape (notes, 4)
-        What was changed: entry, and its n1, c11 and bucket before.
-    reg : ndarray of int64, shape (6,)
-    """
-
-    feature: npt.NDArray[np.int32]
+    feature: npt.NDArray[np.int32]  #: ``feature``, ``unit``, ``n1``, ``c11``: Shape (capacity,).
     unit: npt.NDArray[np.int32]
     n1: npt.NDArray[np.int32]
     c11: npt.NDArray[np.int32]
+    #: Shape (capacity,): -1 of an entry that is in none: n1 is 0, or the finder is a scan.
     bucket: npt.NDArray[np.int16]
-    next: npt.NDArray[np.int32]
-    links: npt.NDArray[np.void]
-    table: npt.NDArray[np.int32]
-    first: npt.NDArray[np.int32]
-    roots: npt.NDArray[np.int32]
-    filled: npt.NDArray[np.uint64]
-    journal: npt.NDArray[np.int32]
-    reg: npt.NDArray[np.int64]
+    next: npt.NDArray[np.int32]  #: Shape (capacity,): the next entry of the unit, or the next free one.
+    links: npt.NDArray[np.void]  #: Shape (3, capacity): places in the heaps T, L and U.
+    table: npt.NDArray[np.int32]  #: Shape (power of two,): entries by unit and feature; -1 where empty.
+    first: npt.NDArray[np.int32]  #: Shape (units,): the first entry of each unit.
+    roots: npt.NDArray[np.int32]  #: Shape (units, buckets, 3).
+    filled: npt.NDArray[np.uint64]  #: Shape (units, words): which buckets have members.
+    journal: npt.NDArray[np.int32]  #: Shape (notes, 4): what was changed: entry, and its n1, c11 and bucket before.
+    reg: npt.NDArray[np.int64]  #: Shape (6,).
 
 
 def new_pool(buckets: int) -> Pool:

@@ -96,19 +96,11 @@ class _Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and found sound, the rows put together.
+    """A checkpoint that was read and found sound, the rows put together."""
 
-    Attributes
-    ----------
-    number : int
-        Updates done.
-    meta : dict
-    components : mapping of str to dict
-        ``coordinator`` and ``group-000``, ... hold the arrays of all live examples (:func:`with_rows`).
-    """
-
-    number: int
+    number: int  #: Updates done.
     meta: dict[str, Any]
+    #: ``coordinator`` and ``group-000``, ... hold the arrays of all live examples (:func:`with_rows`).
     components: Mapping[str, dict[str, Any]]
     stored: list[_Stored]
 

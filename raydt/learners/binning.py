@@ -184,33 +184,20 @@ class Bins(NamedTuple):
     """Bins of d features, in order, as kernels take them: the dense features, then the sparse ones that have a cut.
 
     A *place* is a position among these d features; a *number* is a position among all features, those without bins too.
-
-    Attributes
-    ----------
-    kinds : ndarray of int8, shape (d,)
-        NUMERIC, CATEGORICAL or SPARSE; sparse features come last.
-    values : ndarray of float64
-        One feature after the other: the boundaries of a numeric one, the kept categories of a categorical one,
-        ascending.
-    ranks : ndarray of int32, shape of ``values``
-        Bin of each kept category; 0 for boundaries.
-    starts : ndarray of int64, shape (d + 1,)
-        Where the values of each feature begin.
-    seen : ndarray of uint8, shape (d,)
-        Whether the first rows had a NaN (numeric), another category (categorical); 1 of a sparse feature.
-    default : ndarray of int32, shape (d,)
-        The most frequent code, of equals the smaller; 0 for sparse features. It decides what is stored, not results.
-    sparse : ndarray of int32
-        Index of each sparse feature, in order.
     """
 
-    kinds: npt.NDArray[np.int8]
+    kinds: npt.NDArray[np.int8]  #: Shape (d,): NUMERIC, CATEGORICAL or SPARSE; sparse features come last.
+    #: One feature after the other: the boundaries of a numeric one, the kept categories of a categorical one,
+    #: ascending.
     values: npt.NDArray[np.float64]
-    ranks: npt.NDArray[np.int32]
-    starts: npt.NDArray[np.int64]
+    ranks: npt.NDArray[np.int32]  #: Bin of each kept category; 0 for boundaries.
+    starts: npt.NDArray[np.int64]  #: Shape (d + 1,): where the values of each feature begin.
+    #: Shape (d,): whether the first rows had a NaN (numeric), another category (categorical); 1 of a sparse feature.
     seen: npt.NDArray[np.uint8]
+    #: Shape (d,): the most frequent code, of equals the smaller; 0 for sparse features. It decides what is stored, not
+    #: results.
     default: npt.NDArray[np.int32]
-    sparse: npt.NDArray[np.int32]
+    sparse: npt.NDArray[np.int32]  #: Index of each sparse feature, in order.
 
     def __len__(self) -> int:
         return len(self.kinds)

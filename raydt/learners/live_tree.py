@@ -72,30 +72,17 @@ class Tree(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The options as numbers.
-
-    Attributes
-    ----------
-    epsilon, half_alpha : float
-    min_samples_split, max_depth : int
-        k + 1 and h.
-    certified : bool
-        Whether an inner node is rebuilt when its certificate runs out, not after epsilon * s updates.
-    slack : float
-        Beta less a margin for rounding: mass per example that a certificate may lack.
-    step : float
-        What one deletion may take from the mass that a split leaves.
-    half_alpha_units : int
-        Of numeric labels, half_alpha in whole units squared; masses, slack and step are in these units, too.
-    """
+    """The options as numbers."""
 
     epsilon: float
     half_alpha: float
-    min_samples_split: int
+    min_samples_split: int  #: ``min_samples_split``, ``max_depth``: k + 1 and h.
     max_depth: int
+    #: Whether an inner node is rebuilt when its certificate runs out, not after epsilon * s updates.
     certified: bool = False
-    slack: float = 0.0
-    step: float = 2.0
+    slack: float = 0.0  #: Beta less a margin for rounding: mass per example that a certificate may lack.
+    step: float = 2.0  #: What one deletion may take from the mass that a split leaves.
+    #: Of numeric labels, half_alpha in whole units squared; masses, slack and step are in these units, too.
     half_alpha_units: int = 0
 
 

@@ -32,21 +32,12 @@ LARGEST_EXPONENT = 900
 
 
 class LabelRange(NamedTuple):
-    """The range that labels are counted in; NaN while it is not known.
-
-    Attributes
-    ----------
-    low, high : float
-    unit : float
-        A power of two.
-    top : int
-        Units of ``high``.
-    """
+    """The range that labels are counted in; NaN while it is not known."""
 
     low: float
     high: float
-    unit: float
-    top: int
+    unit: float  #: A power of two.
+    top: int  #: Units of ``high``.
 
     @classmethod
     def of(cls, low: float, high: float) -> LabelRange:

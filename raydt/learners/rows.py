@@ -55,13 +55,7 @@ def joined_rows(parts: Sequence[Rows]) -> Rows:
 
 
 class RowsOnShards:
-    """The coordinator's half: who has what.
-
-    Parameters
-    ----------
-    features : Features
-    shards : int
-    """
+    """The coordinator's half: who has what."""
 
     def __init__(self, features: Features, shards: int) -> None:
         self._features = features

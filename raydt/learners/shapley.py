@@ -34,51 +34,26 @@ Ints = npt.NDArray[np.int64]
 
 
 class Explanation(NamedTuple):
-    """Shapley values of n rows.
+    """Shapley values of n rows."""
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (n, d, outputs) or (n, d)
-        By feature: how much it adds to each output. ``values.sum(axis=1) + base`` are the outputs.
-    base : ndarray of float64, shape (outputs,), or float
-        The mean output, weighted by the examples of each tree.
-    """
-
+    #: Shape (n, d, outputs) or (n, d): by feature: how much it adds to each output. ``values.sum(axis=1) + base`` are
+    #: the outputs.
     values: Floats
-    base: Any
+    base: Any  #: Shape (outputs,): the mean output, weighted by the examples of each tree.
 
 
 class Edges(NamedTuple):
-    """What leads to each node of a tree in preorder; nothing leads to the root, which has level 0.
+    """What leads to each node of a tree in preorder; nothing leads to the root, which has level 0."""
 
-    Attributes
-    ----------
-    level : ndarray of int64, shape (nodes,)
-        Nodes above it.
-    end : ndarray of int64, shape (nodes,)
-        The first node that is not below it.
-    parent : ndarray of int64, shape (nodes,)
-        The node above.
-    left : ndarray of bool, shape (nodes,)
-        Whether the node is the left child.
-    before : ndarray of int64, shape (nodes,)
-        Level of the last node above it that was reached by the same feature; 0 if there is none.
-    distinct : ndarray of int64, shape (nodes,)
-        Distinct features that the nodes above it ask for.
-    share : ndarray of float64, shape (nodes,)
-        z of the feature that the parent asks for, from the root to here.
-    reach : ndarray of float64, shape (nodes,)
-        The product of all shares of examples from the root to here.
-    """
-
-    level: Ints
-    end: Ints
-    parent: Ints
-    left: npt.NDArray[np.bool_]
+    level: Ints  #: Shape (nodes,): nodes above it.
+    end: Ints  #: Shape (nodes,): the first node that is not below it.
+    parent: Ints  #: Shape (nodes,): the node above.
+    left: npt.NDArray[np.bool_]  #: Shape (nodes,): whether the node is the left child.
+    #: Shape (nodes,): level of the last node above it that was reached by the same feature; 0 if there is none.
     before: Ints
-    distinct: Ints
-    share: Floats
-    reach: Floats
+    distinct: Ints  #: Shape (nodes,): distinct features that the nodes above it ask for.
+    share: Floats  #: Shape (nodes,): z of the feature that the parent asks for, from the root to here.
+    reach: Floats  #: Shape (nodes,): the product of all shares of examples from the root to here.
 
 
 def edges_of(trees: TreeSum, cover: Ints, tree: int) -> Edges:
@@ -134,21 +109,11 @@ def _fill(edges: Any, tests: Any, cover: Any, begin: int) -> None:
 
 
 class Factors(NamedTuple):
-    """What the points t of the rule make of each node, for the rows that go another way (0) and that go there (1).
+    """What the points t of the rule make of each node, for the rows that go another way (0) and that go there (1)."""
 
-    Attributes
-    ----------
-    factor : ndarray of float64, shape (nodes, q, 2)
-        f of the feature by which the node is reached.
-    inverse : ndarray of float64, shape (nodes, q, 2)
-        1 / f, and 0 where f is 0; 1 for the root.
-    slope : ndarray of float64, shape (nodes, q, 2)
-        The weight of the point times (o - z) / f; 0 for the root.
-    """
-
-    factor: Floats
-    inverse: Floats
-    slope: Floats
+    factor: Floats  #: Shape (nodes, q, 2): f of the feature by which the node is reached.
+    inverse: Floats  #: Shape (nodes, q, 2): 1 / f, and 0 where f is 0; 1 for the root.
+    slope: Floats  #: Shape (nodes, q, 2): the weight of the point times (o - z) / f; 0 for the root.
 
 
 def factors_of(edges: Edges) -> Factors:
@@ -164,29 +129,16 @@ def factors_of(edges: Edges) -> Factors:
 
 
 class Room(NamedTuple):
-    """Scratch for a block of rows on the way to a node, one entry for each level.
+    """Scratch for a block of rows on the way to a node, one entry for each level."""
 
-    Attributes
-    ----------
-    node : ndarray of int64, shape (levels,)
-        The nodes on the way.
-    goes : ndarray of float64, shape (levels, rows)
-        1 for rows that go left there, else 0.
-    follows : ndarray of float64, shape (levels, rows)
-        o of the feature by which each node was reached.
-    product : ndarray of float64, shape (levels, q, rows)
-        G.
-    below : ndarray of float64, shape (levels, outputs, q, rows)
-        G times the output, added up over the leaves at and below the node that have been passed.
-    total : ndarray of float64, shape (rows,)
-    """
-
-    node: Ints
-    goes: Floats
-    follows: Floats
-    product: Floats
+    node: Ints  #: Shape (levels,): the nodes on the way.
+    goes: Floats  #: Shape (levels, rows): 1 for rows that go left there, else 0.
+    follows: Floats  #: Shape (levels, rows): o of the feature by which each node was reached.
+    product: Floats  #: Shape (levels, q, rows): g.
+    #: Shape (levels, outputs, q, rows): g times the output, added up over the leaves at and below the node that have
+    #: been passed.
     below: Floats
-    total: Floats
+    total: Floats  #: Shape (rows,).
 
 
 #: Rows that go through a tree together: enough for the vector units, and few enough for a near cache.

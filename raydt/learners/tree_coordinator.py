@@ -37,12 +37,7 @@ class DynamicTree(Protocol):
 
 
 class TreeCoordinator(SequentialCoordinator):
-    """A coordinator that holds a dynamic tree.
-
-    Attributes
-    ----------
-    live : DynamicTree
-    """
+    """A coordinator that holds a dynamic tree."""
 
     live: DynamicTree
     _outlined: Outline | None = None

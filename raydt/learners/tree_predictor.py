@@ -124,11 +124,6 @@ class TreePredictor:
 class NumberPredictor(TreePredictor):
     """Predictions of a tree of numeric labels: the mean of a leaf or, if it is empty, of the nearest node above it.
 
-    Parameters
-    ----------
-    features : Features
-    model : dict of str to ndarray
-
     Attributes
     ----------
     numbers : ndarray of float64, shape (nodes,)

@@ -42,53 +42,26 @@ class TreeSum:
 
     A node tests one feature. Without ``members`` its test is ``x <= threshold``, else whether ``x`` is one of them.
     A row that passes goes left, and a missing number fails. Sparse features follow the dense ones and are 0 or 1.
-
-    Attributes
-    ----------
-    dense, sparse : int
-        d and s.
-    starts : ndarray of int64, shape (trees + 1,)
-        Where the nodes of each tree begin.
-    feature : ndarray of int64, shape (nodes,)
-        -1 of a leaf.
-    threshold : ndarray of float64, shape (nodes,)
-        Finite; 0 where it is not used.
-    first_member : ndarray of int64, shape (nodes + 1,)
-        Where the members of each node begin.
-    members : ndarray of float64
-        Ascending within a node.
-    left, right : ndarray of int64, shape (nodes,)
-        Numbers of the children among all nodes; -1 of a leaf.
-    value : ndarray of float64, shape (nodes, outputs)
-        Outputs of the leaves; 0 of other nodes.
-    cover : ndarray of int64, shape (nodes,), optional
-        Live examples at each node. None if the model was saved without them.
-    origin : ndarray of float64, shape (outputs,)
-        Outputs of no trees.
-    mean : bool
-        Whether the sum is divided by the number of trees. The origin is 0 then, and leaves are whole multiples of a
-        power of two, so that sums are exact in any order.
-    link : {"identity", "logistic", "softmax"}
-        With ``softmax``, tree t adds to output t modulo the number of outputs only.
-    codes : ndarray of int64, shape (outputs,)
-        Class of each output. The class that is predicted is that of the largest output, of equals the first; with one
-        output and ``logistic`` it is class 1 if the output is above 0. Empty where labels are numbers.
     """
 
-    dense: int
+    dense: int  #: ``dense``, ``sparse``: d and s.
     sparse: int
-    starts: Ints
-    feature: Ints
-    threshold: Floats
-    first_member: Ints
-    members: Floats
-    left: Ints
+    starts: Ints  #: Shape (trees + 1,): where the nodes of each tree begin.
+    feature: Ints  #: Shape (nodes,): -1 of a leaf.
+    threshold: Floats  #: Shape (nodes,): finite; 0 where it is not used.
+    first_member: Ints  #: Shape (nodes + 1,): where the members of each node begin.
+    members: Floats  #: Ascending within a node.
+    left: Ints  #: ``left``, ``right``: Shape (nodes,): numbers of the children among all nodes; -1 of a leaf.
     right: Ints
-    value: Floats
-    cover: Ints | None
-    origin: Floats
+    value: Floats  #: Shape (nodes, outputs): outputs of the leaves; 0 of other nodes.
+    cover: Ints | None  #: Shape (nodes,): live examples at each node. None if the model was saved without them.
+    origin: Floats  #: Shape (outputs,): outputs of no trees.
+    #: Whether the sum is divided by the number of trees. The origin is 0 then, and leaves are whole multiples of a
+    #: power of two, so that sums are exact in any order.
     mean: bool
-    link: Link
+    link: Link  #: With ``softmax``, tree t adds to output t modulo the number of outputs only.
+    #: Shape (outputs,): class of each output. The class that is predicted is that of the largest output, of equals the
+    #: first; with one output and ``logistic`` it is class 1 if the output is above 0. Empty where labels are numbers.
     codes: Ints
 
     @property
@@ -193,23 +166,13 @@ def _apply(tests: Any, starts: Any, X: Any, indptr: Any, indices: Any, out: Any)
 
 @dataclass(frozen=True, slots=True)
 class StoredTrees:
-    """The tests of trees as learners store them.
+    """The tests of trees as learners store them."""
 
-    Attributes
-    ----------
-    starts : ndarray of int, shape (trees + 1,)
-    feature : ndarray of int, shape (nodes,)
-        Negative of a leaf.
-    threshold : ndarray of float64, shape (nodes,)
-        Of a categorical feature the one category that goes left; of a sparse one it is not read.
-    left, right : ndarray of int, shape (nodes,)
-        Within their tree.
-    """
-
-    starts: npt.NDArray[Any]
-    feature: npt.NDArray[Any]
+    starts: npt.NDArray[Any]  #: Shape (trees + 1,).
+    feature: npt.NDArray[Any]  #: Shape (nodes,): negative of a leaf.
+    #: Shape (nodes,): of a categorical feature the one category that goes left; of a sparse one it is not read.
     threshold: Floats
-    left: npt.NDArray[Any]
+    left: npt.NDArray[Any]  #: ``left``, ``right``: Shape (nodes,): within their tree.
     right: npt.NDArray[Any]
 
 

@@ -37,65 +37,38 @@ COPIES_OF_AN_ESTIMATOR = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Receipt:
-    """Changes made by one call.
+    """Changes made by one call."""
 
-    Attributes
-    ----------
-    learner, options_hash : str
-        The algorithm by its ``kind``, and SHA-256 of its options.
-    deletions : dict of str to ndarray, all of one length
-        A row for each deletion, in the order in which they were applied (``pyarrow.table(receipt.deletions)`` is a
-        table of it). ``id`` and ``label`` always, and what the learner records:
-
-        ``id``
-            As the caller names it: int64, or strings.
-        ``label``
-            Its class, whose count went down by one at every node of the path; of a regression the number.
-        ``leaf``
-            Of one tree the leaf it was in before the call: place in preorder in the model of ``digest_before``.
-        ``path``
-            Of one tree nodes from the root to its leaf when it was deleted, both included: those whose counts changed.
-            Without a tree, class counts that changed.
-        ``rebuilt_depth``, ``rebuilt_rows``, ``rebuilt_nodes``
-            Of a tree that is rebuilt: depth of the node whose subtree this deletion caused to be rebuilt, examples in
-            it, nodes built; -1, 0, 0 if it caused none.
-        ``changed``
-            Of what is not rebuilt: whether the deletion changed the tree, or the split.
-    inserted : ndarray
-        Ids inserted, in order.
-    rebuilds, rebuilt_rows, rebuilt_nodes : int
-        Subtrees rebuilt by the whole call, examples that went into them, and nodes built.
-    work : dict of str to number
-        What else the whole call took, by the learner's own names: ``counts_changed``, the class
-        counts on the paths of all deleted and inserted examples, added up, and by how much the learner's own counts
-        have grown; of a learner that applies the call at once, sums over its log.
-    active_before, active : int
-        Live examples before and after.
-    digest_before, digest_after : str or None
-        Digests of the model; None if the caller asked for none.
-    copies : tuple of str
-        Where copies of the deleted examples may remain; empty if nothing was deleted.
-    log : dict of str to ndarray
-        The learner's own record of the call (:attr:`raydt.examples.updates.BatchResult.log`).
-    words : ReceiptWords
-        The same for people, in the learner's words.
-    """
-
-    learner: str
+    learner: str  #: ``learner``, ``options_hash``: The algorithm by its ``kind``, and SHA-256 of its options.
     options_hash: str
+    #: A row for each deletion, in the order in which they were applied (``pyarrow.table(receipt.deletions)`` is a table
+    #: of it). ``id`` and ``label`` always, and what the learner records: ``id`` As the caller names it: int64, or
+    #: strings. ``label`` Its class, whose count went down by one at every node of the path; of a regression the number.
+    #: ``leaf`` Of one tree the leaf it was in before the call: place in preorder in the model of ``digest_before``.
+    #: ``path`` Of one tree nodes from the root to its leaf when it was deleted, both included: those whose counts
+    #: changed. Without a tree, class counts that changed. ``rebuilt_depth``, ``rebuilt_rows``, ``rebuilt_nodes`` Of a
+    #: tree that is rebuilt: depth of the node whose subtree this deletion caused to be rebuilt, examples in it, nodes
+    #: built; -1, 0, 0 if it caused none. ``changed`` Of what is not rebuilt: whether the deletion changed the tree, or
+    #: the split.
     deletions: dict[str, npt.NDArray[Any]]
-    inserted: npt.NDArray[Any]
+    inserted: npt.NDArray[Any]  #: Ids inserted, in order.
+    #: ``rebuilds``, ``rebuilt_rows``, ``rebuilt_nodes``: Subtrees rebuilt by the whole call, examples that went into
+    #: them, and nodes built.
     rebuilds: int
     rebuilt_rows: int
     rebuilt_nodes: int
+    #: What else the whole call took, by the learner's own names: ``counts_changed``, the class counts on the paths of
+    #: all deleted and inserted examples, added up, and by how much the learner's own counts have grown; of a learner
+    #: that applies the call at once, sums over its log.
     work: dict[str, int | float]
-    active_before: int
+    active_before: int  #: ``active_before``, ``active``: Live examples before and after.
     active: int
+    #: ``digest_before``, ``digest_after``: Digests of the model; None if the caller asked for none.
     digest_before: str | None
     digest_after: str | None
-    copies: tuple[str, ...]
-    log: Log
-    words: ReceiptWords
+    copies: tuple[str, ...]  #: Where copies of the deleted examples may remain; empty if nothing was deleted.
+    log: Log  #: The learner's own record of the call (:attr:`raydt.examples.updates.BatchResult.log`).
+    words: ReceiptWords  #: The same for people, in the learner's words.
 
     @property
     def ids(self) -> npt.NDArray[Any]:

@@ -123,31 +123,19 @@ def _cryptography() -> tuple[Any, Any, Any]:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain that was read and found whole.
-
-    Attributes
-    ----------
-    entries : list of dict
-    newest : dict
-        The entry whose ``digest_after`` is that of the model now: the last one that is not the purge of an older state.
-    head : str
-        Hash of the last line.
-    gaps : list of int
-        Entries (from 1 on) before which the model was changed without a receipt in this chain. A purge of an older
-        state, whose digest an earlier entry has, makes none.
-    signers : list of str
-        Public keys that have signed; with none, or if not every entry is signed, ``all_signed`` is False.
-    keyed : bool
-        Whether every entry tells by which key its ids are hashed. Those of an earlier version do not.
-    """
+    """A chain that was read and found whole."""
 
     entries: list[dict[str, Any]]
+    #: The entry whose ``digest_after`` is that of the model now: the last one that is not the purge of an older state.
     newest: dict[str, Any]
-    head: str
+    head: str  #: Hash of the last line.
+    #: Entries (from 1 on) before which the model was changed without a receipt in this chain. A purge of an older
+    #: state, whose digest an earlier entry has, makes none.
     gaps: list[int]
+    #: Public keys that have signed; with none, or if not every entry is signed, ``all_signed`` is False.
     signers: list[str]
     all_signed: bool
-    keyed: bool
+    keyed: bool  #: Whether every entry tells by which key its ids are hashed. Those of an earlier version do not.
 
 
 class OpenChain:

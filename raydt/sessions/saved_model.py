@@ -86,27 +86,15 @@ class _Meta(BaseModel):
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A folder's contents, understood.
-
-    Attributes
-    ----------
-    learner, options, features
-    classes : list
-        Labels in the order of their codes.
-    categories : dict of str to list
-        Values of each categorical feature in the order of their codes.
-    meta : dict
-    components : mapping of str to dict
-        As :func:`raydt.folders.checkpoint.with_rows` returns them.
-    """
+    """A folder's contents, understood."""
 
     learner: Learner
     options: LearnerOptions
     features: Features
-    classes: list[Any]
-    categories: dict[str, list[Any]]
+    classes: list[Any]  #: Labels in the order of their codes.
+    categories: dict[str, list[Any]]  #: Values of each categorical feature in the order of their codes.
     meta: dict[str, Any]
-    components: Mapping[str, dict[str, Any]]
+    components: Mapping[str, dict[str, Any]]  #: As :func:`raydt.folders.checkpoint.with_rows` returns them.
 
     @property
     def is_state(self) -> bool:

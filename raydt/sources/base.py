@@ -46,47 +46,31 @@ def require(reading: Reading, features: Features) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows of a source, encoded.
+    """Consecutive rows of a source, encoded."""
 
-    Attributes
-    ----------
-    start : int
-        Row number of the first one, over all files of the source.
-    X : ndarray of float64, shape (n, d), C order
-        Finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance or, under
-        :attr:`Reading.by_value`, numbers that follow from the values. Unspecified where
-        the operation carries no features. Under :attr:`Reading.missing` a missing number is NaN, and a missing
-        category -1, the code of whatever the model has not seen: the rows that lack it are told apart from all
-        categories in the same way, and no file or model needs a name for what has none.
-    y : ndarray of int32, shape (n,)
-        Class codes in order of first appearance (0 = rest, 1 = positive under ``positive``); -1 where missing. Under
-        :attr:`Reading.regression` float64, the labels themselves; NaN where missing.
-    n_classes : int
-        Classes known after these rows; 0 under :attr:`Reading.regression`.
-    id : ndarray of int64, shape (n,)
-        The id column, or the row number where the source has none; -1 where ids are text (``names``).
-    op : ndarray of int8, shape (n,), or None
-        Operation codes of a changelog (``raydt.examples.updates``), or ``IGNORED``.
-    bad : dict of int to InputError
-        Rows that cannot be used, by position in this chunk; their values are unspecified.
-    ts : ndarray of int64, shape (n,), or None
-        Event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for a column
-        of timestamps or dates, integers as they are. At most ``raydt.sources.columns.times.LARGEST_TIME`` in size.
-    sparse : SparseRows, n rows, or None
-        The sparse features, if the source has some; without ones where the operation carries no features.
-    names : ndarray of object, shape (n,), or None
-        Text ids, None where there is none; the stream gives them numbers.
-    """
-
-    start: int
+    start: int  #: Row number of the first one, over all files of the source.
+    #: Shape (n, d): finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance or, under
+    #: :attr:`Reading.by_value`, numbers that follow from the values. Unspecified where the operation carries no
+    #: features. Under :attr:`Reading.missing` a missing number is NaN, and a missing category -1, the code of whatever
+    #: the model has not seen: the rows that lack it are told apart from all categories in the same way, and no file or
+    #: model needs a name for what has none.
     X: npt.NDArray[np.float64]
+    #: Shape (n,): class codes in order of first appearance (0 = rest, 1 = positive under ``positive``); -1 where
+    #: missing. Under :attr:`Reading.regression` float64, the labels themselves; NaN where missing.
     y: Targets
-    n_classes: int
+    n_classes: int  #: Classes known after these rows; 0 under :attr:`Reading.regression`.
+    #: Shape (n,): the id column, or the row number where the source has none; -1 where ids are text (``names``).
     id: npt.NDArray[np.int64]
+    #: Shape (n,): operation codes of a changelog (``raydt.examples.updates``), or ``IGNORED``.
     op: npt.NDArray[np.int8] | None
-    bad: dict[int, InputError]
+    bad: dict[int, InputError]  #: Rows that cannot be used, by position in this chunk; their values are unspecified.
+    #: Shape (n,): event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for
+    #: a column of timestamps or dates, integers as they are. At most ``raydt.sources.columns.times.LARGEST_TIME`` in
+    #: size.
     ts: npt.NDArray[np.int64] | None = None
+    #: The sparse features, if the source has some; without ones where the operation carries no features.
     sparse: SparseRows | None = None
+    #: Shape (n,): text ids, None where there is none; the stream gives them numbers.
     names: npt.NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
@@ -94,32 +78,16 @@ class Rows:
 
 
 class Source(Protocol):
-    """A finite, ordered, re-readable table of examples or changes.
-
-    Attributes
-    ----------
-    features : Features
-    id_kind : str
-        ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
-    id_column : str or None
-        Name of the id column, for messages.
-    is_changelog : bool
-        Whether rows carry operations.
-    has_labels : bool
-        Whether rows carry labels; without, they can be predicted only.
-    known_classes : int
-        Classes known before any row is read: 2 under ``positive`` and for generators, else 0.
-    target_dtype : dtype
-        Of :attr:`Rows.y`.
-    """
+    """A finite, ordered, re-readable table of examples or changes."""
 
     features: Features
+    #: ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
     id_kind: Literal["row", "integer", "text"]
-    id_column: str | None
-    is_changelog: bool
-    has_labels: bool
-    known_classes: int
-    target_dtype: np.dtype[Any]
+    id_column: str | None  #: Name of the id column, for messages.
+    is_changelog: bool  #: Whether rows carry operations.
+    has_labels: bool  #: Whether rows carry labels; without, they can be predicted only.
+    known_classes: int  #: Classes known before any row is read: 2 under ``positive`` and for generators, else 0.
+    target_dtype: np.dtype[Any]  #: Of :attr:`Rows.y`.
 
     @property
     def classes(self) -> list[Any]:

@@ -14,19 +14,12 @@ from typing import Any, NamedTuple
 
 
 class Identity(NamedTuple):
-    """Identity of a source's data.
+    """Identity of a source's data."""
 
-    Attributes
-    ----------
-    fingerprint : str
-        ``sha256:`` and 64 hexadecimal digits.
-    description : dict
-        JSON values. Of files: ``kind``, ``schema`` (names and types), ``limit``, ``files`` (``name``, ``rows`` if the
-        format says it, ``bytes``, ``sha256`` of the contents) and, in a drawn order, ``permutation``; of a generator:
-        its options.
-    """
-
-    fingerprint: str
+    fingerprint: str  #: ``sha256:`` and 64 hexadecimal digits.
+    #: JSON values. Of files: ``kind``, ``schema`` (names and types), ``limit``, ``files`` (``name``, ``rows`` if the
+    #: format says it, ``bytes``, ``sha256`` of the contents) and, in a drawn order, ``permutation``; of a generator:
+    #: its options.
     description: dict[str, Any]
 
 

@@ -21,18 +21,10 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 @dataclass(frozen=True, slots=True)
 class ColumnParts:
-    """The part of each used column.
+    """The part of each used column."""
 
-    Attributes
-    ----------
-    used : dict of str to str
-        For each column that is not a feature, the option that names it, such as ``source.label``.
-    features : list of str
-        The columns that are features.
-    """
-
-    used: dict[str, str]
-    features: list[str]
+    used: dict[str, str]  #: For each column that is not a feature, the option that names it, such as ``source.label``.
+    features: list[str]  #: The columns that are features.
 
 
 def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:

@@ -48,39 +48,17 @@ def _peak(statistics: dict[str, int], work: list[dict[str, Any]]) -> int:
 
 
 class Ended(NamedTuple):
-    """How a run has ended.
+    """How a run has ended."""
 
-    Attributes
-    ----------
-    error : Exception or None
-        The error it failed with.
-    stop : signal or None
-        The signal that interrupted it, if it has not failed.
-    digest : str or None
-        None if the model was lost with its processes.
-    fingerprint : str
-        Of the source.
-    work : list of dict
-        Work of each shard.
-    started : datetime
-        When the run was started first, whichever processes have resumed it.
-    startup_seconds : float
-        Connecting, compiling and opening, before the first update.
-    recoveries : list of dict
-        One entry for each time the run was rolled back to a checkpoint.
-    checkpoints : dict
-        Figures of the checkpoints written by this process.
-    """
-
-    error: Exception | None
-    stop: signal.Signals | None
-    digest: str | None
-    fingerprint: str
-    work: list[dict[str, Any]]
-    started: datetime
-    startup_seconds: float
-    recoveries: list[dict[str, Any]]
-    checkpoints: dict[str, Any]
+    error: Exception | None  #: The error it failed with.
+    stop: signal.Signals | None  #: The signal that interrupted it, if it has not failed.
+    digest: str | None  #: None if the model was lost with its processes.
+    fingerprint: str  #: Of the source.
+    work: list[dict[str, Any]]  #: Work of each shard.
+    started: datetime  #: When the run was started first, whichever processes have resumed it.
+    startup_seconds: float  #: Connecting, compiling and opening, before the first update.
+    recoveries: list[dict[str, Any]]  #: One entry for each time the run was rolled back to a checkpoint.
+    checkpoints: dict[str, Any]  #: Figures of the checkpoints written by this process.
 
 
 def run_summary(config: Config, source: Source, recorder: Recorder, ended: Ended) -> dict[str, Any]:

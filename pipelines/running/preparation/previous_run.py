@@ -19,30 +19,14 @@ from pipelines.running.records.recoveries import WITHDRAWN
 
 @dataclass(frozen=True)
 class Past:
-    """The run until now.
+    """The run until now."""
 
-    Attributes
-    ----------
-    name : str
-        Of its config.
-    started : datetime
-        When its first process began.
-    epoch : int
-        Incarnations so far.
-    recoveries : list of dict
-        As in the summary.
-    ended : str
-        What ended its last process, in words.
-    updates : int or None
-        Where that process was then; None if it came to say nothing.
-    """
-
-    name: str
-    started: datetime
-    epoch: int
-    recoveries: list[dict[str, Any]]
-    ended: str
-    updates: int | None = None
+    name: str  #: Of its config.
+    started: datetime  #: When its first process began.
+    epoch: int  #: Incarnations so far.
+    recoveries: list[dict[str, Any]]  #: As in the summary.
+    ended: str  #: What ended its last process, in words.
+    updates: int | None = None  #: Where that process was then; None if it came to say nothing.
 
 
 def kept(config: Config, started: datetime, epoch: int, recoveries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

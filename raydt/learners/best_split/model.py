@@ -22,22 +22,12 @@ Int64 = npt.NDArray[np.int64]
 
 
 class Splits(NamedTuple):
-    """Results of searches, one after the other.
+    """Results of searches, one after the other."""
 
-    Attributes
-    ----------
-    feature : ndarray of int64, shape (searches,)
-        -1 where no feature was seen.
-    n, c1 : ndarray of int64, shape (searches,)
-        Rows then, and those of class 1.
-    n1, c11 : ndarray of int64, shape (searches,)
-        Of them, those in which the feature is 1; 0 without one.
-    """
-
-    feature: Int64
-    n: Int64
+    feature: Int64  #: Shape (searches,): -1 where no feature was seen.
+    n: Int64  #: ``n``, ``c1``: Shape (searches,): rows then, and those of class 1.
     c1: Int64
-    n1: Int64
+    n1: Int64  #: ``n1``, ``c11``: Shape (searches,): of them, those in which the feature is 1; 0 without one.
     c11: Int64
 
     @classmethod

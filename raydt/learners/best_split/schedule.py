@@ -18,23 +18,12 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Work(NamedTuple):
-    """Steps for the shards, and the searches among them.
+    """Steps for the shards, and the searches among them."""
 
-    Attributes
-    ----------
-    sign : ndarray of int8, shape (steps,)
-        1: a row comes, -1: it goes, 0: only a search.
-    slots : ndarray of int32, shape (steps,)
-    query : ndarray of bool, shape (steps,)
-        Whether the split is searched after a step.
-    seq : ndarray of int64, shape (searches,)
-        The update after which each search was due first.
-    """
-
-    sign: npt.NDArray[np.int8]
-    slots: npt.NDArray[np.int32]
-    query: Bools
-    seq: Int64
+    sign: npt.NDArray[np.int8]  #: Shape (steps,): 1: a row comes, -1: it goes, 0: only a search.
+    slots: npt.NDArray[np.int32]  #: Shape (steps,).
+    query: Bools  #: Shape (steps,): whether the split is searched after a step.
+    seq: Int64  #: Shape (searches,): the update after which each search was due first.
 
     def __len__(self) -> int:
         return len(self.sign)

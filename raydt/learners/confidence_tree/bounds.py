@@ -69,29 +69,15 @@ def practical_width(m: int, t: int, depth: int, d: int, c: float, *, entropy: bo
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """When a leaf is split.
-
-    Attributes
-    ----------
-    rule : {"ctree", "hoeffding", "corrected", "mcdiarmid"}
-    criterion : {"gini", "entropy", "kearns_mansour", "error"}
-    practical : bool
-        Of ctree: eq. (8) in place of the theorems.
-    delta : float or None
-        None for 1 / t.
-    c : float
-    tie_threshold : float
-    d : int
-        Features.
-    """
+    """When a leaf is split."""
 
     rule: RuleName
     criterion: Criterion
-    practical: bool
-    delta: float | None
+    practical: bool  #: Of ctree: eq. (8) in place of the theorems.
+    delta: float | None  #: None for 1 / t.
     c: float
     tie_threshold: float
-    d: int
+    d: int  #: Features.
 
     @property
     def bits(self) -> bool:

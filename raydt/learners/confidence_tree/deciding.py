@@ -40,22 +40,13 @@ class Times(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Decision to split a leaf after a step.
-
-    Attributes
-    ----------
-    node, step : int
-    feature, cut : int
-        Of its new split.
-    split : Split
-        Its record.
-    """
+    """Decision to split a leaf after a step."""
 
     node: int
     step: int
-    feature: int
+    feature: int  #: ``feature``, ``cut``: Of its new split.
     cut: int
-    split: Split
+    split: Split  #: Its record.
 
 
 class _Due(NamedTuple):

@@ -60,18 +60,11 @@ NOTHING, BEGIN, END, RESTART = range(4)
 
 
 class Pairs(NamedTuple):
-    """Examples and nodes on their routes whose trials have to do with them, by example, from its leaf up.
+    """Examples and nodes on their routes whose trials have to do with them, by example, from its leaf up."""
 
-    Attributes
-    ----------
-    example, node : ndarray of int64, shape (pairs,)
-    scored : ndarray of int64
-        The pairs whose trial is to predict the example, ascending.
-    """
-
-    example: Int64
+    example: Int64  #: ``example``, ``node``: Shape (pairs,).
     node: Int64
-    scored: Int64
+    scored: Int64  #: The pairs whose trial is to predict the example, ascending.
 
 
 @kernel

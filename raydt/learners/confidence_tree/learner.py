@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits

@@ -12,21 +12,12 @@ from raydt.learners.confidence_tree.model import Split
 
 
 class Logged(NamedTuple):
-    """One entry of the log.
+    """One entry of the log."""
 
-    Attributes
-    ----------
-    stamp, depth, feature : int
-        When, where, and what the split compares; -1 of a restart.
-    split : Split or None
-        None of a restart.
-    threshold, rival_threshold : float
-    """
-
-    stamp: int
+    stamp: int  #: ``stamp``, ``depth``, ``feature``: When, where, and what the split compares; -1 of a restart.
     depth: int
     feature: int
-    split: Split | None
+    split: Split | None  #: None of a restart.
     threshold: float
     rival_threshold: float
 

@@ -38,36 +38,23 @@ TRIAL_TYPES: dict[str, np.dtype[Any]] = {
 
 
 class Split(NamedTuple):
-    """Facts known when an inner node was split.
+    """Facts known when an inner node was split."""
 
-    Attributes
-    ----------
-    stamp : int
-        2 seq + 1 of the insertion.
-    m, t, classes : int
-        Live examples the node had counted, examples the tree had taken, K.
-    rival_feature, rival_cut : int
-        What the split was compared with; -1 where there was nothing else.
-    reason : int
-        ``RULE`` or ``TIE`` (``bounds``).
-    phi, rival_phi, impurity, epsilon : float
-        Scores of the split, of its rival and of the node unsplit, and the width, in the rule's unit.
-    own, left : tuple of int, length K
-        Class counts of the m, and of those on the left.
-    """
-
-    stamp: int
-    m: int
+    stamp: int  #: 2 seq + 1 of the insertion.
+    m: int  #: ``m``, ``t``, ``classes``: Live examples the node had counted, examples the tree had taken, K.
     t: int
     classes: int
+    #: ``rival_feature``, ``rival_cut``: What the split was compared with; -1 where there was nothing else.
     rival_feature: int
     rival_cut: int
-    reason: int
+    reason: int  #: ``RULE`` or ``TIE`` (``bounds``).
+    #: ``phi``, ``rival_phi``, ``impurity``, ``epsilon``: Scores of the split, of its rival and of the node unsplit, and
+    #: the width, in the rule's unit.
     phi: float
     rival_phi: float
     impurity: float
     epsilon: float
-    own: tuple[int, ...]
+    own: tuple[int, ...]  #: ``own``, ``left``: Class counts of the m, and of those on the left.
     left: tuple[int, ...]
 
 

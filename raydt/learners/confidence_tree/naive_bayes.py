@@ -77,22 +77,14 @@ class SharedLogs:
 
 
 class Pools(NamedTuple):
-    """Groups of bins, of all features one after the other.
+    """Groups of bins, of all features one after the other."""
 
-    Attributes
-    ----------
-    of : ndarray of int32, shape (bins of all features,)
-        Group of each bin, numbered from 0 in each feature.
-    low, stop : ndarray of int32, shape (bins of all features,)
-        First bin of its group, and that after the last, numbered through all features.
-    first : ndarray of int64, shape (features + 1,)
-        Where the groups of each feature begin, if they are numbered through.
-    """
-
-    of: npt.NDArray[np.int32]
+    of: npt.NDArray[np.int32]  #: Shape (bins of all features,): group of each bin, numbered from 0 in each feature.
+    #: ``low``, ``stop``: Shape (bins of all features,): first bin of its group, and that after the last, numbered
+    #: through all features.
     low: npt.NDArray[np.int32]
     stop: npt.NDArray[np.int32]
-    first: Ints
+    first: Ints  #: Shape (features + 1,): where the groups of each feature begin, if they are numbered through.
 
 
 def pools_of(bins: Bins) -> Pools:

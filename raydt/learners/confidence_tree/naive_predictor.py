@@ -100,13 +100,7 @@ def odds_of(scores: Ints, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.float6
 
 
 class NaivePredictor(TreePredictor):
-    """Predictions of canonical arrays, with those of :func:`naive_arrays` or without.
-
-    Parameters
-    ----------
-    features : Features
-    model : dict of str to ndarray
-    """
+    """Predictions of canonical arrays, with those of :func:`naive_arrays` or without."""
 
     def __init__(self, features: Features, model: Arrays) -> None:
         super().__init__(features, model)

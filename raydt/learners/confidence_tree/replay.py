@@ -34,24 +34,13 @@ RULE, TIE = range(2)
 
 
 class Lead(NamedTuple):
-    """By how much the phi of a split is below that of all other candidates.
-
-    Attributes
-    ----------
-    node : int
-    lead, needed : float
-        And what the rule asks for, in the unit of phi.
-    theorem : float
-        Width of Theorem 4; infinite for a criterion that it is not about.
-    tie : bool
-        Whether it was taken on a tie.
-    """
+    """By how much the phi of a split is below that of all other candidates."""
 
     node: int
-    lead: float
+    lead: float  #: ``lead``, ``needed``: And what the rule asks for, in the unit of phi.
     needed: float
-    theorem: float
-    tie: bool
+    theorem: float  #: Width of Theorem 4; infinite for a criterion that it is not about.
+    tie: bool  #: Whether it was taken on a tie.
 
 
 def padded(array: npt.NDArray[Any], classes: int) -> Ints:

@@ -23,27 +23,15 @@ from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 
 
 class Columns(NamedTuple):
-    """The dense columns of a shard.
+    """The dense columns of a shard."""
 
-    Attributes
-    ----------
-    feature : ndarray of int64, shape (columns,)
-        Their numbers, ascending.
-    kinds : ndarray of int8, shape (columns,)
-    cuts : ndarray of int64, shape (columns,)
-        A numeric column has the cuts 0, 1, ...: bins up to the cut go left. Of a categorical one a bin against the
-        rest: so many bins have a cut.
-    first : ndarray of int64, shape (columns + 1,)
-        Where the bins of each column begin.
-    group : ndarray of int64, shape (groups + 1,)
-        Where the columns of each of the shard's feature groups begin.
-    """
-
-    feature: npt.NDArray[np.int64]
-    kinds: npt.NDArray[np.int8]
+    feature: npt.NDArray[np.int64]  #: Shape (columns,): their numbers, ascending.
+    kinds: npt.NDArray[np.int8]  #: Shape (columns,).
+    #: Shape (columns,): a numeric column has the cuts 0, 1, ...: bins up to the cut go left. Of a categorical one a bin
+    #: against the rest: so many bins have a cut.
     cuts: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-    group: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]  #: Shape (columns + 1,): where the bins of each column begin.
+    group: npt.NDArray[np.int64]  #: Shape (groups + 1,): where the columns of each of the shard's feature groups begin.
 
     @classmethod
     def of(cls, bins: Bins, feature: npt.NDArray[np.int64], group: npt.NDArray[np.int64]) -> Columns:
@@ -54,16 +42,10 @@ class Columns(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Counts by site.
+    """Counts by site."""
 
-    Attributes
-    ----------
-    totals : ndarray of int64, shape (sites, K)
-    bins : ndarray of int32, shape (sites, bins of all columns, K)
-    """
-
-    totals: npt.NDArray[np.int64]
-    bins: npt.NDArray[np.int32]
+    totals: npt.NDArray[np.int64]  #: Shape (sites, K).
+    bins: npt.NDArray[np.int32]  #: Shape (sites, bins of all columns, K).
 
     @classmethod
     def none(cls) -> Statistics:
@@ -95,25 +77,13 @@ class Statistics(NamedTuple):
 
 
 class Naive(NamedTuple):
-    """Rows to score by naive Bayes, just before they are counted.
+    """Rows to score by naive Bayes, just before they are counted."""
 
-    Attributes
-    ----------
-    asked : ndarray of int64, shape (rows,)
-        Their deltas, ascending.
-    table : ndarray of int64
-        T of ``naive_bayes``, up to the largest count.
-    low, stop : ndarray of int32, shape (bins of all columns,)
-        The group of each bin.
-    found : ndarray of int64, shape (rows, K)
-        Takes sum_j (T(n_jk) - T(n_k)) over the shard's features.
-    """
-
-    asked: Any
-    table: Any
-    low: Any
+    asked: Any  #: Shape (rows,): their deltas, ascending.
+    table: Any  #: T of ``naive_bayes``, up to the largest count.
+    low: Any  #: ``low``, ``stop``: Shape (bins of all columns,): the group of each bin.
     stop: Any
-    found: Any
+    found: Any  #: Shape (rows, K): takes sum_j (T(n_jk) - T(n_k)) over the shard's features.
 
 
 class Sparse(NamedTuple):
@@ -126,62 +96,30 @@ class Sparse(NamedTuple):
 
 
 class Held(NamedTuple):
-    """State of a shard.
-
-    Attributes
-    ----------
-    counts : Statistics
-    columns : Columns
-    codes : ndarray of uint16, shape (slots, columns)
-        Bin of every row in every dense column.
-    sparse : Sparse
-    pool : Pool
-        Of the sparse features.
-    """
+    """State of a shard."""
 
     counts: Any
     columns: Any
-    codes: Any
+    codes: Any  #: Shape (slots, columns): bin of every row in every dense column.
     sparse: Any
-    pool: Any
+    pool: Any  #: Of the sparse features.
 
 
 class Search(NamedTuple):
-    """How candidates are compared, and scratch.
-
-    Attributes
-    ----------
-    criterion : int
-    by_feature : bool
-        Whether the rival of a candidate is on another feature.
-    table : ndarray of float64
-        k log k, for entropy.
-    left : ndarray of int64, shape (K,)
-        Scratch: class counts on the left of a candidate.
-    scores : ndarray of float64, shape (2,)
-        Scratch: scores of the best candidate and its rival.
-    """
+    """How candidates are compared, and scratch."""
 
     criterion: int
-    by_feature: bool
-    table: Any
-    left: Any
-    scores: Any
+    by_feature: bool  #: Whether the rival of a candidate is on another feature.
+    table: Any  #: k log k, for entropy.
+    left: Any  #: Shape (K,): scratch: class counts on the left of a candidate.
+    scores: Any  #: Shape (2,): scratch: scores of the best candidate and its rival.
 
 
 class Checks(NamedTuple):
-    """Questions that come up while rows are counted, and their answers.
+    """Questions that come up while rows are counted, and their answers."""
 
-    Attributes
-    ----------
-    asked : ndarray of int64, shape (checks, 2)
-        After which delta, at which site.
-    found : ndarray of int64, shape (checks, groups, 2, 2 + K)
-        Takes the candidates of each feature group.
-    """
-
-    asked: Any
-    found: Any
+    asked: Any  #: Shape (checks, 2): after which delta, at which site.
+    found: Any  #: Shape (checks, groups, 2, 2 + K): takes the candidates of each feature group.
 
 
 @kernel

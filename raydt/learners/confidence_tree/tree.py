@@ -102,71 +102,36 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
 
 
 class Path(NamedTuple):
-    """Steps on their way through the tree.
-
-    Attributes
-    ----------
-    steps : ndarray of STEP
-    pending : ndarray of int64
-        The steps to take, ascending.
-    leaves : ndarray of int64, shape (steps,)
-        The leaf of each step that was taken, -1 of the others.
-    visited : ndarray of int64, shape (steps,)
-        Takes the number of nodes on the route of each step that changes counts.
-    end : int
-        No step from this one on has been taken.
-    """
+    """Steps on their way through the tree."""
 
     steps: npt.NDArray[np.void]
-    pending: npt.NDArray[np.int64]
-    leaves: npt.NDArray[np.int64]
+    pending: npt.NDArray[np.int64]  #: The steps to take, ascending.
+    leaves: npt.NDArray[np.int64]  #: Shape (steps,): the leaf of each step that was taken, -1 of the others.
+    #: Shape (steps,): takes the number of nodes on the route of each step that changes counts.
     visited: npt.NDArray[np.int64]
-    end: int
+    end: int  #: No step from this one on has been taken.
 
 
 class Rules(NamedTuple):
-    """How steps are taken.
+    """How steps are taken."""
 
-    Attributes
-    ----------
-    categorical : ndarray of bool, shape (dense features,)
-    grace : int
-        Grace period; 0 for steps that no node counts (a warm-up).
-    scored : bool
-        Whether the majority is predicted for a row that comes.
-    naive : bool
-        Whether the shards are to score it, too.
-    """
-
-    categorical: npt.NDArray[np.bool_]
-    grace: int
-    scored: bool
-    naive: bool
+    categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).
+    grace: int  #: Grace period; 0 for steps that no node counts (a warm-up).
+    scored: bool  #: Whether the majority is predicted for a row that comes.
+    naive: bool  #: Whether the shards are to score it, too.
 
 
 class Counted(NamedTuple):
-    """Rows counted at nodes, in order, and the checks they made due.
-
-    Attributes
-    ----------
-    entries : ndarray of ENTRY
-    deltas : ndarray of int32, shape (4, entries)
-        What shards have to count: slot, site of the node, sign (1: in, -1: out, 0: only scored), class.
-    checks : ndarray of CHECK
-    owns : ndarray of int64, shape (checks, K)
-        ``own`` of the node at each check.
-    scored : ndarray of int64, shape (rows,)
-        The entries before which naive Bayes has to score their row.
-    priors : ndarray of int64, shape (rows, K)
-        ``own`` of the leaf just before.
-    """
+    """Rows counted at nodes, in order, and the checks they made due."""
 
     entries: npt.NDArray[np.void]
+    #: Shape (4, entries): what shards have to count: slot, site of the node, sign (1: in, -1: out, 0: only scored),
+    #: class.
     deltas: npt.NDArray[np.int32]
     checks: npt.NDArray[np.void]
-    owns: npt.NDArray[np.int64]
-    scored: npt.NDArray[np.int64]
-    priors: npt.NDArray[np.int64]
+    owns: npt.NDArray[np.int64]  #: Shape (checks, K): ``own`` of the node at each check.
+    scored: npt.NDArray[np.int64]  #: Shape (rows,): the entries before which naive Bayes has to score their row.
+    priors: npt.NDArray[np.int64]  #: Shape (rows, K): ``own`` of the leaf just before.
 
 
 @inner_kernel

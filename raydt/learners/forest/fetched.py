@@ -18,10 +18,6 @@ from raydt.learners.forest.options import ForestOptions
 class FetchedTrees:
     """All trees, by number; without examples at first.
 
-    Parameters
-    ----------
-    options : ForestOptions
-
     Attributes
     ----------
     trees : list of OneTree

@@ -135,25 +135,13 @@ class Work(NamedTuple):
 
 
 class TreeArrays(NamedTuple):
-    """Trees in preorder, one after the other: the left child of an inner node is the next node.
+    """Trees in preorder, one after the other: the left child of an inner node is the next node."""
 
-    Attributes
-    ----------
-    nodes : ndarray of int64, shape (trees,)
-        How many each tree has.
-    feature : ndarray of int32
-        -1 of a leaf.
-    threshold : ndarray of float64
-    right : ndarray of int32
-        Place of the right child within its tree; -1 of a leaf.
-    totals : ndarray of int64, shape (nodes, K or 4)
-        Class counts, or n, sum and sum of squares, in two words, of numeric labels in units.
-    """
-
-    nodes: npt.NDArray[np.int64]
-    feature: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int64]  #: Shape (trees,): how many each tree has.
+    feature: npt.NDArray[np.int32]  #: -1 of a leaf.
     threshold: npt.NDArray[np.float64]
-    right: npt.NDArray[np.int32]
+    right: npt.NDArray[np.int32]  #: Place of the right child within its tree; -1 of a leaf.
+    #: Shape (nodes, K or 4): class counts, or n, sum and sum of squares, in two words, of numeric labels in units.
     totals: npt.NDArray[np.int64]
 
 

@@ -108,11 +108,6 @@ def _writable(value: Any) -> Any:
 class ExactTrees:
     """Exact trees of a shard, and the rows in slots that they hold.
 
-    Parameters
-    ----------
-    options : ForestOptions
-    features : Features
-
     Attributes
     ----------
     numbers : ndarray of int64, shape (trees,)

@@ -67,23 +67,15 @@ NO_NUMBERS = np.empty(0, dtype=np.int32)
 
 
 class Listing(NamedTuple):
-    """Rows to build a subtree from.
+    """Rows to build a subtree from."""
 
-    Attributes
-    ----------
-    X : ndarray of float64, shape (any, d), C order
-    categorical : ndarray of bool, shape (d,)
-    rows, slots, labels : ndarray of int32, shape (n,)
-        Row of ``X``, slot and class of each of them.
-    numbers : ndarray of int32, shape (n,)
-        Of numeric labels, which are all of class 0: the labels in units.
-    """
-
-    X: npt.NDArray[np.float64]
-    categorical: npt.NDArray[np.bool_]
+    X: npt.NDArray[np.float64]  #: Shape (any, d).
+    categorical: npt.NDArray[np.bool_]  #: Shape (d,).
+    #: ``rows``, ``slots``, ``labels``: Shape (n,): row of ``X``, slot and class of each of them.
     rows: npt.NDArray[np.int32]
     slots: npt.NDArray[np.int32]
     labels: npt.NDArray[np.int32]
+    #: Shape (n,): of numeric labels, which are all of class 0: the labels in units.
     numbers: npt.NDArray[np.int32] = NO_NUMBERS
 
 

@@ -55,13 +55,6 @@ FETCHED_ROWS = 1 << 16
 class DynamicTree:
     """Tree, membership of rows in leaves, example store and scratch, growing together.
 
-    Parameters
-    ----------
-    features : Features
-    options : FuDyADTOptions
-    shards : int
-    plan : WorkPlan
-
     Attributes
     ----------
     rules : Rules

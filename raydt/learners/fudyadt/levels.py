@@ -34,49 +34,24 @@ def side_words(rows: int) -> int:
 
 
 class Columns(NamedTuple):
-    """The columns of a shard, ascending over its groups, and the rows of one BUILD.
+    """The columns of a shard, ascending over its groups, and the rows of one BUILD."""
 
-    Attributes
-    ----------
-    X : ndarray of float64, shape (any, columns)
-    rows : ndarray of int32, shape (rows,)
-        Row of ``X`` of each row of the BUILD.
-    feature : ndarray of int64, shape (columns,)
-    group : ndarray of int64, shape (columns,)
-    groups : int
-    categorical : ndarray of bool, shape (columns,)
-    numbers : ndarray of int32, shape (rows,)
-        Numeric labels in units; with classes it is empty.
-    """
-
-    X: npt.NDArray[np.float64]
-    rows: npt.NDArray[np.int32]
-    feature: npt.NDArray[np.int64]
-    group: npt.NDArray[np.int64]
+    X: npt.NDArray[np.float64]  #: Shape (any, columns).
+    rows: npt.NDArray[np.int32]  #: Shape (rows,): row of ``X`` of each row of the BUILD.
+    feature: npt.NDArray[np.int64]  #: Shape (columns,).
+    group: npt.NDArray[np.int64]  #: Shape (columns,).
     groups: int
-    categorical: npt.NDArray[np.bool_]
-    numbers: npt.NDArray[np.int32]
+    categorical: npt.NDArray[np.bool_]  #: Shape (columns,).
+    numbers: npt.NDArray[np.int32]  #: Shape (rows,): numeric labels in units; with classes it is empty.
 
 
 class Sorted(NamedTuple):
-    """The open nodes of a BUILD on a shard.
+    """The open nodes of a BUILD on a shard."""
 
-    Attributes
-    ----------
-    E : ndarray of int64, shape (columns, rows)
-        Sorted elements (``presort``).
-    bounds : ndarray of int64, shape (open, 2)
-        Where in each row of ``E`` the elements of a node begin and end.
-    side : ndarray of uint8, shape (rows,)
-    spare : ndarray of int64, shape (rows,)
-        Scratch.
-    label_bits : int
-    """
-
-    E: npt.NDArray[np.int64]
-    bounds: npt.NDArray[np.int64]
-    side: npt.NDArray[np.uint8]
-    spare: npt.NDArray[np.int64]
+    E: npt.NDArray[np.int64]  #: Shape (columns, rows): sorted elements (``presort``).
+    bounds: npt.NDArray[np.int64]  #: Shape (open, 2): where in each row of ``E`` the elements of a node begin and end.
+    side: npt.NDArray[np.uint8]  #: Shape (rows,).
+    spare: npt.NDArray[np.int64]  #: Shape (rows,): scratch.
     label_bits: int
 
 
@@ -193,41 +168,22 @@ def next_level(level: Any, keep: Any, size_left: Any, out: Any) -> int:
 
 
 class Level(NamedTuple):
-    """The open nodes of a BUILD at the coordinator.
+    """The open nodes of a BUILD at the coordinator."""
 
-    Attributes
-    ----------
-    nodes : ndarray of int64, shape (open,)
-    slots : ndarray of int32, shape (rows,)
-    node_of : ndarray of int32, shape (rows,)
-        Number of the open node of each row, -1 once it is in a leaf.
-    """
-
-    nodes: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int32]
-    node_of: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int64]  #: Shape (open,).
+    slots: npt.NDArray[np.int32]  #: Shape (rows,).
+    node_of: npt.NDArray[np.int32]  #: Shape (rows,): number of the open node of each row, -1 once it is in a leaf.
 
 
 class Children(NamedTuple):
-    """Decisions about the open nodes of a level.
+    """Decisions about the open nodes of a level."""
 
-    Attributes
-    ----------
-    keep : ndarray of uint8, shape (open,)
-        Which children stay open.
-    size_left : ndarray of int64, shape (open,)
-        Rows on the left.
-    left, right : ndarray of int64, shape (open,)
-        Number of each child among the next open nodes, -1 of one that is a leaf.
-    below : ndarray of int64, shape (2 open,)
-        The next open nodes.
-    """
-
-    keep: npt.NDArray[np.uint8]
-    size_left: npt.NDArray[np.int64]
+    keep: npt.NDArray[np.uint8]  #: Shape (open,): which children stay open.
+    size_left: npt.NDArray[np.int64]  #: Shape (open,): rows on the left.
+    #: ``left``, ``right``: Shape (open,): number of each child among the next open nodes, -1 of one that is a leaf.
     left: npt.NDArray[np.int64]
     right: npt.NDArray[np.int64]
-    below: npt.NDArray[np.int64]
+    below: npt.NDArray[np.int64]  #: Shape (2 open,): the next open nodes.
 
     @classmethod
     def of(cls, n_open: int) -> Children:

@@ -25,20 +25,11 @@ Best: TypeAlias = tuple[Floats, Ints, Floats]
 
 
 class Impurity(Protocol):
-    """What an audit makes of the labels at each of m nodes: of *statistics*, an array of int64, shape (m, width).
-
-    Attributes
-    ----------
-    width : int
-    square : int
-        Masses and gains are so many times those that alpha and beta are given in.
-    step : float
-        Mass that one edit adds or takes at most.
-    """
+    """What an audit makes of the labels at each of m nodes: of *statistics*, an array of int64, shape (m, width)."""
 
     width: int
-    square: int
-    step: float
+    square: int  #: Masses and gains are so many times those that alpha and beta are given in.
+    step: float  #: Mass that one edit adds or takes at most.
 
     def labels(self, y: npt.NDArray[Any]) -> Ints:
         """Labels as whole numbers."""

@@ -31,35 +31,21 @@ Ints = npt.NDArray[np.int32]
 
 
 class Candidates(NamedTuple):
-    """Candidates of d features in all iterations, as kernels take them.
+    """Candidates of d features in all iterations, as kernels take them."""
 
-    Attributes
-    ----------
-    first : ndarray of int64, shape (d + 1,)
-        Where the candidates of each feature begin, among C of an iteration.
-    categorical : ndarray of uint8, shape (d,)
-    cuts : ndarray of int32, shape (iterations or 1, C)
-        Cuts of each feature, ascending. One row stands for all iterations where every cut is drawn in each.
-    default : ndarray of int32, shape (iterations or 1, d)
-        Segment of the default bin; -1 for a categorical feature whose default is not drawn.
-    segment : ndarray of uint32, shape (iterations or 1, bins)
-        Where a row in this bin adds, among S stored segments; S for nowhere.
-    offsets : ndarray of int64, shape (d + 1,)
-        Where the bins of each feature begin.
-    whole : ndarray of uint8, shape (d,)
-        Whether all segments of a feature are stored.
-    stored : ndarray of int64, shape (d + 1,)
-        Where the stored segments of each feature begin, among S.
-    """
-
+    #: Shape (d + 1,): where the candidates of each feature begin, among C of an iteration.
     first: npt.NDArray[np.int64]
-    categorical: npt.NDArray[np.uint8]
+    categorical: npt.NDArray[np.uint8]  #: Shape (d,).
+    #: Shape (iterations or 1, C): cuts of each feature, ascending. One row stands for all iterations where every cut is
+    #: drawn in each.
     cuts: Ints
+    #: Shape (iterations or 1, d): segment of the default bin; -1 for a categorical feature whose default is not drawn.
     default: Ints
+    #: Shape (iterations or 1, bins): where a row in this bin adds, among S stored segments; S for nowhere.
     segment: npt.NDArray[np.uint32]
-    offsets: npt.NDArray[np.int64]
-    whole: npt.NDArray[np.uint8]
-    stored: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]  #: Shape (d + 1,): where the bins of each feature begin.
+    whole: npt.NDArray[np.uint8]  #: Shape (d,): whether all segments of a feature are stored.
+    stored: npt.NDArray[np.int64]  #: Shape (d + 1,): where the stored segments of each feature begin, among S.
 
 
 @inner_kernel

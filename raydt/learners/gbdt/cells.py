@@ -30,24 +30,13 @@ _FETCHED_AHEAD, _LIST_AHEAD = 16, 8
 
 
 class Cells(NamedTuple):
-    """Rows as kernels take them.
+    """Rows as kernels take them."""
 
-    Attributes
-    ----------
-    columns : ndarray of uint8 or uint16, shape (dense features, capacity)
-        Codes by slot, for splitting.
-    matrix : ndarray of uint8 or uint16, shape (capacity, features in the matrix)
-        Codes again, row by row.
-    first_bin : ndarray of int64, shape (features in the matrix,)
-        Where the bins of each begin.
-    begin, end, values : ndarray
-        Other than default bins of the listed features by slot, as in :class:`raydt.arrays.ragged.RaggedRows`. Without
-        values nothing is to be read of ``begin`` and ``end``.
-    """
-
-    columns: npt.NDArray[Any]
-    matrix: npt.NDArray[Any]
-    first_bin: npt.NDArray[np.int64]
+    columns: npt.NDArray[Any]  #: Shape (dense features, capacity): codes by slot, for splitting.
+    matrix: npt.NDArray[Any]  #: Shape (capacity, features in the matrix): codes again, row by row.
+    first_bin: npt.NDArray[np.int64]  #: Shape (features in the matrix,): where the bins of each begin.
+    #: ``begin``, ``end``, ``values``: Other than default bins of the listed features by slot, as in
+    #: :class:`raydt.arrays.ragged.RaggedRows`. Without values nothing is to be read of ``begin`` and ``end``.
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
     values: npt.NDArray[np.uint32]

@@ -40,40 +40,24 @@ SPLIT = np.dtype(
 
 
 class Jobs(NamedTuple):
-    """Trees to grow, and from which roots: the request ``grow``.
+    """Trees to grow, and from which roots: the request ``grow``."""
 
-    Attributes
-    ----------
-    tree, iteration, budget, room : ndarray of int64, shape (jobs,)
-        The tree, its iteration, how many leaves it may gain, and how many leaves shards may split, those that are
-        split ahead too.
-    first_root : ndarray of int64, shape (jobs + 1,)
-        Number of the first root of each job.
-    root : ndarray of int64, shape (roots,)
-        Their nodes, in preorder.
-    histogram : ndarray of int64, shape (roots,)
-        Number of the histogram that the tree still has of a root (it was an inner node), -1 if none.
-    begin, end : ndarray of int64, shape (roots,)
-        The rows of each root, among those of the request.
-    totals : ndarray of int64, shape (roots, 2)
-        G and H.
-    free_nodes : ndarray of int16, shape (jobs, nodes of a tree)
-        Nodes to use for children, in this order.
-    free_histograms : ndarray of int16, shape (jobs, inner nodes of a tree)
-        Numbers to use for histograms, in this order.
-    """
-
+    #: ``tree``, ``iteration``, ``budget``, ``room``: Shape (jobs,): the tree, its iteration, how many leaves it may
+    #: gain, and how many leaves shards may split, those that are split ahead too.
     tree: npt.NDArray[np.int64]
     iteration: npt.NDArray[np.int64]
     budget: npt.NDArray[np.int64]
     room: npt.NDArray[np.int64]
-    first_root: npt.NDArray[np.int64]
-    root: npt.NDArray[np.int64]
+    first_root: npt.NDArray[np.int64]  #: Shape (jobs + 1,): number of the first root of each job.
+    root: npt.NDArray[np.int64]  #: Shape (roots,): their nodes, in preorder.
+    #: Shape (roots,): number of the histogram that the tree still has of a root (it was an inner node), -1 if none.
     histogram: npt.NDArray[np.int64]
+    #: ``begin``, ``end``: Shape (roots,): the rows of each root, among those of the request.
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
-    totals: npt.NDArray[np.int64]
-    free_nodes: npt.NDArray[np.int16]
+    totals: npt.NDArray[np.int64]  #: Shape (roots, 2): g and H.
+    free_nodes: npt.NDArray[np.int16]  #: Shape (jobs, nodes of a tree): nodes to use for children, in this order.
+    #: Shape (jobs, inner nodes of a tree): numbers to use for histograms, in this order.
     free_histograms: npt.NDArray[np.int16]
 
 
@@ -82,48 +66,24 @@ STEP = np.dtype([("job", np.int64), ("leaf", np.int64), ("left_G", np.int64), ("
 
 
 class Growth(NamedTuple):
-    """A request to grow, and the leaves opened for it: job after job, those of one job in the order of opening.
-
-    Attributes
-    ----------
-    jobs : Jobs
-    slots, g : ndarray of int32, shape (rows,)
-        Rows leaf after leaf, and their first derivatives.
-    spare_slots, spare_g : ndarray of int32, shape (rows,)
-        Scratch.
-    squared : bool
-        Whether every second derivative is 1.
-    first : ndarray of int64, shape (jobs + 1,)
-        Number of the first leaf of each job.
-    opened, pooled : ndarray of int64, shape (jobs,)
-        Leaves that a job has opened, and histograms of the pool that it uses.
-    leaf : ndarray of OPEN_LEAF, shape (leaves,)
-    found : ndarray of int64, shape (leaves, FIELDS)
-        The best split of each leaf.
-    best : ndarray of float64, shape (1,)
-        Scratch: the gain of one.
-    pool : ndarray of int64, shape (histograms, S + 1, 2)
-    pool_first : ndarray of int64, shape (jobs,)
-        First histogram of each job.
-    places : Places
-        Of no rows: what is looked up would serve one tree only.
-    """
+    """A request to grow, and the leaves opened for it: job after job, those of one job in the order of opening."""
 
     jobs: Jobs
-    slots: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]  #: ``slots``, ``g``: Shape (rows,): rows leaf after leaf, and their first derivatives.
     g: npt.NDArray[np.int32]
-    spare_slots: npt.NDArray[np.int32]
+    spare_slots: npt.NDArray[np.int32]  #: ``spare_slots``, ``spare_g``: Shape (rows,): scratch.
     spare_g: npt.NDArray[np.int32]
-    squared: bool
-    first: npt.NDArray[np.int64]
+    squared: bool  #: Whether every second derivative is 1.
+    first: npt.NDArray[np.int64]  #: Shape (jobs + 1,): number of the first leaf of each job.
+    #: ``opened``, ``pooled``: Shape (jobs,): leaves that a job has opened, and histograms of the pool that it uses.
     opened: npt.NDArray[np.int64]
     pooled: npt.NDArray[np.int64]
-    leaf: npt.NDArray[np.void]
-    found: npt.NDArray[np.int64]
-    best: npt.NDArray[np.float64]
-    pool: npt.NDArray[np.int64]
-    pool_first: npt.NDArray[np.int64]
-    places: Places
+    leaf: npt.NDArray[np.void]  #: Shape (leaves,).
+    found: npt.NDArray[np.int64]  #: Shape (leaves, FIELDS): the best split of each leaf.
+    best: npt.NDArray[np.float64]  #: Shape (1,): scratch: the gain of one.
+    pool: npt.NDArray[np.int64]  #: Shape (histograms, S + 1, 2).
+    pool_first: npt.NDArray[np.int64]  #: Shape (jobs,): first histogram of each job.
+    places: Places  #: Of no rows: what is looked up would serve one tree only.
 
 
 def new_growth(

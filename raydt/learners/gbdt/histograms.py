@@ -14,43 +14,22 @@ from raydt.learners.gbdt.cells import segments_of
 
 
 class ShardTrees(NamedTuple):
-    """A shard's view of the trees.
+    """A shard's view of the trees."""
 
-    Attributes
-    ----------
-    parent : ndarray of int16, shape (trees, nodes)
-        -1: none.
-    histogram : ndarray of int16, shape (trees, nodes)
-        Number of the histogram of each inner node in its tree.
-    sums : ndarray of int64, shape (trees, inner nodes, S + 1, 2)
-        The histograms: G and H by stored segment.
-    per : int
-        Trees of an iteration.
-    """
-
-    parent: npt.NDArray[np.int16]
-    histogram: npt.NDArray[np.int16]
-    sums: npt.NDArray[np.int64]
-    per: int
+    parent: npt.NDArray[np.int16]  #: Shape (trees, nodes): -1: none.
+    histogram: npt.NDArray[np.int16]  #: Shape (trees, nodes): number of the histogram of each inner node in its tree.
+    sums: npt.NDArray[np.int64]  #: Shape (trees, inner nodes, S + 1, 2): the histograms: G and H by stored segment.
+    per: int  #: Trees of an iteration.
 
 
 class Change(NamedTuple):
-    """Rows whose derivatives change in the trees ``first`` up to before ``stop``.
-
-    Attributes
-    ----------
-    first, stop : int
-    slots : ndarray of int32, shape (rows,)
-    leaf : ndarray of int16, shape (trees, rows)
-        The leaf each row is in.
-    dg, dh : ndarray of int32, shape (trees, rows)
-    """
+    """Rows whose derivatives change in the trees ``first`` up to before ``stop``."""
 
     first: int
     stop: int
-    slots: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int16]
-    dg: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]  #: Shape (rows,).
+    leaf: npt.NDArray[np.int16]  #: Shape (trees, rows): the leaf each row is in.
+    dg: npt.NDArray[np.int32]  #: ``dg``, ``dh``: Shape (trees, rows).
     dh: npt.NDArray[np.int32]
 
     def since(self, tree: int) -> Change:

@@ -18,111 +18,57 @@ TREES_RETRAINED, SUBTREES, ROWS, NODES, DEPTH, REFRESHED, COUNTS = 0, 1, 2, 3, 4
 
 
 class Rules(NamedTuple):
-    """How an update decides.
+    """How an update decides."""
 
-    Attributes
-    ----------
-    follow : int
-        NEVER, RETRAINED or BOUNDED.
-    sigma : float
-        ``robustness_tolerance``.
-    tolerance : int
-        Rank down to which a split stays.
-    rows : int
-        Of the model, with those of the batch.
-    stale : Staleness
-    most_drift : int
-        Of a row that does not join the batch.
-    """
-
-    follow: int
-    sigma: float
-    tolerance: int
-    rows: int
+    follow: int  #: NEVER, RETRAINED or BOUNDED.
+    sigma: float  #: ``robustness_tolerance``.
+    tolerance: int  #: Rank down to which a split stays.
+    rows: int  #: Of the model, with those of the batch.
     stale: Staleness
-    most_drift: int
+    most_drift: int  #: Of a row that does not join the batch.
 
 
 class LocalBatch(NamedTuple):
-    """A batch: ``own`` rows of role ``role``, then rows whose derivatives are computed again.
+    """A batch: ``own`` rows of role ``role``, then rows whose derivatives are computed again."""
 
-    Attributes
-    ----------
-    slots : ndarray of int32, shape (capacity,)
-    F : ndarray of float64, shape (K', capacity)
-    entry : ndarray of int32, shape (K', capacity)
-        Ledger entries in the current iteration.
-    differs : ndarray of bool, shape (K',)
-        Whether entries of others in the current iteration may differ from those of the ledger.
-    member : ndarray of bool, shape (capacity,)
-        Slots of the batch.
-    y : ndarray, by slot
-    """
-
-    slots: npt.NDArray[np.int32]
-    F: npt.NDArray[np.float64]
-    entry: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]  #: Shape (capacity,).
+    F: npt.NDArray[np.float64]  #: Shape (K', capacity).
+    entry: npt.NDArray[np.int32]  #: Shape (K', capacity): ledger entries in the current iteration.
+    #: Shape (K',): whether entries of others in the current iteration may differ from those of the ledger.
     differs: npt.NDArray[np.bool_]
-    member: npt.NDArray[np.bool_]
+    member: npt.NDArray[np.bool_]  #: Shape (capacity,): slots of the batch.
     y: npt.NDArray[Any]
 
 
 class PassRoom(NamedTuple):
-    """Scratch of a pass.
+    """Scratch of a pass."""
 
-    Attributes
-    ----------
-    slots, leaf, g, h : ndarray of int32, shape (capacity,)
-        Rows that change a tree: where they are, and by how much.
-    G, H, rows : ndarray of int64, shape (nodes,)
-        Sums of these, and how many there are, by node.
-    absolute : ndarray of int64, shape (nodes, 2)
-        Sums of their absolute values.
-    slack : Slack
-    touched, failed : ndarray of uint8, shape (nodes,)
-    value : ndarray of float64, shape (nodes,)
-        Before the batch.
-    before : ndarray of float64, shape (capacity,)
-        Value of the leaf of each row below a root, before the batch.
-    above, below : ndarray of uint16, shape (capacity,)
-        ``Trees.above`` and ``Trees.below`` of that leaf.
-    order, depth, mark : ndarray of int16, shape (nodes,)
-    number : ndarray of int16, shape (absent + 1,)
-        Root above each leaf, -1 for none; also of ``absent``.
-    charge : ndarray of int32, shape (absent + 1,)
-        How far each leaf has moved, if by more than a step.
-    delta : ndarray of int64, shape (inner nodes, S + 1, 2)
-        0 between trees.
-    segments : ndarray of uint32, shape (longest row,)
-    p : ndarray of float64, shape (K' + 2, TOGETHER)
-        As in ``derivatives.probabilities_together``.
-    beyond : ndarray of int64, shape (REACHES,)
-    """
-
+    #: ``slots``, ``leaf``, ``g``, ``h``: Shape (capacity,): rows that change a tree: where they are, and by how much.
     slots: npt.NDArray[np.int32]
     leaf: npt.NDArray[np.int32]
     g: npt.NDArray[np.int32]
     h: npt.NDArray[np.int32]
-    G: npt.NDArray[np.int64]
+    G: npt.NDArray[np.int64]  #: ``G``, ``H``, ``rows``: Shape (nodes,): sums of these, and how many there are, by node.
     H: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
-    absolute: npt.NDArray[np.int64]
+    absolute: npt.NDArray[np.int64]  #: Shape (nodes, 2): sums of their absolute values.
     slack: Slack
-    touched: npt.NDArray[np.uint8]
+    touched: npt.NDArray[np.uint8]  #: ``touched``, ``failed``: Shape (nodes,).
     failed: npt.NDArray[np.uint8]
-    value: npt.NDArray[np.float64]
-    before: npt.NDArray[np.float64]
+    value: npt.NDArray[np.float64]  #: Shape (nodes,): before the batch.
+    before: npt.NDArray[np.float64]  #: Shape (capacity,): value of the leaf of each row below a root, before the batch.
+    #: ``above``, ``below``: Shape (capacity,): ``Trees.above`` and ``Trees.below`` of that leaf.
     above: npt.NDArray[np.uint16]
     below: npt.NDArray[np.uint16]
-    order: npt.NDArray[np.int16]
+    order: npt.NDArray[np.int16]  #: ``order``, ``depth``, ``mark``: Shape (nodes,).
     depth: npt.NDArray[np.int16]
     mark: npt.NDArray[np.int16]
-    number: npt.NDArray[np.int16]
-    charge: npt.NDArray[np.int32]
-    delta: npt.NDArray[np.int64]
-    segments: npt.NDArray[np.uint32]
-    p: npt.NDArray[np.float64]
-    beyond: npt.NDArray[np.int64]
+    number: npt.NDArray[np.int16]  #: Shape (absent + 1,): root above each leaf, -1 for none; also of ``absent``.
+    charge: npt.NDArray[np.int32]  #: Shape (absent + 1,): how far each leaf has moved, if by more than a step.
+    delta: npt.NDArray[np.int64]  #: Shape (inner nodes, S + 1, 2): 0 between trees.
+    segments: npt.NDArray[np.uint32]  #: Shape (longest row,).
+    p: npt.NDArray[np.float64]  #: Shape (K' + 2, TOGETHER): as in ``derivatives.probabilities_together``.
+    beyond: npt.NDArray[np.int64]  #: Shape (REACHES,).
 
 
 def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:

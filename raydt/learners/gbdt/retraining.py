@@ -18,29 +18,16 @@ from raydt.presentation.words import counted
 
 @dataclass(slots=True)
 class TrainingRecord:
-    """The last training of all trees, and the updates since; part of a state.
+    """The last training of all trees, and the updates since; part of a state."""
 
-    Attributes
-    ----------
-    trained : int
-        Updates of the stream before the end of the last training.
-    trained_rows : int
-        Rows it was made on.
-    changes : int
-        Inserts and deletes since.
-    work, work_changes : int
-        Work of the last update in place (:meth:`raydt.learners.gbdt.update.Counts.work`), less a thirty-second part for
-        each training since; and its inserts and deletes.
-    trainings : int
-        Trainings of all trees so far, with the first.
-    """
-
-    trained: int = 0
-    trained_rows: int = 0
-    changes: int = 0
+    trained: int = 0  #: Updates of the stream before the end of the last training.
+    trained_rows: int = 0  #: Rows it was made on.
+    changes: int = 0  #: Inserts and deletes since.
+    #: ``work``, ``work_changes``: Work of the last update in place (:meth:`raydt.learners.gbdt.update.Counts.work`),
+    #: less a thirty-second part for each training since; and its inserts and deletes.
     work: int = 0
     work_changes: int = 0
-    trainings: int = 0
+    trainings: int = 0  #: Trainings of all trees so far, with the first.
 
     @classmethod
     def of(cls, state: Mapping[str, npt.NDArray[Any]]) -> TrainingRecord:

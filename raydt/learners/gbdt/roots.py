@@ -13,24 +13,15 @@ from raydt.learners.gbdt.window import may_grow
 
 
 class Roots(NamedTuple):
-    """Leaves from which trees grow, tree after tree, in preorder.
+    """Leaves from which trees grow, tree after tree, in preorder."""
 
-    Attributes
-    ----------
-    tree, node : ndarray of int64, shape (roots,)
-    histogram : ndarray of int64, shape (roots,)
-        Its number at the shards if the root was a subtree, -1 if it was a leaf.
-    begin, end : ndarray of int64, shape (roots,)
-        The rows of each are ``slots[begin:end]``.
-    slots : ndarray of int32, shape (rows,)
-    """
-
-    tree: npt.NDArray[np.int64]
+    tree: npt.NDArray[np.int64]  #: ``tree``, ``node``: Shape (roots,).
     node: npt.NDArray[np.int64]
+    #: Shape (roots,): its number at the shards if the root was a subtree, -1 if it was a leaf.
     histogram: npt.NDArray[np.int64]
-    begin: npt.NDArray[np.int64]
+    begin: npt.NDArray[np.int64]  #: ``begin``, ``end``: Shape (roots,): the rows of each are ``slots[begin:end]``.
     end: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]  #: Shape (rows,).
 
     @property
     def collapsed(self) -> npt.NDArray[np.bool_]:

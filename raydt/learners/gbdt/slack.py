@@ -29,21 +29,12 @@ _A_LITTLE = 2.0**-40
 
 
 class Slack(NamedTuple):
-    """By tree and node, since the last look at all its candidates.
+    """By tree and node, since the last look at all its candidates."""
 
-    Attributes
-    ----------
-    level : ndarray of float64
-        The sum of the parts that fewer than ``tolerance`` other candidates can exceed; infinite before the first look.
-    reach : ndarray of float64
-        By how much rows may change G and H meanwhile.
-    G, H : ndarray of int64
-        By how much rows have changed the sums: the sums of absolute values.
-    """
-
+    #: The sum of the parts that fewer than ``tolerance`` other candidates can exceed; infinite before the first look.
     level: npt.NDArray[np.float64]
-    reach: npt.NDArray[np.float64]
-    G: npt.NDArray[np.int64]
+    reach: npt.NDArray[np.float64]  #: By how much rows may change G and H meanwhile.
+    G: npt.NDArray[np.int64]  #: ``G``, ``H``: By how much rows have changed the sums: the sums of absolute values.
     H: npt.NDArray[np.int64]
 
 

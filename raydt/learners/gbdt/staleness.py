@@ -61,33 +61,18 @@ SHARE_BITS = 4
 
 
 class Staleness(NamedTuple):
-    """The bounds that follow from a tolerance.
+    """The bounds that follow from a tolerance."""
 
-    Attributes
-    ----------
-    compares : bool
-        Whether entries may stay when their scores are not the ones that gave them.
-    step : int
-        Units; how much farther a leaf may move in a pass before that is added to the drift of its rows.
-    most : int
-        What drift and leaves of a row may have moved before a pass.
-    units : float
-        Units of a change of 1.
-    stays : ndarray of float64, shape (65537, 2)
-        By ledger entry, the least and the greatest score (two classes) or probability (more) with which it stays.
-    surely : ndarray of float64, shape (1025, 2)
-        By ledger entry // 64, those with which all 64 entries stay: a table that stays in the cache.
-    residual : int
-        Half the tolerance, in units of a residual (regression).
-    """
-
-    compares: bool
-    step: int
-    most: int
-    units: float
+    compares: bool  #: Whether entries may stay when their scores are not the ones that gave them.
+    step: int  #: Units; how much farther a leaf may move in a pass before that is added to the drift of its rows.
+    most: int  #: What drift and leaves of a row may have moved before a pass.
+    units: float  #: Units of a change of 1.
+    #: Shape (65537, 2): by ledger entry, the least and the greatest score (two classes) or probability (more) with
+    #: which it stays.
     stays: Floats
+    #: Shape (1025, 2): by ledger entry // 64, those with which all 64 entries stay: a table that stays in the cache.
     surely: Floats
-    residual: int
+    residual: int  #: Half the tolerance, in units of a residual (regression).
 
 
 def staleness(tolerance: float, iterations: int, exponent: int, loss: Loss) -> Staleness:

@@ -31,12 +31,6 @@ Slots = npt.NDArray[np.int32]
 class LocalTrainer:
     """Does the work of all shards itself; it asks them only for the features of the first rows.
 
-    Parameters
-    ----------
-    ensemble : Ensemble
-    features : Features
-    rows : RowsOnShards
-
     Attributes
     ----------
     trees : LocalTrees

@@ -23,46 +23,24 @@ from raydt.learners.gbdt.trees import FREE, LEAF, set_values
 
 
 class GrowthRoom(NamedTuple):
-    """Room to grow one tree after the other.
+    """Room to grow one tree after the other."""
 
-    Attributes
-    ----------
-    slots, g, spare_slots, spare_g : ndarray of int32, shape (capacity,)
-        Rows leaf after leaf, their first derivatives, and scratch.
-    root : ndarray of int64, shape (leaves, 2)
-        Node and former histogram (-1: none) of the roots to grow from.
-    ends : ndarray of int64, shape (leaves,)
-        Where the rows of each root end.
-    made : ndarray of int64, shape (leaves,)
-        Splits below each root.
-    leaf : ndarray of OPEN_LEAF, shape (2 x leaves,)
-    root_of : ndarray of int64, shape (2 x leaves,)
-        Root above each opened leaf.
-    found : ndarray of int64, shape (2 x leaves, FIELDS)
-        Its best split.
-    best : ndarray of float64, shape (1,)
-        Scratch: the gain of one.
-    pool : ndarray of int64, shape (leaves, S + 1, 2)
-    used : ndarray of bool, shape (inner nodes,)
-        Histograms of the tree that are in use.
-    places : Places
-        Where all rows add, or of no rows: then it is looked up whenever a row is added.
-    """
-
+    #: ``slots``, ``g``, ``spare_slots``, ``spare_g``: Shape (capacity,): rows leaf after leaf, their first derivatives,
+    #: and scratch.
     slots: npt.NDArray[np.int32]
     g: npt.NDArray[np.int32]
     spare_slots: npt.NDArray[np.int32]
     spare_g: npt.NDArray[np.int32]
-    root: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    made: npt.NDArray[np.int64]
-    leaf: npt.NDArray[np.void]
-    root_of: npt.NDArray[np.int64]
-    found: npt.NDArray[np.int64]
-    best: npt.NDArray[np.float64]
-    pool: npt.NDArray[np.int64]
-    used: npt.NDArray[np.bool_]
-    places: Places
+    root: npt.NDArray[np.int64]  #: Shape (leaves, 2): node and former histogram (-1: none) of the roots to grow from.
+    ends: npt.NDArray[np.int64]  #: Shape (leaves,): where the rows of each root end.
+    made: npt.NDArray[np.int64]  #: Shape (leaves,): splits below each root.
+    leaf: npt.NDArray[np.void]  #: Shape (2 x leaves,).
+    root_of: npt.NDArray[np.int64]  #: Shape (2 x leaves,): root above each opened leaf.
+    found: npt.NDArray[np.int64]  #: Shape (2 x leaves, FIELDS): its best split.
+    best: npt.NDArray[np.float64]  #: Shape (1,): scratch: the gain of one.
+    pool: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2).
+    used: npt.NDArray[np.bool_]  #: Shape (inner nodes,): histograms of the tree that are in use.
+    places: Places  #: Where all rows add, or of no rows: then it is looked up whenever a row is added.
 
 
 def growth_room(capacity: int, leaves: int, segments: int) -> GrowthRoom:

@@ -77,30 +77,18 @@ class Counts:
 
 
 class Growth(NamedTuple):
-    """The rows below the roots from which trees of a window have grown.
+    """The rows below the roots from which trees of a window have grown."""
 
-    Attributes
-    ----------
-    tree : ndarray of int64, shape (rows,)
-    slots : ndarray of int32, shape (rows,)
-    before : ndarray of float64, shape (rows,)
-        Value of the row's leaf before the batch.
-    above, below : ndarray of uint16, shape (rows,)
-        ``Trees.above`` and ``Trees.below`` of that leaf.
-    kept : ndarray of bool, shape (trees, nodes), or None
-        The leaves, before the growth, that are no roots; None where nothing has grown. The last trees are those of the
-        last iteration with one that has grown.
-    changed_rows : ndarray of int32
-        Slots of those rows below roots that were subtrees, or have become some.
-    """
-
-    tree: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int32]
-    before: npt.NDArray[np.float64]
+    tree: npt.NDArray[np.int64]  #: Shape (rows,).
+    slots: npt.NDArray[np.int32]  #: Shape (rows,).
+    before: npt.NDArray[np.float64]  #: Shape (rows,): value of the row's leaf before the batch.
+    #: ``above``, ``below``: Shape (rows,): ``Trees.above`` and ``Trees.below`` of that leaf.
     above: npt.NDArray[np.uint16]
     below: npt.NDArray[np.uint16]
+    #: Shape (trees, nodes): the leaves, before the growth, that are no roots; None where nothing has grown. The last
+    #: trees are those of the last iteration with one that has grown.
     kept: npt.NDArray[np.bool_] | None
-    changed_rows: npt.NDArray[np.int32]
+    changed_rows: npt.NDArray[np.int32]  #: Slots of those rows below roots that were subtrees, or have become some.
 
 
 _NO_GROWTH = Growth(

@@ -24,79 +24,40 @@ DELETED, INSERTED, REFRESHED = 0, 1, 2
 
 
 class ModelArrays(NamedTuple):
-    """Trees, leaves and ledger, as kernels take them.
-
-    Attributes
-    ----------
-    trees : Trees
-    leaf : ndarray of uint8 or uint16, shape (trees, capacity)
-        Leaf of the row in each slot, ``absent`` of a row that is not in the model.
-    ledger : ndarray of uint16 or int32, shape (trees, capacity)
-        The derivative that was added for it.
-    absent : int
-    loss : Loss
-    rates : Rates
-    bins : Bins
-    drift : ndarray of uint16, shape (capacity,)
-        How far the scores of each row may have moved (``staleness``).
-    """
+    """Trees, leaves and ledger, as kernels take them."""
 
     trees: Trees
+    #: Shape (trees, capacity): leaf of the row in each slot, ``absent`` of a row that is not in the model.
     leaf: npt.NDArray[Any]
-    ledger: npt.NDArray[Any]
+    ledger: npt.NDArray[Any]  #: Shape (trees, capacity): the derivative that was added for it.
     absent: int
     loss: Loss
     rates: Rates
     bins: Bins
-    drift: npt.NDArray[np.uint16]
+    drift: npt.NDArray[np.uint16]  #: Shape (capacity,): how far the scores of each row may have moved (``staleness``).
 
 
 class Batch(NamedTuple):
-    """The rows of a batch D'.
+    """The rows of a batch D'."""
 
-    Attributes
-    ----------
-    slots : ndarray of int32, shape (n,)
-    role : ndarray of int8, shape (n,)
-    rows : Rows
-        Features of the inserted rows, which are the first.
-    F : ndarray of float64, shape (n, K')
-        Score before the next iteration.
-    y : ndarray, by slot
-    """
-
-    slots: npt.NDArray[np.int32]
-    role: npt.NDArray[np.int8]
-    rows: Rows
-    F: npt.NDArray[np.float64]
+    slots: npt.NDArray[np.int32]  #: Shape (n,).
+    role: npt.NDArray[np.int8]  #: Shape (n,).
+    rows: Rows  #: Features of the inserted rows, which are the first.
+    F: npt.NDArray[np.float64]  #: Shape (n, K'): score before the next iteration.
     y: npt.NDArray[Any]
 
 
 class Window(NamedTuple):
-    """The iterations from ``first`` up to before ``stop`` as a batch passes through them.
-
-    Attributes
-    ----------
-    first, stop : int
-    dg, dh : ndarray of int32, shape (trees, n)
-        By how much the derivatives of a row change.
-    leaf : ndarray of int16, shape (trees, n)
-    ledger : ndarray of int32, shape (trees, n)
-        Entries before the batch.
-    touched : ndarray of uint8, shape (trees, nodes)
-        1 for each node whose sums may have changed.
-    G, H, value : ndarray, shape (trees, nodes)
-        Those of ``Trees`` before the batch.
-    """
+    """The iterations from ``first`` up to before ``stop`` as a batch passes through them."""
 
     first: int
     stop: int
-    dg: npt.NDArray[np.int32]
+    dg: npt.NDArray[np.int32]  #: ``dg``, ``dh``: Shape (trees, n): by how much the derivatives of a row change.
     dh: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int16]
-    ledger: npt.NDArray[np.int32]
-    touched: npt.NDArray[np.uint8]
-    G: npt.NDArray[np.int64]
+    leaf: npt.NDArray[np.int16]  #: Shape (trees, n).
+    ledger: npt.NDArray[np.int32]  #: Shape (trees, n): entries before the batch.
+    touched: npt.NDArray[np.uint8]  #: Shape (trees, nodes): 1 for each node whose sums may have changed.
+    G: npt.NDArray[np.int64]  #: ``G``, ``H``, ``value``: Shape (trees, nodes): those of ``Trees`` before the batch.
     H: npt.NDArray[np.int64]
     value: npt.NDArray[np.float64]
 

@@ -29,12 +29,6 @@ Slots = npt.NDArray[np.int32]
 class Builder:
     """The tree, the lists of its leaves and the live examples, and how a subtree is rebuilt.
 
-    Parameters
-    ----------
-    options : SparseTreeOptions
-    features : Features
-    shards : int
-
     Attributes
     ----------
     keep : int

@@ -62,36 +62,19 @@ def _ones_of(rows: Any, slots: Any, feature: int, out: Any) -> None:
 
 
 class Level(NamedTuple):
-    """Nodes to open, and the rows of all of them, one node after the other.
+    """Nodes to open, and the rows of all of them, one node after the other."""
 
-    Attributes
-    ----------
-    nodes : ndarray of int64, shape (nodes,)
-    ends : ndarray of int64, shape (nodes,)
-        Where the rows of each node end.
-    slots : ndarray of int32, shape (rows,)
-    labels : ndarray of int8, shape (rows,)
-    """
-
-    nodes: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int32]
-    labels: npt.NDArray[np.int8]
+    nodes: npt.NDArray[np.int64]  #: Shape (nodes,).
+    ends: npt.NDArray[np.int64]  #: Shape (nodes,): where the rows of each node end.
+    slots: npt.NDArray[np.int32]  #: Shape (rows,).
+    labels: npt.NDArray[np.int8]  #: Shape (rows,).
 
 
 class Found(NamedTuple):
-    """The best splits of a level.
+    """The best splits of a level."""
 
-    Attributes
-    ----------
-    candidates : ndarray of int64, shape (nodes, groups, CANDIDATE)
-        Of each group.
-    right : ndarray of bool, shape (rows,)
-        Whether each row is on the right of the best of these for its node.
-    """
-
-    candidates: npt.NDArray[np.int64]
-    right: npt.NDArray[np.bool_]
+    candidates: npt.NDArray[np.int64]  #: Shape (nodes, groups, CANDIDATE): of each group.
+    right: npt.NDArray[np.bool_]  #: Shape (rows,): whether each row is on the right of the best of these for its node.
 
 
 @kernel

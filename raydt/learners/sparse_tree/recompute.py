@@ -31,24 +31,14 @@ class Counted:
 
 @dataclass
 class Sets:
-    """Of one set of rows for every node, shape (nodes,): now, or at BUILD.
+    """Of one set of rows for every node, shape (nodes,): now, or at BUILD."""
 
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (nodes, 2)
-    impurity, score : ndarray of float64
-        Of the rows, and of the node's split of them; both are equal at leaves.
-    least : ndarray of float64
-        Smallest score of all sparse features; infinite where none is seen.
-    dense : ndarray of float64
-        Smallest score of all dense splits; infinite without one.
-    """
-
-    counts: Ints
+    counts: Ints  #: Shape (nodes, 2).
+    #: ``impurity``, ``score``: Of the rows, and of the node's split of them; both are equal at leaves.
     impurity: Floats
     score: Floats
-    least: Floats
-    dense: Floats
+    least: Floats  #: Smallest score of all sparse features; infinite where none is seen.
+    dense: Floats  #: Smallest score of all dense splits; infinite without one.
 
     @classmethod
     def none(cls, nodes: int) -> Sets:

@@ -27,22 +27,12 @@ def _count(tree: Any, leaf: int, label: int, by: int) -> None:
 
 
 class Rules(NamedTuple):
-    """How steps are taken.
+    """How steps are taken."""
 
-    Attributes
-    ----------
-    categorical : ndarray of bool, shape (dense features,)
-    watch : WatchRules
-    scheduled : bool
-        Whether a node must be rebuilt that took more than epsilon * s updates, too.
-    watched : bool
-        Otherwise (in a warm-up) nothing is predicted or tested, and c stays.
-    """
-
-    categorical: npt.NDArray[np.bool_]
+    categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).
     watch: WatchRules
-    scheduled: bool
-    watched: bool
+    scheduled: bool  #: Whether a node must be rebuilt that took more than epsilon * s updates, too.
+    watched: bool  #: Otherwise (in a warm-up) nothing is predicted or tested, and c stays.
 
 
 @kernel

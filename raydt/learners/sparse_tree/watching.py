@@ -16,24 +16,13 @@ from raydt.learners.sparse_tree.shard_nodes import unit_of
 
 
 class Steps(NamedTuple):
-    """Rows that come and go.
+    """Rows that come and go."""
 
-    Attributes
-    ----------
-    sign : ndarray of int8, shape (steps,)
-        1: a row is inserted, -1: it is deleted.
-    label : ndarray of int8, shape (steps,)
-    slot : ndarray of int32, shape (steps,)
-    leaf : ndarray of int64, shape (steps,)
-    marks : ndarray of int64, shape (steps,)
-        Takes how many notes the journal had before each step.
-    """
-
-    sign: npt.NDArray[np.int8]
-    label: npt.NDArray[np.int8]
-    slot: npt.NDArray[np.int32]
-    leaf: npt.NDArray[np.int64]
-    marks: npt.NDArray[np.int64]
+    sign: npt.NDArray[np.int8]  #: Shape (steps,): 1: a row is inserted, -1: it is deleted.
+    label: npt.NDArray[np.int8]  #: Shape (steps,).
+    slot: npt.NDArray[np.int32]  #: Shape (steps,).
+    leaf: npt.NDArray[np.int64]  #: Shape (steps,).
+    marks: npt.NDArray[np.int64]  #: Shape (steps,): takes how many notes the journal had before each step.
 
     @classmethod
     def none(cls) -> Steps:

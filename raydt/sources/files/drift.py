@@ -21,43 +21,22 @@ from raydt.sources.columns.tokens import holds_tokens
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of one file.
-
-    Attributes
-    ----------
-    file : str
-    schema : pa.Schema
-    untyped : frozenset of str
-        Columns in which no value was seen, so that the type says nothing.
-    empty : bool
-        Whether the file is known to have no rows.
-    """
+    """Columns of one file."""
 
     file: str
     schema: pa.Schema
-    untyped: frozenset[str]
-    empty: bool
+    untyped: frozenset[str]  #: Columns in which no value was seen, so that the type says nothing.
+    empty: bool  #: Whether the file is known to have no rows.
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Columns of a source: those of its first file with rows, each as the first file that shows a value types it.
+    """Columns of a source: those of its first file with rows, each as the first file that shows a value types it."""
 
-    Attributes
-    ----------
-    file : str
-        That first file.
-    schema : pa.Schema
-    origin : mapping of str to str
-        File that gave each column its type.
-    untyped : frozenset of str
-        Columns in which no file shows a value.
-    """
-
-    file: str
+    file: str  #: That first file.
     schema: pa.Schema
-    origin: Mapping[str, str]
-    untyped: frozenset[str]
+    origin: Mapping[str, str]  #: File that gave each column its type.
+    untyped: frozenset[str]  #: Columns in which no file shows a value.
 
 
 def agreement(files: Sequence[Columns]) -> Agreement:

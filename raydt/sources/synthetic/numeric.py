@@ -39,13 +39,7 @@ SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
 
 
 class SyntheticSource(ABC):
-    """Base of the generators; satisfies :class:`raydt.sources.base.Source`.
-
-    Parameters
-    ----------
-    options : SyntheticOptions
-    features : Features
-    """
+    """Base of the generators; satisfies :class:`raydt.sources.base.Source`."""
 
     id_kind: Literal["row", "integer", "text"] = "row"
     id_column: str | None = None

@@ -26,19 +26,11 @@ _DRAWS = 3
 
 
 class Leaves(NamedTuple):
-    """Leaves of a random tree, from left to right.
+    """Leaves of a random tree, from left to right."""
 
-    Attributes
-    ----------
-    low, high : ndarray of float64, shape (n, d)
-        Bounds of each one's region: low <= x < high.
-    left : ndarray of bool, shape (n,)
-        Whether it is the left child of its parent.
-    """
-
-    low: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]  #: ``low``, ``high``: Shape (n, d): bounds of each one's region: low <= x < high.
     high: npt.NDArray[np.float64]
-    left: npt.NDArray[np.bool_]
+    left: npt.NDArray[np.bool_]  #: Shape (n,): whether it is the left child of its parent.
 
 
 def random_tree(key: np.uint64, first: int, leaves: int, d: int) -> Leaves:
@@ -55,10 +47,6 @@ def random_tree(key: np.uint64, first: int, leaves: int, d: int) -> Leaves:
         At least 2.
     d : int
         Attributes.
-
-    Returns
-    -------
-    Leaves
 
     Notes
     -----

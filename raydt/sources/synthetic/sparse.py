@@ -31,23 +31,14 @@ _LEAD = 2
 
 
 class Law(NamedTuple):
-    """How rows are drawn.
-
-    Attributes
-    ----------
-    key : uint64
-    width : int
-        Features of a row.
-    flips : ndarray of float64, shape (parts, informative features)
-        Probability in each part of the stream that an informative feature is not the label.
-    powers : ndarray of float64
-        ``powers[p]`` is the probability that ``2**p`` irrelevant features in a row are 0.
-    noise : float
-    """
+    """How rows are drawn."""
 
     key: Any
-    width: int
+    width: int  #: Features of a row.
+    #: Shape (parts, informative features): probability in each part of the stream that an informative feature is not
+    #: the label.
     flips: npt.NDArray[np.float64]
+    #: ``powers[p]`` is the probability that ``2**p`` irrelevant features in a row are 0.
     powers: npt.NDArray[np.float64]
     noise: float
 
