@@ -73,7 +73,7 @@ def test_nothing_was_predicted(run: Path) -> None:
     shutil.rmtree(run / "metrics")
     write_table(run / "metrics", metrics)
     summary = json.loads((run / "summary.json").read_text())
-    summary["metrics"] = dict.fromkeys(("accuracy", "f1", "macro_f1", "kappa"), float("nan"))
+    summary["metrics"] = dict.fromkeys(("accuracy", "f1", "macro_f1", "kappa"))
     summary["baselines"] = {"no_change": None, "majority": None}
     (run / "summary.json").write_text(json.dumps(summary))
     page = render([run])

@@ -133,7 +133,13 @@ def test_a_remote_folder_is_read_through_a_copy(remote, tmp_path):
 
 def test_the_last_complete_state_is_loaded(tmp_path):
     states = RunFolder(tmp_path)
-    meta = {"learner": {"kind": "fudyadt"}, "features": [], "classes": [], "config_hash": "", "source_fingerprint": ""}
+    meta = {
+        "learner": {"kind": "fudyadt"},
+        "features": [{"name": "a", "kind": "numeric"}],
+        "classes": [],
+        "config_hash": "",
+        "source_fingerprint": "",
+    }
     for number in (9, 10, 100):
         save_folder(states.path(str(number)), "state", {**meta, "offset": number}, {"coordinator": {"a": np.ones(1)}})
     (tmp_path / "100" / "manifest.json").unlink()
