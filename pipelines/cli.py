@@ -50,8 +50,18 @@ def _receipt_file(receipts: str | None, key: str | None, sign: str | None) -> Re
     return ReceiptFile(receipts, str(key), sign) if receipts is not None else None
 
 
+#: Commands of earlier versions, and what to use instead.
+_RETIRED = {"warmup": "raydt doctor --compile"}
+
+
 class _Group(click.Group):
     """The commands, whose messages quote values or do not."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name; a retired one is refused with what to use instead."""
+        if cmd_name in _RETIRED:
+            raise click.UsageError(f"{cmd_name} was retired. Use {_RETIRED[cmd_name]}", ctx)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that the arguments name."""

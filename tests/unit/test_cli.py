@@ -64,6 +64,12 @@ def test_doctor_compiles_all_kernels(raydt, monkeypatch):
     assert re.search(r"compiled gbdt +1\.5 s", out)
 
 
+def test_a_retired_command_names_what_to_use_instead(raydt):
+    code, _, err = raydt("warmup")
+    assert code == 2
+    assert "warmup was retired. Use raydt doctor --compile" in err
+
+
 def test_version_and_no_arguments(raydt):
     assert raydt("--version")[1].startswith("raydt, version ")
     assert "replay" in "".join(raydt()[1:])
