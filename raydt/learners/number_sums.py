@@ -41,8 +41,8 @@ class LabelRange(NamedTuple):
 
     @classmethod
     def of(cls, low: float, high: float) -> LabelRange:
-        """The range from ``low`` to ``high``, with its unit; of NaN the range that is not known."""
-        if not high - low >= 2.0**-LARGEST_EXPONENT:
+        """Return the range from ``low`` to ``high``, with its unit; of NaN or infinity the range that is not known."""
+        if not 2.0**-LARGEST_EXPONENT <= high - low < math.inf:
             return cls(math.nan, math.nan, math.nan, 0)
         mantissa, exponent = math.frexp(high - low)
         unit = math.ldexp(1.0, exponent - (mantissa == 0.5) - 16)
