@@ -149,7 +149,7 @@ class Cluster:
 
 
 def _shortage(requested: Sequence[Bundle]) -> str:
-    """What a job needs and a cluster lacks."""
+    """Resources that a job needs and a cluster lacks."""
     import ray
 
     needs: Bundle = {}

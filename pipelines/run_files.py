@@ -1,4 +1,4 @@
-"""What the files of a run folder are called: whatever removes or replaces files there touches no others.
+"""Names of the files in a run folder: code that removes or replaces files there touches no others.
 
 A file that a job writes under a name of its own has to be listed here; every net of purges finds one that is not.
 """
@@ -28,7 +28,7 @@ MERGING = ".merging.parquet"
 
 
 def is_of_run(path: str) -> bool:
-    """Whether a run has files of this name, complete or not; checkpoints elsewhere are named as in ``checkpoints``."""
+    """Return True if a run writes files of this name, complete or not; checkpoints elsewhere as in ``checkpoints``."""
     folder, _, name = path.partition("/")
     if not name:
         return final_name(folder) in FILES
@@ -40,18 +40,18 @@ def is_of_run(path: str) -> bool:
 
 
 def is_named_by_run(path: str) -> bool:
-    """Whether a run has files or folders of this name."""
+    """Return True if a run writes files or folders of this name."""
     folder, _, name = path.partition("/")
     of_folder = path in (*TABLES, MODEL, STATES) or (folder == STATES and is_checkpoint_folder(name))
     return of_folder or is_of_run(path)
 
 
 def is_of_state(name: str) -> bool:
-    """Whether a state on its own has files of this name, complete or not."""
+    """Return True if a state outside a run has files of this name, complete or not."""
     return final_name(name) in (LOCK, PURGES) or is_folder_file(name)
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file of ours has this name only until it is complete; a part of a table may be hidden for longer."""
+    """Return True if a file has this name only until it is complete; a table's part may be hidden for longer."""
     base = name.rpartition("/")[2]
     return base.startswith(".") and base != LOCK

@@ -63,7 +63,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Purged:
-    """What a purge has done, or would do."""
+    """Result of a purge, or of a dry run."""
 
     learner: str
     options_hash: str

@@ -294,7 +294,7 @@ class RunPurge:
                 folder.delete(path)
 
     def _is_ours(self, path: str) -> bool:
-        """Whether the run has a file or folder of this name, which the filesystem has whole."""
+        """Return True if the run names a file or folder so; the filesystem has it whole."""
         states = f"{self._states.root}/"
         if path.startswith(states):
             return is_named_by_run(f"{STATES}/{path.removeprefix(states)}")
