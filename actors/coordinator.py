@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from actors.boundary import own
+from actors.driver import RayDriver
 from actors.identity import Identity, identity
+from actors.liveness import Peer, Watch
 from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
-from actors.rounds import RayDriver
-from actors.watch import Peer, Watch
+from actors.writable import own
 from raydt.arrays import kernel
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
@@ -25,8 +25,8 @@ from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
+from raydt.sessions.local_phase import SmallModel, holds, most_cells
 from raydt.sessions.session import Arrays
-from raydt.sessions.small_model import SmallModel, holds, most_cells
 from raydt.sessions.snapshots import take_snapshot
 from raydt.sessions.warmup import compile_missing
 

@@ -17,21 +17,21 @@ import ray
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.boundary import own
 from actors.cluster import Bundle, Cluster, bundles
 from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
+from actors.liveness import CONTROL, PARTS, Peer, Watch
 from actors.processes import end_if_stopped
 from actors.shard import FeatureShard
-from actors.watch import CONTROL, PARTS, Peer, Watch
+from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import GroupSnapshot, Position
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+from raydt.sessions.local_phase import most_cells, ones_of
 from raydt.sessions.session import Arrays
-from raydt.sessions.small_model import most_cells, ones_of
 from raydt.sessions.snapshots import whole
 from raydt.sessions.warmup import compile_missing
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from actors.boundary import own
 from actors.identity import Identity, identity
 from actors.memory import peak_rss_bytes
 from actors.progress import Pulse
+from actors.writable import own
 from raydt.arrays import kernel
 from raydt.examples.features import Features
 from raydt.exchange import faults

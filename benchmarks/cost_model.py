@@ -60,8 +60,8 @@ def messages(rounds: int = 300) -> Machine:
     import ray
 
     from actors.cluster import bundles, connect
-    from actors.rounds import RayDriver
-    from actors.watch import CONTROL, Peer, Watch
+    from actors.driver import RayDriver
+    from actors.liveness import CONTROL, Peer, Watch
 
     with_connection = connect("local", bundles(4))
     try:

@@ -17,7 +17,7 @@ from measure import electricity
 from paper.markdown import table
 
 import raydt
-from raydt.learners.shapley import explain
+from raydt.trees.shapley import explain
 
 ROWS, ROUNDS = 10_000, 3
 

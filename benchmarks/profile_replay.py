@@ -20,14 +20,14 @@ from measure import DATA, cpu_seconds, electricity, machine
 
 import pipelines
 from pipelines.config import load_config
-from pipelines.saving import open_stream
+from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.presort import presort
-from raydt.learners.live_tree import Rules, new_tree
-from raydt.learners.nodes import MEMBER
 from raydt.sessions.session import InProcessSession
+from raydt.trees.counted_tree import Rules, new_tree
+from raydt.trees.records import MEMBER
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
 SOURCE = {"kind": "parquet", "path": str(FOLDER / "electricity.parquet"), "label": "y", "positive": "DOWN"}

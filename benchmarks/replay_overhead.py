@@ -25,7 +25,7 @@ from measure import machine
 
 import pipelines
 from pipelines.config import load_config
-from pipelines.saving import open_stream
+from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession

@@ -22,7 +22,8 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary, write_summary
 from pipelines.running.preparation.preparing import features_of
 from pipelines.running.preparation.restoring import data_changes
-from pipelines.saving import config_of, load_state, open_state, open_stream, states_of
+from pipelines.saved_runs import config_of, load_state, open_state, open_stream, states_of
+from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
@@ -30,7 +31,6 @@ from raydt.examples.targets import in_order
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.lock import locked
 from raydt.learners import learners
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.auditing import audit
 from raydt.sessions.saved_model import groups_of
 from raydt.streams.history import history_of

@@ -20,7 +20,7 @@ import raydt
 from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, RECEIPT_KEY, RECEIPTS, SET, SIGN
 from pipelines.printing import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
-from raydt.quoting import discreet, quoting
+from raydt.redaction import discreet, quoting
 
 if TYPE_CHECKING:
     from pipelines.receipts import ReceiptFile

@@ -13,7 +13,7 @@ from raydt.examples.targets import NUMBERS
 from raydt.learners import described
 from raydt.presentation.blocks import Items, Row, Table, Text
 from raydt.presentation.words import counted, duration, size
-from raydt.quoting import WITHHELD
+from raydt.redaction import WITHHELD
 
 if TYPE_CHECKING:
     from raydt.sessions.receipt import Receipt

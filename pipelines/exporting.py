@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from pipelines.outputs import Input, require_apart, writing_alone
-from pipelines.saving import load_model, quoting_as_its_run
+from pipelines.saved_runs import load_model, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write
 from raydt.export.paths import sentences
 from raydt.learners import traits_of
-from raydt.learners.shapley import explain
-from raydt.learners.tree_sum import TreeSum, tree_sum_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
+from raydt.trees.shapley import explain
+from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
 def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:

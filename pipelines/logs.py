@@ -25,7 +25,7 @@ import pyarrow as pa
 from pipelines.printing import escaped, frames
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, NotWrittenError
-from raydt.quoting import quotes
+from raydt.redaction import quotes
 
 #: Loggers whose records belong to a run.
 OURS = ("raydt", "actors", "pipelines")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, require_apart, writing_alone
-from pipelines.saving import load_model, quoting_as_its_run
+from pipelines.saved_runs import load_model, quoting_as_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.learners import traits_of

@@ -9,7 +9,7 @@ import unicodedata
 from types import TracebackType
 
 from raydt.errors import RaydtError
-from raydt.quoting import quotes
+from raydt.redaction import quotes
 
 #: Characters of an error's longest word, such as a path, and of its longest line.
 LONGEST_WORD, LONGEST_LINE = 1000, 4000

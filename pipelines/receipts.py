@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipelines.saving import open_state
+from pipelines.saved_runs import open_state
 from pipelines.verifying import trained_from_nothing
 from raydt.errors import InputError
 from raydt.examples.history import history_of_live

@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config import Config
-from pipelines.refusals import Found, search, without_remedy
+from pipelines.id_check import Found, search, without_remedy
 from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.running.preparation.shards import with_shards
-from pipelines.saving import no_rows, open_stream
+from pipelines.saved_runs import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.presentation.words import counted
-from raydt.quoting import WITHHELD, quotes, quoting
+from raydt.redaction import WITHHELD, quotes, quoting
 from raydt.sources.base import Source
 from raydt.sources.columns.numerals import doubt
 from raydt.sources.options import FileOptions
@@ -30,7 +30,7 @@ def look_at(config: Config) -> dict[str, Any]:
 
     Opens the source and reads its schema and first rows; a column that is missing or cannot be used is an error, and so
     is a deletion log that begins in the warm-up. Where ids can be refused, reads on to check them
-    (:func:`pipelines.refusals.search`).
+    (:func:`pipelines.id_check.search`).
 
     Returns
     -------

@@ -113,7 +113,7 @@ class Costs(ABC):
 
 
 def sparse_aware_rows(sizes: Sizes, rows: int, messages: int) -> int:
-    """Bytes of new rows at all shards (``raydt.learners.rows``): slots and pointers for each, values divided."""
+    """Bytes of new rows at all shards (``raydt.batches.rows_on_shards``): slots and pointers, values divided."""
     return sizes.shards * (12 * rows + 8 * messages) + values_of(sizes, rows)
 
 

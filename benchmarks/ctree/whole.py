@@ -19,7 +19,7 @@ from measure import DATA
 
 from pipelines import replay
 from pipelines.config import Config, load_config
-from pipelines.saving import open_stream
+from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.session import InProcessSession

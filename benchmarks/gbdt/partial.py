@@ -17,7 +17,7 @@ from gbdt.contestants import OWN_BINS, fitted, median, predicted, timed
 from gbdt.data import Rows, Split, load
 from kit import progress, show
 
-from raydt.learners.gbdt.local import LocalTrees, Slots
+from raydt.learners.gbdt.local_driver import LocalTrees, Slots
 from raydt.learners.gbdt.trees import Trees, add_scores, new_trees
 from raydt.learners.gbdt.update import Counts
 

@@ -16,14 +16,14 @@ from typing import Any, Literal
 import numpy as np
 
 from raydt.arrays.digest import digest
+from raydt.audits.audit_report import AuditReport
+from raydt.batches.rows_on_shards import Rows, RowsOnShards, ShardWithRows
 from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.exchange.messages import Ask
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Case, Learner, LearnerOptions, Promise, Traits
-from raydt.learners.checking import require
-from raydt.learners.rows import Rows, RowsOnShards, ShardWithRows
 from raydt.learners.sequential import ADD, LOOK, SequentialCoordinator, steps_of
+from raydt.trees.state_checks import require
 
 #: Dtypes of the arrays of a model: the feature (-1: none), its values, the class of each, and live examples by class.
 MODEL = {"feature": np.int64, "value": np.float64, "label": np.int32, "counts": np.int64}

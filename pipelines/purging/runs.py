@@ -36,7 +36,7 @@ from pipelines.run_files import MODEL, STATES, is_named_by_run, is_of_run, is_un
 from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import damaged_summary, read_summary, write_summary
 from pipelines.running.records.table_parts import Parts
-from pipelines.saving import last_state, states_of_any_format
+from pipelines.saved_runs import last_state, states_of_any_format
 from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint

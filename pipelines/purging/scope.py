@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.updating.changes import StateNames
 from pipelines.updating.model_data import without_a_config
 from raydt.errors import InputError, UpdateError
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.deletion_log import LoggedDeletions
 

@@ -12,7 +12,7 @@ from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.scope import Scope
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
-from pipelines.saving import open_state
+from pipelines.saved_runs import open_state
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
 from raydt.folders.manifest import MANIFEST

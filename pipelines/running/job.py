@@ -34,14 +34,14 @@ from pipelines.running.preparation.previous_run import Past, past_of
 from pipelines.running.preparation.restoring import newest_meta
 from pipelines.running.preparation.shards import with_shards, with_shards_on
 from pipelines.running.records.table_parts import writing
-from pipelines.saving import config_of, open_stream, states_of
+from pipelines.saved_runs import config_of, open_stream, states_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import traits_of
-from raydt.quoting import discreet, quoting
+from raydt.redaction import discreet, quoting
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]

@@ -43,7 +43,7 @@ from pipelines.sweeping.table import Row, against_baselines, best, curves_of, po
 from raydt.errors import InputError, NotWrittenError, ProcessLostError
 from raydt.folders.lock import locked
 from raydt.presentation.words import counted
-from raydt.quoting import quoting
+from raydt.redaction import quoting
 from raydt.sources.stored import StoredSource
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.saving import no_rows
+from pipelines.saved_runs import no_rows
 from raydt.errors import ConfigError, InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading

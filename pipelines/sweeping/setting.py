@@ -17,7 +17,7 @@ from raydt.evaluation.scoring import Watching
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
-from raydt.quoting import quoting, said
+from raydt.redaction import quoting, said
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_missing, load_kernels
 from raydt.sources.stored import StoredSource

@@ -22,7 +22,7 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.learners import traits_of
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
 from raydt.streams.deletion_log import LoggedDeletions

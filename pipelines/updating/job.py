@@ -18,7 +18,7 @@ from pipelines.outputs import Input, require_apart
 from pipelines.receipts import ReceiptFile, Receipts, opened_receipts
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
-from pipelines.saving import config_of, open_state, quoting_as_its_run, states_of
+from pipelines.saved_runs import config_of, open_state, quoting_as_its_run, states_of
 from pipelines.updating.changes import (
     Deletions,
     Insertions,

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.learners import traits_of
-from raydt.quoting import quoted_columns, quotes
+from raydt.redaction import quoted_columns, quotes
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.columns.indices import holds_indices, is_empty_list
 from raydt.sources.columns.tokens import holds_tokens

@@ -3,7 +3,7 @@
 Invariant: two sequences have the same digest exactly if names, order, dtypes, shapes and little-endian bytes are
 equal. Each array is preceded by a header that fixes its length, so that no two sequences share their bytes.
 Which arrays describe a model, and in which order, is the learner's to say. What is large enters by the root of a tree
-of hashes that follows its changes (``raydt.examples.row_digest``, ``raydt.learners.outline``).
+of hashes that follows its changes (``raydt.examples.row_digest``, ``raydt.trees.tree_digest``).
 The format is in ``docs/reference/formats.md``.
 """
 

@@ -13,8 +13,8 @@ from raydt.estimators.fitted import Fitted
 from raydt.examples.features import Features
 from raydt.export import FormatName, Interface, build, write
 from raydt.export.paths import sentences
-from raydt.learners.shapley import Explanation, explain
-from raydt.learners.tree_sum import TreeSum, tree_sum_of
+from raydt.trees.shapley import Explanation, explain
+from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
 def require_counted(features: Features) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.audits.audit_report import AuditReport
 from raydt.errors import InputError, ModelFileError
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.frames import FrameEncoder
@@ -26,7 +27,6 @@ from raydt.folders.arrays import save_folder
 from raydt.folders.folder import Folder
 from raydt.folders.lock import locked
 from raydt.learners import learners
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.audit_report import AuditReport
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of
 from raydt.estimators.atomic import AtomicCalls, Values
@@ -26,7 +27,6 @@ from raydt.examples.reading import CLASSES
 from raydt.examples.targets import MOST_CLASSES, in_order
 from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.session import InProcessSession
 from raydt.sources.columns.encoding import LARGEST_INTEGER

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.learners.tree_sum import TreeSum
 from raydt.sources.columns.encoding import number_of
+from raydt.trees.tree_sum import TreeSum
 
 FormatName = Literal["treelite", "onnx", "lightgbm", "sklearn"]
 

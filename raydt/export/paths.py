@@ -14,7 +14,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.export.interface import Interface
-from raydt.learners.tree_sum import LARGEST, TreeSum
+from raydt.trees.tree_sum import LARGEST, TreeSum
 
 #: Members of a set that a sentence names.
 _NAMED = 3

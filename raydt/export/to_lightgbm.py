@@ -13,7 +13,7 @@ import numpy as np
 
 from raydt.errors import InputError
 from raydt.export.interface import Interface
-from raydt.learners.tree_sum import TreeSum
+from raydt.trees.tree_sum import TreeSum
 
 LIBRARIES, SUFFIX = ("lightgbm",), ".txt"
 #: Of ``decision_type``: a set of categories, a missing value goes left, missing values are NaN.

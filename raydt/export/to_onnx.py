@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from raydt.export.interface import Interface
-from raydt.learners.tree_sum import TreeSum
+from raydt.trees.tree_sum import TreeSum
 from raydt.version import __version__
 
 LIBRARIES, SUFFIX = ("onnx",), ".onnx"

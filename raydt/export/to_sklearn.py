@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.export.interface import Interface
-from raydt.learners.tree_sum import LARGEST, TreeSum
+from raydt.trees.tree_sum import LARGEST, TreeSum
 
 LIBRARIES, SUFFIX = ("scikit-learn", "skops"), ".skops"
 

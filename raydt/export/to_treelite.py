@@ -9,7 +9,7 @@ import numpy as np
 
 from raydt.errors import InputError
 from raydt.export.interface import Interface
-from raydt.learners.tree_sum import TreeSum
+from raydt.trees.tree_sum import TreeSum
 
 LIBRARIES, SUFFIX = ("treelite",), ".tl"
 #: A set of categories has entries below it: treelite stores them as uint32.

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.base import Learner
-from raydt.learners.checking import check_held, require
+from raydt.trees.state_checks import check_held, require
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES, Reading
 from raydt.exchange.messages import ShardWorker
 from raydt.learners import description
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 
 
@@ -89,7 +89,7 @@ class WorkPlan:
     """Operation settings of a coordinator: they decide where work is done, never the result."""
 
     #: The coordinator's process does work on fewer cells (rows x features) itself. On Ray it does all work of a model
-    #: with fewer live cells, and without the shards (:class:`~raydt.sessions.small_model.SmallModel`); 0 leaves all
+    #: with fewer live cells, and without the shards (:class:`~raydt.sessions.local_phase.SmallModel`); 0 leaves all
     #: work to them.
     local_work_limit: int = 20_000_000
     #: Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
@@ -217,7 +217,7 @@ class Learner(ABC):
 
         Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. A regression
         has no ``predict_proba``. A model that is a tree, or a sum of trees, is exported and explained by
-        ``tree_sum(n_classes)`` (:class:`raydt.learners.tree_sum.SumOfTrees`).
+        ``tree_sum(n_classes)`` (:class:`raydt.trees.tree_sum.SumOfTrees`).
         """
         return self.Predictor(features, model)
 

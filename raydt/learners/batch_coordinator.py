@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.rows_on_shards import Rows, RowsOnShards
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.row_digest import RowDigest
@@ -22,7 +23,6 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
 from raydt.exchange.messages import Exchange
-from raydt.learners.rows import Rows, RowsOnShards
 
 Slots = npt.NDArray[np.int32]
 Arrays = dict[str, "npt.NDArray[Any]"]

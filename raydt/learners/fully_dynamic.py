@@ -15,7 +15,7 @@ from pydantic import Field
 
 from raydt.errors import ConfigError
 from raydt.learners.base import LearnerOptions
-from raydt.learners.live_tree import Rules
+from raydt.trees.counted_tree import Rules
 
 #: What a bound for numeric labels leaves for rounding: of alpha to units of the labels, and of gains.
 FOR_ROUNDING = Fraction(1, 2**30)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.learners.live_tree import REBUILDS, REBUILT_ROWS
+from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS
 
 #: Where a rebuild was done (the learner's log).
 RESET, COORDINATOR, SHARDS = 0, 1, 2

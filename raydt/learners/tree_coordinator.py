@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import Part, digest
 from raydt.examples.store import ExampleStore
-from raydt.learners.live_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Rules, Tree
-from raydt.learners.nodes import LEAVES, NODES
-from raydt.learners.outline import Outline
 from raydt.learners.sequential import SequentialCoordinator, Slots
-from raydt.learners.tree_arrays import Arrays, canonical_tree
+from raydt.trees.canonical_arrays import Arrays, canonical_tree
+from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Rules, Tree
+from raydt.trees.records import LEAVES, NODES
+from raydt.trees.tree_digest import Outline
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))

@@ -20,7 +20,7 @@ from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.targets import no_targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.base import Rows
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import (

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from raydt.arrays.rng import permutation, stream_key
 from raydt.errors import InputError
 from raydt.examples.reading import CLASSES, Reading
-from raydt.quoting import said
+from raydt.redaction import said
 from raydt.sources.base import Rows
 from raydt.sources.columns.encoding import is_text, plain
 from raydt.sources.columns.indices import holds_indices

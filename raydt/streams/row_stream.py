@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.targets import classes_in, in_order
 from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.base import Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.reader import GoodRows, RowReader

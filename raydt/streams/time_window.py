@@ -22,7 +22,7 @@ from sortedcontainers import SortedList
 
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.quoting import WITHHELD, quotes
+from raydt.redaction import WITHHELD, quotes
 from raydt.sources.base import Rows, Source
 from raydt.sources.columns.times import LARGEST_TIME, TimeColumn
 from raydt.streams.durations import Duration, microseconds, spelled

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.exporting import interface_of, trees_of
-from pipelines.saving import load_model
+from pipelines.saved_runs import load_model
 from pipelines.updating import update
 from pipelines.yaml12 import load_yaml
 from raydt.arrays.sparse import SparseRows
@@ -35,7 +35,6 @@ from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.export import build
 from raydt.export.paths import sentences
 from raydt.folders.manifest import MANIFEST
-from raydt.learners.shapley import explain
 from raydt.sessions.receipt_chain import read_chain
 from raydt.sessions.receipt_entry import encoded
 from raydt.sessions.saved_model import SavedModel
@@ -43,6 +42,7 @@ from raydt.sessions.session import InProcessSession
 from raydt.sources import Reading, SourceOptions, open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import StreamOptions, make_stream
+from raydt.trees.shapley import explain
 from tests.changelogs import spelled
 from tests.corpus.cases import CONFIGS, FILES
 from tests.corpus.make import arrow, clean, parquet

@@ -20,7 +20,7 @@ from pipelines.config import load_config
 from pipelines.sweeping.job import sweep
 from pipelines.validation import look_at
 from raydt.errors import RaydtError
-from raydt.quoting import quotes, quoting
+from raydt.redaction import quotes, quoting
 from raydt.sources.files.damage import without_flaws
 from tests.canaries import TEXT, contents
 

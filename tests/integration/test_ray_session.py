@@ -15,8 +15,8 @@ import ray
 import actors.session
 from actors.cluster import Cluster, connect
 from actors.identity import identity
+from actors.liveness import Watch
 from actors.session import RaySession
-from actors.watch import Watch
 from raydt.errors import (
     ConfigError,
     ExchangeError,
@@ -153,7 +153,7 @@ def test_a_pause_of_the_one_who_waits_is_not_held_against_the_other(cluster, mon
 
     with faulty(cluster, patience=2.0) as session:
         original = Watch._look
-        monkeypatch.setattr("actors.watch.time", SimpleNamespace(monotonic=lambda: clock() + offset))
+        monkeypatch.setattr("actors.liveness.time", SimpleNamespace(monotonic=lambda: clock() + offset))
         monkeypatch.setattr(Watch, "_look", look)
         shard = session._peers[1]
         monkeypatch.setattr(session._watch, "_interval", 0.3)

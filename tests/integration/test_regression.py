@@ -17,7 +17,7 @@ from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.prediction import predict_file
 from pipelines.running.job import replay
-from pipelines.saving import open_state, open_stream
+from pipelines.saved_runs import open_state, open_stream
 from pipelines.sweeping.job import sweep
 from pipelines.updating import update
 from raydt.errors import ConfigError, UpdateError

@@ -21,7 +21,7 @@ from pipelines.auditing import audit_run
 from pipelines.demo import run_demo, story
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
-from pipelines.saving import load_model
+from pipelines.saved_runs import load_model
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder
 from raydt.folders.checkpoint import read_checkpoint

@@ -13,7 +13,7 @@ import pytest
 from pipelines import load_config, replay
 from pipelines.auditing import audit_run
 from pipelines.run_folder import RunFolder
-from pipelines.saving import load_state, open_stream
+from pipelines.saved_runs import load_state, open_stream
 
 N = 600
 STREAMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

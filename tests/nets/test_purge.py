@@ -31,7 +31,7 @@ from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
 from pipelines.running.outcome.summary import read_summary
 from pipelines.running.records.checkpointing import Checkpointer
-from pipelines.saving import load_state, open_state
+from pipelines.saved_runs import load_state, open_state
 from raydt.examples.updates import DELETE
 from raydt.exchange.snapshot import Barrier
 from raydt.folders.folder import Folder

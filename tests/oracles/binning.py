@@ -1,4 +1,4 @@
-"""Bins of a feature, value by value: the slow twin of ``raydt.learners.binning``.
+"""Bins of a feature, value by value: the slow twin of ``raydt.batches.binning``.
 
 Source: Lin, Chung, Lao, Zhao, "Online Gradient Boosting Decision Tree" (ICML 2025), appendix A, Algorithm 4. Where
 this leaves it: the printed loop never counts its first bin, and so makes one more than B; its width of 1e-10 is halved

@@ -3,7 +3,7 @@
 Source: De Rosa, Cesa-Bianchi, "Splitting with Confidence in Decision Trees with Application to Stream Mining",
 Algorithm 1. Where this leaves the paper: the best split has the smallest Phi-hat (line 5 prints argmax); leaves are
 checked every ``grace_period`` arrivals; values fall into bins that the warm-up has fixed; examples may be deleted;
-with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.drift``).
+with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.drift_kernels``).
 
 Nothing is counted here in advance. Leaves hold their examples as plain rows; at every check all of those that the node
 has counted are gone through once for each cut. All features are columns of ``x``: first the dense ones, then the sparse

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.arrays.kernel import kernel
+from raydt.batches.binning import SPARSE, Bins, code_of, joined, learn_bins
+from raydt.batches.rows_on_shards import Rows
 from raydt.examples.features import CATEGORICAL, NUMERIC
-from raydt.learners.binning import SPARSE, Bins, code_of, joined, learn_bins
-from raydt.learners.gbdt.cells import CellStore
-from raydt.learners.rows import Rows
+from raydt.learners.gbdt.binned_rows import CellStore
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
-from raydt.learners.live_tree import Rules, new_tree, route
-from raydt.learners.nodes import MEMBER
+from raydt.trees.counted_tree import Rules, new_tree, route
+from raydt.trees.records import MEMBER
 from tests.volume import examples
 
 KINDS = ("binary", "few", "category", "constant", "many", "mass", "most")

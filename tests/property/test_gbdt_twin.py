@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from raydt.examples.updates import DELETE, INSERT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import ensemble, leafwise
+from raydt.learners.gbdt import best_first as leafwise
+from raydt.learners.gbdt import ensemble
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions

@@ -18,7 +18,7 @@ from raydt.examples.targets import NUMBERS_FROM, NUMBERS_TO, out_of_range
 from raydt.learners.fudyadt.recompute import Variance
 from raydt.learners.fudyadt.split_search import scan_numbers
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
-from raydt.learners.number_sums import MOST_EXAMPLES, MOST_UNITS, LabelRange, mass_ceilings
+from raydt.trees.regression_sums import MOST_EXAMPLES, MOST_UNITS, LabelRange, mass_ceilings
 from tests.oracles.fudyadt_numbers import NumberTwin, variance
 
 Labels = tuple[Fraction, ...]

@@ -10,9 +10,9 @@ import pytest
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.learners.base import Case
-from raydt.learners.tree_sum import SumOfTrees, TreeSum, tree_sum_of
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import small_stream
+from raydt.trees.tree_sum import SumOfTrees, TreeSum, tree_sum_of
 from tests.cases import Trial, every_case
 from tests.oracles import tree_sum as twin
 

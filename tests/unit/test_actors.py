@@ -18,19 +18,19 @@ from ray import exceptions
 
 import raydt
 from actors import environment
-from actors.boundary import own
 from actors.cluster import Cluster, bundles, connect, starts_ray
 from actors.connection import Connection
 from actors.faults import translate
 from actors.identity import identity, require_same
+from actors.liveness import Watch
 from actors.progress import Pulse
 from actors.services import without_idle_services
 from actors.session import RaySession
-from actors.watch import Watch
+from actors.writable import own
+from raydt.batches.rows_on_shards import Rows
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import UpdateBatch
 from raydt.exchange.snapshot import Barrier
-from raydt.learners.rows import Rows
 
 
 @pytest.fixture
@@ -334,8 +334,8 @@ class TestIdentity:
 class TestWatch:
     def test_a_ray_that_is_gone_is_noticed_before_it_ends_this_process(self, monkeypatch):
         clock, there = [100.0], [True, False]
-        monkeypatch.setattr("actors.watch.time", SimpleNamespace(monotonic=lambda: clock[-1]))
-        monkeypatch.setattr("actors.watch.ray", SimpleNamespace(get=lambda replies, timeout: replies))
+        monkeypatch.setattr("actors.liveness.time", SimpleNamespace(monotonic=lambda: clock[-1]))
+        monkeypatch.setattr("actors.liveness.ray", SimpleNamespace(get=lambda replies, timeout: replies))
         watch = Watch(20.0, lambda: there.pop(0))
         for now in (100.1, 104.9, 105.0, 109.9):
             clock.append(now)
@@ -346,8 +346,8 @@ class TestWatch:
             watch.collect([7], [])
 
     def test_a_cluster_of_others_is_not_looked_at(self, monkeypatch):
-        monkeypatch.setattr("actors.watch.ray", SimpleNamespace(get=lambda replies, timeout: replies))
-        monkeypatch.setattr("actors.watch.RAY_SECONDS", 0.0)
+        monkeypatch.setattr("actors.liveness.ray", SimpleNamespace(get=lambda replies, timeout: replies))
+        monkeypatch.setattr("actors.liveness.RAY_SECONDS", 0.0)
         assert Watch(20.0).collect([7], []) == [7]
 
 

@@ -108,7 +108,7 @@ class TestValidate:
         assert out.splitlines()[-1].endswith(f"job.yaml: valid; {len(said)} bad updates to be skipped")
 
     def test_the_search_for_ids_is_bounded_and_says_so(self, raydt, tmp_path, monkeypatch):
-        monkeypatch.setattr("pipelines.refusals.MOST_UPDATES", 3)
+        monkeypatch.setattr("pipelines.id_check.MOST_UPDATES", 3)
         (tmp_path / "data.csv").write_text("k,a,y\n1,1,u\n2,2,v\n3,3,v\n1,4,u\n")
         config = {**JOB, "source": {"kind": "csv", "path": "data.csv", "id": "k"}, "stream": {"model": "incremental"}}
         (tmp_path / "job.yaml").write_text(dump_yaml(config))

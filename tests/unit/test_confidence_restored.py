@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raydt.batches.binning import Bins
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
-from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.learners.confidence_tree.model import Split, live_tree, splits_as_arrays

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from raydt import ConfidenceTreeClassifier
+from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
 from raydt.examples.updates import INSERT, UpdateBatch
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.confidence_tree.bounds import SplitRule, entropy_width, gini_width, kearns_mansour_width, node_delta
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.learners.confidence_tree.recompute import theorem_width, width_of

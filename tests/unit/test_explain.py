@@ -20,7 +20,7 @@ from raydt import (
     SparseDynamicTreeClassifier,
 )
 from raydt.errors import InputError
-from raydt.learners.tree_arrays import SUMS
+from raydt.trees.canonical_arrays import SUMS
 from tests.oracles.shapley import shapley
 
 DRAW = np.random.default_rng(8)

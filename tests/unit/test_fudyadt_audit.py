@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import DELETE, INSERT, UPDATE, UpdateBatch
 from raydt.learners import learners
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.fudyadt import audit as audit_module
 from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.options import FuDyADTOptions

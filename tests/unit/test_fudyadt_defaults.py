@@ -10,7 +10,7 @@ import pytest
 
 from raydt import FullyDynamicTreeClassifier, RiverTreeClassifier, load_model
 from raydt.errors import ConfigError
-from raydt.learners.nodes import smoothed_shares
+from raydt.trees.records import smoothed_shares
 
 Rows = npt.NDArray[np.float64]
 

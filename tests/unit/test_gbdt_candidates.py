@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from raydt.audits.recorded_bins import derived_bins
+from raydt.batches.binning import learn_bins
 from raydt.examples.features import CATEGORICAL, NUMERIC
-from raydt.learners.binning import learn_bins
 from raydt.learners.gbdt.candidates import draw
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.recompute_candidates import Candidates
-from raydt.learners.recorded_bins import derived_bins
 
 ITERATIONS = 200
 

@@ -13,7 +13,8 @@ from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import grower, leafwise
+from raydt.learners.gbdt import best_first as leafwise
+from raydt.learners.gbdt import grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
 

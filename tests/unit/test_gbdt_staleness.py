@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt import OnlineGradientBoostingClassifier
+from raydt.learners.gbdt.derivative_tolerance import DRIFT_LIMIT, largest_moves, move, staleness
 from raydt.learners.gbdt.derivatives import Loss
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.local import LocalTrees
-from raydt.learners.gbdt.staleness import DRIFT_LIMIT, largest_moves, move, staleness
+from raydt.learners.gbdt.local_driver import LocalTrees
 
 pytestmark = pytest.mark.timeout(900)
 

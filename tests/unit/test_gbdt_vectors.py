@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.pairs import add_pair, power_of_two
+from raydt.arrays.simd import add_pair, power_of_two
+from raydt.learners.gbdt.derivative_tolerance import compare, kept_entries, staleness
 from raydt.learners.gbdt.derivatives import TOGETHER, Loss, derive, derive_together, quantised
-from raydt.learners.gbdt.staleness import compare, kept_entries, staleness
 
 
 @kernel

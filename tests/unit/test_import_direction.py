@@ -21,11 +21,14 @@ NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 ROOMS = {
     "raydt": (
         ("errors", "namesakes", "version"),
-        ("quoting",),
+        ("redaction",),
         ("arrays",),
         ("exchange",),
         ("examples",),
         ("folders", "finders", "evaluation", "presentation"),
+        ("batches",),
+        ("trees",),
+        ("audits",),
         ("learners",),
         ("sources",),
         ("export", "streams"),

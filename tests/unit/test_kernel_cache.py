@@ -61,12 +61,12 @@ def test_constants_and_records_that_kernels_use_recompile(edited: Callable[[str,
     assert edited("examples/updates.py", codes.replace("UPDATE = 0, 1, 2, 3, 4", "UPDATE = 0, 1, 2, 4, 3")) == set(
         METHODS
     )
-    rows = SOURCES["learners/rows.py"]
+    rows = SOURCES["batches/rows_on_shards.py"]
     swapped = rows.replace(
         "    indptr: npt.NDArray[np.int64]\n    indices: npt.NDArray[np.int32]\n\n    @classmethod", ""
     )
     assert swapped != rows
-    assert edited("learners/rows.py", swapped) == set(METHODS)
+    assert edited("batches/rows_on_shards.py", swapped) == set(METHODS)
 
 
 def test_the_order_of_fields_recompiles_shared_kernels_too(edited: Callable[[str, str], set[str]]) -> None:

@@ -12,11 +12,11 @@ import pytest
 from small_job import JOB
 
 from actors import session as ray_session
+from actors.liveness import Peer, Watch
 from actors.session import RaySession
-from actors.watch import Peer, Watch
 from pipelines.config import load_config
 from pipelines.running.loop.intake import Intake
-from pipelines.saving import open_stream
+from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
-from raydt.learners.nodes import preorder
+from raydt.trees.records import preorder
 from tests.oracles.digests import node_root
 
 CASES = {

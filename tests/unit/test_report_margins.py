@@ -25,8 +25,8 @@ from raydt.learners.fudyadt.margin_report import (
     margins,
     proven_gaps,
 )
-from raydt.learners.live_tree import floor_product
 from raydt.presentation.trees import depths
+from raydt.trees.counted_tree import floor_product
 
 
 @given(st.floats(0, 1e6), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))

@@ -26,7 +26,7 @@ from pipelines.running.outcome import outcome as ending
 from pipelines.running.preparation import restoring
 from pipelines.running.preparation.previous_run import past_of
 from pipelines.running.records.checkpointing import Checkpointer
-from pipelines.saving import load_model
+from pipelines.saved_runs import load_model
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import injected

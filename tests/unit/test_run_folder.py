@@ -7,7 +7,7 @@ import pytest
 from pyarrow import fs as pafs
 
 from pipelines.run_folder import RunFolder, default_location
-from pipelines.saving import load_state
+from pipelines.saved_runs import load_state
 from raydt.errors import ConfigError, InputError
 from raydt.folders import lock
 from raydt.folders.arrays import save_folder

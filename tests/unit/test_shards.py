@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 import actors.cluster
 from actors.cluster import bundles
-from actors.room import have_room
+from actors.placement import have_room
 from pipelines.config import Cluster, Config
 from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.shards import MOST_SHARDS, with_shards, with_shards_on

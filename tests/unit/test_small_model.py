@@ -9,7 +9,7 @@ import pytest
 
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.sessions.small_model import SmallModel, most_cells, ones_of
+from raydt.sessions.local_phase import SmallModel, most_cells, ones_of
 from raydt.sessions.warmup import small_stream
 
 

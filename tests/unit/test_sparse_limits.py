@@ -14,8 +14,8 @@ from raydt.finders.buckets import buckets_of
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.sparse_tree.learner import LEARNER
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.tree_arrays import check_tree
 from raydt.sessions.session import InProcessSession
+from raydt.trees.canonical_arrays import check_tree
 
 
 def _session(n_features: int, dense: int, **options: object) -> InProcessSession:

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
+from raydt.batches.window_length import WindowLength
 from raydt.learners import learners
 from raydt.learners.confidence_tree import coordinator as confidence_tree
 from raydt.learners.confidence_tree import dynamic_tree
 from raydt.learners.sparse_tree import coordinator as sparse_tree
-from raydt.learners.speculation import WindowLength
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import small_stream
 

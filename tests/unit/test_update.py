@@ -17,7 +17,7 @@ from pipelines.auditing import audit_state
 from pipelines.cli import main
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
-from pipelines.saving import load_state
+from pipelines.saved_runs import load_state
 from pipelines.updating import update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError

@@ -9,9 +9,9 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.running.loop.intake import Intake
-from pipelines.running.loop.pieces import answered
+from pipelines.running.loop.metric_cuts import answered
 from pipelines.running.records.tally import Tally
-from pipelines.saving import no_rows
+from pipelines.saved_runs import no_rows
 from raydt.errors import UpdateError
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.sessions.session import Session

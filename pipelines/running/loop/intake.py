@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pipelines.running.loop.pieces import split_at_multiples
+from pipelines.running.loop.metric_cuts import split_at_multiples
 from raydt.examples.updates import UpdateBatch
 from raydt.exchange.snapshot import Barrier
 from raydt.streams.base import Skipped, Stream

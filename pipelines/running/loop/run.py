@@ -34,7 +34,7 @@ from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
-from pipelines.saving import open_stream, run_meta, state_meta, states_of, stream_at
+from pipelines.saved_runs import open_stream, run_meta, state_meta, states_of, stream_at
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.faults import fault

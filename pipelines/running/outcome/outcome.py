@@ -27,7 +27,7 @@ from pipelines.running.records.table_parts import writing
 from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import fault
 from raydt.presentation.words import counted
-from raydt.quoting import said
+from raydt.redaction import said
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 

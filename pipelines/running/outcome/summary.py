@@ -18,7 +18,7 @@ from pipelines.running.records.recorder import Recorder
 from raydt.errors import InputError, RaydtError
 from raydt.folders.manifest import parsed
 from raydt.learners import description_of
-from raydt.quoting import said
+from raydt.redaction import said
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1

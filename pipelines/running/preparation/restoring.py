@@ -15,7 +15,7 @@ from pipelines.config import Config
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.preparation.config_diff import refuse_changes
 from pipelines.running.records.recorder import Recorder
-from pipelines.saving import open_stream
+from pipelines.saved_runs import open_stream
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest

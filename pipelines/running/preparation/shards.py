@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import actors.cluster
 from actors.cluster import Bundle
-from actors.room import shards_with_room
+from actors.placement import shards_with_room
 from pipelines.config import Config
 from raydt.examples.features import Features
 from raydt.learners import traits_of
 from raydt.learners.base import WorkPlan
 from raydt.presentation.words import counted, size
-from raydt.sessions.small_model import most_cells
+from raydt.sessions.local_phase import most_cells
 from raydt.streams import SlidingWindow
 
 #: Shards of ``auto``: by the model of docs/explanation/performance.md, more make every first model slower.

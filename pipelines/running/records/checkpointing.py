@@ -20,7 +20,7 @@ from raydt.errors import CheckpointsFailError, DeadlineMissedError, ProcessLostE
 from raydt.exchange.snapshot import Barrier, Segment, Snapshot
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.presentation.words import duration
-from raydt.quoting import said
+from raydt.redaction import said
 from raydt.streams.base import Stream
 from raydt.streams.durations import microseconds
 

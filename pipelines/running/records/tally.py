@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.refusals import update_error
+from pipelines.id_check import update_error
 from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.delayed import Asked, Delayed

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.audits.audit_report import AuditReport
+from raydt.audits.finder_counters import Buckets, Floats, Ints, score_of_counts
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.recount import Buckets, Floats, Ints, score_of_counts
 
 if TYPE_CHECKING:
     from raydt.learners.best_split.options import BestSplitOptions

@@ -14,7 +14,7 @@ from raydt.finders.buckets import buckets_of
 from raydt.learners.best_split.coordinator import SCALARS
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
-from raydt.learners.checking import require, typed
+from raydt.trees.state_checks import require, typed
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

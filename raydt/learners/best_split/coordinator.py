@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.rows_on_shards import Rows, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -33,7 +34,6 @@ from raydt.learners.best_split.model import (
 from raydt.learners.best_split.options import MEASURED, BestSplitOptions
 from raydt.learners.best_split.schedule import Work, due, work_of
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
-from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 
 #: Scalars of a state: whole numbers under these names.

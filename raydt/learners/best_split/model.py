@@ -15,7 +15,7 @@ from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import score_of, scores_of
-from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
+from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Int64 = npt.NDArray[np.int64]

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features
 from raydt.finders.finder import Finder, FinderName, Steps
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.rows import ShardWithRows, without_rows
 
 #: Finders by their number in messages and states.
 FINDERS: tuple[FinderName, ...] = get_args(FinderName)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.audit_report import AuditReport
+from raydt.audits.recorded_bins import MalformedModelError
+from raydt.audits.recorded_tree import Ints, MalformedTreeError
+from raydt.audits.tree_audit import compare_counts, compare_rows, found
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
+from raydt.learners.confidence_tree.audit_splits import ROUNDING, Records, padded
 from raydt.learners.confidence_tree.recompute import Recounted
-from raydt.learners.confidence_tree.replay import ROUNDING, Records, padded
-from raydt.learners.recorded_bins import MalformedModelError
-from raydt.learners.recorded_tree import Ints, MalformedTreeError
-from raydt.learners.tree_audit import compare_counts, compare_rows, found
 from raydt.presentation.words import counted
 
 if TYPE_CHECKING:

@@ -9,9 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.binning import Bins, encode
 from raydt.examples.features import CATEGORICAL, Features
-from raydt.learners.binning import Bins, encode
-from raydt.learners.checking import (
+from raydt.learners.confidence_tree.bounds import TIE
+from raydt.learners.confidence_tree.coordinator import SCALARS
+from raydt.learners.confidence_tree.drift_kernels import LONGEST
+from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES, TRIAL_TYPES
+from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.naive_predictor import CELL_TYPES, CELLS
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
+from raydt.learners.confidence_tree.shard import SEEN
+from raydt.trees.state_checks import (
     Arrays,
     check_bins,
     check_examples,
@@ -21,15 +30,6 @@ from raydt.learners.checking import (
     require,
     typed,
 )
-from raydt.learners.confidence_tree.bounds import TIE
-from raydt.learners.confidence_tree.coordinator import SCALARS
-from raydt.learners.confidence_tree.drift import LONGEST
-from raydt.learners.confidence_tree.model import MODEL_TYPES, NODE_TYPES, SPLIT_TYPES, TRIAL_TYPES
-from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
-from raydt.learners.confidence_tree.naive_predictor import CELL_TYPES, CELLS
-from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
-from raydt.learners.confidence_tree.shard import SEEN
 
 Ints = npt.NDArray[np.int64]
 

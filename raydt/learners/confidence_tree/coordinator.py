@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.digest import digest
+from raydt.batches.binning import Bins, joined
+from raydt.batches.rows_on_shards import Rows, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -25,22 +27,20 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
-from raydt.learners.binning import Bins, joined
 from raydt.learners.confidence_tree.bounds import TIE
-from raydt.learners.confidence_tree.deciding import Change, Decider, Times, Window
+from raydt.learners.confidence_tree.drift_coordinator import Trials
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
+from raydt.learners.confidence_tree.naive_bayes_online import shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
-from raydt.learners.confidence_tree.shares import shares_now
+from raydt.learners.confidence_tree.split_decisions import Change, Decider, Times, Window
 from raydt.learners.confidence_tree.tree import Path
-from raydt.learners.confidence_tree.trials import Trials
 from raydt.learners.confidence_tree.within import Moments
-from raydt.learners.nodes import LEAVES, NODES, preorder, route
-from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.trees.records import LEAVES, NODES, preorder, route
 
 Int64 = npt.NDArray[np.int64]
 

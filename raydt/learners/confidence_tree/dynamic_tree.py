@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown
+from raydt.batches.binning import Bins
+from raydt.batches.rows_on_shards import Rows
 from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
-from raydt.learners.binning import Bins
-from raydt.learners.confidence_tree.deciding import Change, Window
-from raydt.learners.confidence_tree.drift import YOUNG, in_trials
+from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
+from raydt.learners.confidence_tree.split_decisions import Change, Window
 from raydt.learners.confidence_tree.tree import (
     CHECK,
     ENTRY,
@@ -33,7 +34,8 @@ from raydt.learners.confidence_tree.tree import (
     walk,
     with_room,
 )
-from raydt.learners.nodes import (
+from raydt.learners.sequential import Slots
+from raydt.trees.records import (
     LEAF,
     MEMBER,
     NODES,
@@ -46,8 +48,6 @@ from raydt.learners.nodes import (
     preorder,
     take_rows,
 )
-from raydt.learners.rows import Rows
-from raydt.learners.sequential import Slots
 
 Int64 = npt.NDArray[np.int64]
 

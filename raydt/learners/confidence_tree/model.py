@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.confidence_tree.drift import TRIAL
+from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.tree import Tree, new_tree, with_room
-from raydt.learners.nodes import FREE, LEAF, LEAVES, NODES, USED, preorder
+from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

@@ -23,8 +23,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL
-from raydt.learners.binning import Bins
 
 Ints = npt.NDArray[np.int64]
 

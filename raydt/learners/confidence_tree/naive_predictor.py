@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.binning import Bins, code_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.learners.binning import Bins, code_of
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
-from raydt.learners.tree_predictor import TreePredictor
-from raydt.learners.tree_sum import TreeSum
 from raydt.presentation.words import counted
+from raydt.trees.predictor import TreePredictor
+from raydt.trees.tree_sum import TreeSum
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Ints = npt.NDArray[np.int64]

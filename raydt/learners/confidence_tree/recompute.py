@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.audits.recorded_bins import FeatureBins, derived_bins, recorded_bins
+from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.recorded_bins import FeatureBins, derived_bins, recorded_bins
-from raydt.learners.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
+from raydt.batches.binning import Bins, encode, joined, learn_bins
+from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features
 from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.binning import Bins, encode, joined, learn_bins
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -28,7 +29,6 @@ from raydt.learners.confidence_tree.statistics import (
     recount,
     take,
 )
-from raydt.learners.rows import ShardWithRows, without_rows
 
 #: Entries that are counted, and rows that are encoded, at once.
 _TOGETHER = 1 << 12

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.arrays.sparse import group_of
+from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL
 from raydt.finders.pool import find
 from raydt.finders.scan import count
-from raydt.learners.binning import Bins
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.learners.confidence_tree.drift import TRIAL
-from raydt.learners.nodes import LEAF, NODES, level_at, link, majority, route, split_node, total, unlink
+from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.sequential import ADD, LOOK, REMOVE
+from raydt.trees.records import LEAF, NODES, level_at, link, majority, route, split_node, total, unlink
 
 #: One node; ``site`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that made
 #: it, ``since`` what it has counted since its last check, ``cut`` the number of its threshold among the bins.

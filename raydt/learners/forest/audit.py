@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.forest.out_of_sample import out_of_sample
+from raydt.learners.forest.oob_score import out_of_sample
 from raydt.learners.forest.recompute import Definition, copies_of, members, scale_of, totals_of, tree_of, units_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
-from raydt.learners.forest.hashing import unit_at
+from raydt.learners.forest.membership import unit_at
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
-from raydt.learners.checking import check_held, require, typed
 from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, LEAST_EXPONENT, Scale, in_units, sums_of
 from raydt.learners.forest.model import depths_of, stored
 from raydt.learners.forest.options import ForestOptions
+from raydt.trees.state_checks import check_held, require, typed
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.rows_on_shards import Rows
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -23,9 +24,10 @@ from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest.fetched import FetchedTrees
-from raydt.learners.forest.hashing import memberships, seeds_of
+from raydt.learners.forest.coordinator_copy import FetchedTrees
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
+from raydt.learners.forest.membership import memberships, seeds_of
+from raydt.learners.forest.merge import ForestStore
 from raydt.learners.forest.model import (
     ARRAYS,
     Arrays,
@@ -43,9 +45,7 @@ from raydt.learners.forest.model import (
 from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, SUBTREES
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import dealt
-from raydt.learners.forest.store import ForestStore
 from raydt.learners.rebuild_log import SHARDS
-from raydt.learners.rows import Rows
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.

@@ -23,7 +23,7 @@ from raydt.examples.targets import Targets
 from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, Scale
 from raydt.learners.forest.nodes import TreeArrays
 from raydt.learners.forest.voting import SHARE_BITS, leaf_votes, vote_of_model
-from raydt.learners.tree_sum import StoredTrees, TreeSum, constant, one_category_left
+from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import bits, stream_key
-from raydt.learners.recorded_draws import CUTS, LEFT, RIGHT, number_at, order_of_features
+from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, number_at, order_of_features
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

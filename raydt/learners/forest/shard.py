@@ -16,9 +16,9 @@ from raydt.arrays.blocks import block
 from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
+from raydt.learners.forest.merge import ForestStore
 from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.store import ForestStore
 from raydt.learners.forest.trees import ExactTrees
 from raydt.learners.sequential import ADD, REMOVE
 

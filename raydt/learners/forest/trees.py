@@ -11,9 +11,10 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
-from raydt.learners.forest.advancing import ENDED, advance, look
-from raydt.learners.forest.growing import resolve
-from raydt.learners.forest.hashing import memberships, seeds_of
+from raydt.learners.forest.apply_steps import ENDED, advance, look
+from raydt.learners.forest.build import resolve
+from raydt.learners.forest.membership import memberships, seeds_of
+from raydt.learners.forest.node_pool import count, link, most_rows, unlink
 from raydt.learners.forest.nodes import (
     MOST_ENTRIES,
     Examples,
@@ -27,7 +28,6 @@ from raydt.learners.forest.nodes import (
     with_room,
 )
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.pools import count, link, most_rows, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 
 Slots = npt.NDArray[np.int32]

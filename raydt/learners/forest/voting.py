@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.nodes import goes_left
+from raydt.trees.records import goes_left
 
 #: A share of a class is counted in parts of 2**-40.
 SHARE_BITS = 40

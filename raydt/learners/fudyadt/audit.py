@@ -18,16 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.examples.features import Features
-from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.fudyadt.recompute import Gini, Recomputed, Rules, Variance
-from raydt.learners.recorded_tree import (
+from raydt.audits.audit_report import AuditReport
+from raydt.audits.recorded_tree import (
     FOREVER,
     MalformedTreeError,
     RecordedTree,
 )
-from raydt.learners.tree_audit import (
+from raydt.audits.tree_audit import (
     compare_counters,
     compare_counts,
     compare_rows,
@@ -36,6 +33,9 @@ from raydt.learners.tree_audit import (
     found,
     report_of,
 )
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.learners.fudyadt.recompute import Gini, Recomputed, Rules, Variance
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.options import FuDyADTOptions

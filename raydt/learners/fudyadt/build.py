@@ -27,8 +27,8 @@ from raydt.learners.fudyadt.histograms import (
 )
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, scan_numbers, sum_left
-from raydt.learners.live_tree import start_children, start_node, stays_leaf
-from raydt.learners.nodes import link, split_node, threshold_between
+from raydt.trees.counted_tree import start_children, start_node, stays_leaf
+from raydt.trees.records import link, split_node, threshold_between
 
 
 class Scratch(NamedTuple):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.rows_on_shards import Rows
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -21,17 +22,16 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import DynamicTree
-from raydt.learners.fudyadt.engine import Steps, advance
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.live_tree import WARMUP_LEFT, route, smooth_rows
-from raydt.learners.nodes import list_rows, shares_of
-from raydt.learners.number_sums import LabelRange
+from raydt.learners.fudyadt.update import Steps, advance
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.rows import Rows
 from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
-from raydt.learners.tree_arrays import RANGE, Arrays
 from raydt.learners.tree_coordinator import TreeCoordinator
-from raydt.learners.tree_predictor import NumberPredictor, TreePredictor
+from raydt.trees.canonical_arrays import RANGE, Arrays
+from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
+from raydt.trees.predictor import NumberPredictor, TreePredictor
+from raydt.trees.records import list_rows, shares_of
+from raydt.trees.regression_sums import LabelRange
 
 
 class FuDyADTCoordinator(TreeCoordinator):

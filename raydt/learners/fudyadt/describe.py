@@ -29,12 +29,12 @@ from raydt.learners.rebuild_description import (
     rebuild_figures,
     rebuild_section,
 )
-from raydt.learners.tree_arrays import NUMBER_ARRAYS
-from raydt.learners.tree_predictor import node_numbers
 from raydt.presentation.blocks import Block, Fact, Heading, Section, Text, Tree
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import NUMBER, depths, live_tree
 from raydt.presentation.words import count, figure, number
+from raydt.trees.canonical_arrays import NUMBER_ARRAYS
+from raydt.trees.predictor import node_numbers
 
 
 class FuDyADTDescription(RebuildingDescription):

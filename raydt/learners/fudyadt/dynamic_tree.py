@@ -20,8 +20,7 @@ from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import NO_NUMBERS, Listing, Scratch, build, new_scratch
-from raydt.learners.fudyadt.engine import Cached
-from raydt.learners.fudyadt.levels import (
+from raydt.learners.fudyadt.build_sharded import (
     Children,
     Level,
     choose_splits,
@@ -32,17 +31,18 @@ from raydt.learners.fudyadt.levels import (
 )
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
-from raydt.learners.live_tree import (
+from raydt.learners.fudyadt.update import Cached
+from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
+from raydt.trees.canonical_arrays import RANGE, Arrays, restored
+from raydt.trees.counted_tree import (
     most_nodes,
     new_tree,
     start_node,
     stays_leaf,
     with_room,
 )
-from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, list_rows, take_rows
-from raydt.learners.number_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
-from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
-from raydt.learners.tree_arrays import RANGE, Arrays, restored
+from raydt.trees.records import MEMBER, NODES, Examples, link_members, list_rows, take_rows
+from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15

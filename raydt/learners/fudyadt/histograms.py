@@ -26,7 +26,7 @@ from raydt.arrays.kernel import inner_kernel
 from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.presort import code_of
 from raydt.learners.fudyadt.split_search import split_score
-from raydt.learners.nodes import goes_left, threshold_between
+from raydt.trees.records import goes_left, threshold_between
 
 #: Most distinct values of a counted column: a code is one byte.
 MOST_VALUES = 256

@@ -15,8 +15,8 @@ from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.learners.tree_arrays import Arrays, check_numbers, check_rows, check_tree
-from raydt.learners.tree_predictor import NumberPredictor, TreePredictor
+from raydt.trees.canonical_arrays import Arrays, check_numbers, check_rows, check_tree
+from raydt.trees.predictor import NumberPredictor, TreePredictor
 
 #: Options of an earlier version that have gone, with the only values that they may have.
 _FORMER = {"finder": "exact", "finder_alpha": 0.1}

@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.number_sums import LabelRange
-from raydt.learners.tree_arrays import RANGE, SUMS
 from raydt.presentation.blocks import Note, Row, Table
 from raydt.presentation.charts import (
     Axis,
@@ -41,6 +39,8 @@ from raydt.presentation.charts import (
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import Names, depths
 from raydt.presentation.words import count, counted, figure, share
+from raydt.trees.canonical_arrays import RANGE, SUMS
+from raydt.trees.regression_sums import LabelRange
 
 NEXT_SHOWN = 8
 #: Least share of the budget that is left, name and tone, from the widest margin down.

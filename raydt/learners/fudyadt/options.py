@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
 from raydt.learners.fully_dynamic import FullyDynamicOptions, auto_epsilon, epsilon_bound, not_promised
-from raydt.learners.live_tree import Rules
-from raydt.learners.number_sums import LARGEST_EXPONENT, LabelRange
+from raydt.trees.counted_tree import Rules
+from raydt.trees.regression_sums import LARGEST_EXPONENT, LabelRange
 
 #: Mass per example by which a certificate stays below beta: more than all rounding, for up to a thousand classes.
 MARGIN = 1e-12

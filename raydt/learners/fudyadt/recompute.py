@@ -1,7 +1,7 @@
 """Values that the audit of FuDyADT compares, recomputed from raw examples by routing, sorting and counting.
 
 Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
-``raydt.learners.recorded_tree``.
+``raydt.audits.recorded_tree``.
 
 Not here: verdicts (``audit``).
 """
@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_of, best_splits
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_of, best_splits
 
 #: Score, feature and threshold of the best split at each node.
 Best: TypeAlias = tuple[Floats, Ints, Floats]

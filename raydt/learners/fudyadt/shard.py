@@ -15,7 +15,7 @@ from raydt.examples.store import ExampleStore
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Payload
 from raydt.learners.fudyadt.build import NO_NUMBERS
-from raydt.learners.fudyadt.levels import (
+from raydt.learners.fudyadt.build_sharded import (
     LEFT,
     Columns,
     Sorted,

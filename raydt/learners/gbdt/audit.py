@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.audit_report import AuditReport
+from raydt.audits.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
 from raydt.learners.gbdt.recompute import RecomputedTree, Rows, only, recorded_trees
 from raydt.learners.gbdt.recompute_candidates import Candidates, training_bins
-from raydt.learners.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.rng import bits_at, stream_key
+from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL
-from raydt.learners.binning import Bins
 
 Ints = npt.NDArray[np.int32]
 

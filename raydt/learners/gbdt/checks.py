@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.binning import Bins
 from raydt.examples.features import Features
-from raydt.learners.binning import Bins
-from raydt.learners.checking import check_bins, check_held, require, typed
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT
+from raydt.learners.gbdt.pending_updates import TO_DELETE, TO_INSERT
 from raydt.learners.gbdt.retraining import RECORD
+from raydt.trees.state_checks import check_bins, check_held, require, typed
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -59,7 +59,7 @@ def check_trees(arrays: Arrays, bins: Bins, max_leaf_nodes: int, types: Mapping[
 
 
 def check_model(arrays: Arrays, options: GBDTOptions, features: Features, classes: int) -> None:
-    """A predict-only model: see :func:`raydt.learners.checking.check_bins` and :func:`check_trees`."""
+    """A predict-only model: see :func:`raydt.trees.state_checks.check_bins` and :func:`check_trees`."""
     if "tree_nodes" not in arrays:
         only = typed(arrays, "only", np.float64, (1,))
         require((np.isfinite(only).all() and 0 <= only[0] < max(1, classes)) or classes == 0, "only", "is no class")

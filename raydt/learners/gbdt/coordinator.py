@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.digest import Digest, Padded, begin_digest, digest
+from raydt.batches.binning import SPARSE, Bins, joined
+from raydt.batches.rows_on_shards import Rows, RowsOnShards
 from raydt.evaluation.ranking import LEVELS
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.features import Features
@@ -34,19 +36,17 @@ from raydt.examples.updates import (
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
-from raydt.learners.binning import SPARSE, Bins, joined
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
 from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.pending import TO_DELETE, TO_INSERT, PendingUpdates
+from raydt.learners.gbdt.pending_updates import TO_DELETE, TO_INSERT, PendingUpdates
 from raydt.learners.gbdt.retraining import TrainingRecord
 from raydt.learners.gbdt.trainers import DistributedTrainer, LocalTrainer
 from raydt.learners.gbdt.training import HeldOut, held_out_rows
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update import Counts
 from raydt.learners.gbdt.window import DELETED, INSERTED
-from raydt.learners.rows import Rows, RowsOnShards
 
 Slots = npt.NDArray[np.int32]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.pairs import power_of_two
+from raydt.arrays.simd import power_of_two
 
 #: A probability of 1.
 ONE = 65536

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.learners.binning import Bins
+from raydt.batches.binning import Bins
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
+from raydt.learners.gbdt.derivative_tolerance import LARGE, add_moves, largest_moves, staleness
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
 from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
-from raydt.learners.gbdt.staleness import LARGE, add_moves, largest_moves, staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.learners.gbdt.window import ModelArrays
 

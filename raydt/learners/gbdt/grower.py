@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.exchange.messages import Ask, Exchange
+from raydt.learners.gbdt.best_first import OpenLeaf, growths_of, merge, room
 from raydt.learners.gbdt.growth import SPLIT, STEP, Jobs
-from raydt.learners.gbdt.leafwise import OpenLeaf, growths_of, merge, room
-from raydt.learners.gbdt.roots import Roots
+from raydt.learners.gbdt.regrowth import Roots
 from raydt.learners.gbdt.split_search import LEFT_G, LEFT_H, Units
 from raydt.learners.gbdt.trees import FREE, LEAF, Rates, Trees, set_values
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
+from raydt.learners.gbdt.binned_rows import Places, no_places
 from raydt.learners.gbdt.candidates import row_of
-from raydt.learners.gbdt.cells import Places, no_places
-from raydt.learners.gbdt.open_leaves import OPEN_LEAF, copy_sums, search, sum_up_leaf
+from raydt.learners.gbdt.leaf_search import OPEN_LEAF, copy_sums, search, sum_up_leaf
 from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS
 
 #: A split that a job has made: its node, children and the number of its histogram in the tree, and the sums of its left

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.pairs import add_pair
+from raydt.arrays.simd import add_pair
+from raydt.learners.gbdt.binned_rows import segments_of
 from raydt.learners.gbdt.candidates import row_of
-from raydt.learners.gbdt.cells import segments_of
 
 
 class ShardTrees(NamedTuple):

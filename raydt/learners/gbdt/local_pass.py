@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.learners.gbdt.binned_rows import find_places
 from raydt.learners.gbdt.candidates import row_of
-from raydt.learners.gbdt.cells import find_places
+from raydt.learners.gbdt.derivative_tolerance import compare
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.pass_growth import follow, grow_again, has_to_grow, join_below
-from raydt.learners.gbdt.pass_room import BOUNDED, DEPTH, REFRESHED, RETRAINED
 from raydt.learners.gbdt.pass_sums import change_rows, change_sums, list_nodes
-from raydt.learners.gbdt.staleness import compare
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.window import DELETED
+from raydt.learners.gbdt.workspace import BOUNDED, DEPTH, REFRESHED, RETRAINED
 
 
 @inner_kernel

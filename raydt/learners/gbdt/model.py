@@ -12,15 +12,15 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.binning import Bins
+from raydt.batches.rows_on_shards import Rows
 from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
-from raydt.learners.binning import Bins
 from raydt.learners.gbdt.derivatives import softmax
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows
-from raydt.learners.rows import Rows
-from raydt.learners.tree_sum import StoredTrees, TreeSum, binned, constant
+from raydt.trees.tree_sum import StoredTrees, TreeSum, binned, constant
 
 
 @kernel

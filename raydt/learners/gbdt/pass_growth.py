@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inner_kernel
+from raydt.learners.gbdt.derivative_tolerance import move
 from raydt.learners.gbdt.derivatives import gradient
-from raydt.learners.gbdt.pass_room import DEPTH, NODES, ROWS, SUBTREES, TREES_RETRAINED
-from raydt.learners.gbdt.roots import collapse_tree, rows_below
-from raydt.learners.gbdt.slack import stays
-from raydt.learners.gbdt.staleness import move
+from raydt.learners.gbdt.rank_cache import stays
+from raydt.learners.gbdt.regrowth import collapse_tree, rows_below
 from raydt.learners.gbdt.tree_growth import grow_tree
 from raydt.learners.gbdt.trees import LEAF
 from raydt.learners.gbdt.window import may_grow
+from raydt.learners.gbdt.workspace import DEPTH, NODES, ROWS, SUBTREES, TREES_RETRAINED
 
 #: Leaves of a tree up to which its rows are compared with each.
 _FEW = 4

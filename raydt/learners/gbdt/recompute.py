@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.learners.recorded_bins import Bools, FeatureBins, Floats, Ints, MalformedModelError
+from raydt.audits.recorded_bins import Bools, FeatureBins, Floats, Ints, MalformedModelError
 
 #: Rows whose sums are exact in float64: each adds less than 2**31.
 EXACT_ROWS = 2**22

@@ -14,8 +14,8 @@ import numpy as np
 
 from raydt.arrays import rng
 from raydt.arrays.sparse import SparseRows
+from raydt.audits.recorded_bins import FeatureBins, Floats, Ints, derived_bins
 from raydt.examples.features import Features
-from raydt.learners.recorded_bins import FeatureBins, Floats, Ints, derived_bins
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.binning import Bins, learn_bins
+from raydt.batches.rows_on_shards import Rows, ShardWithRows
 from raydt.examples.features import Features
-from raydt.learners.binning import Bins, learn_bins
+from raydt.learners.gbdt.binned_rows import ENCODED, CellStore
 from raydt.learners.gbdt.candidates import draw, most_candidates
-from raydt.learners.gbdt.cells import ENCODED, CellStore
 from raydt.learners.gbdt.growth import Growth, Jobs, keep_splits, new_growth, open_roots, part_rows, sides, split_leaves
 from raydt.learners.gbdt.histograms import Change, ShardTrees, change_sums
-from raydt.learners.gbdt.open_leaves import LocalSums
+from raydt.learners.gbdt.leaf_search import LocalSums
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units, count_better
-from raydt.learners.rows import Rows, ShardWithRows
 
 
 class GBDTShard(ShardWithRows):

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.rows_on_shards import Rows, RowsOnShards
 from raydt.examples.features import Features
 from raydt.exchange.messages import Exchange, Tell
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.local import LocalTrees
-from raydt.learners.gbdt.shard_sums import sum_up
+from raydt.learners.gbdt.local_driver import LocalTrees
+from raydt.learners.gbdt.rebuild_histograms import sum_up
 from raydt.learners.gbdt.training import HeldOut, train, train_here
 from raydt.learners.gbdt.update import Counts, InPlaceUpdate
 from raydt.learners.gbdt.window import INSERTED
-from raydt.learners.rows import Rows, RowsOnShards
 
 Labels = npt.NDArray[Any]  # by slot
 Slots = npt.NDArray[np.int32]

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.rng import permutation, stream_key
+from raydt.batches.rows_on_shards import Rows
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.derivatives import ONE, TOGETHER, derive, derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.local import LocalTrees
+from raydt.learners.gbdt.local_driver import LocalTrees
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.roots import Roots
+from raydt.learners.gbdt.regrowth import Roots
 from raydt.learners.gbdt.trees import score_rows
-from raydt.learners.rows import Rows
 
 #: -log of each quantised probability, in fixed point: sums of it are exact.
 _LOSS_BITS = 20

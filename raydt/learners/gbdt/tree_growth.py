@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
 from raydt.arrays.sparse import is_one
-from raydt.learners.gbdt.cells import Places, no_places
-from raydt.learners.gbdt.open_leaves import OPEN_LEAF, copy_sums, search, sum_up_leaf
+from raydt.learners.gbdt.binned_rows import Places, no_places
+from raydt.learners.gbdt.leaf_search import OPEN_LEAF, copy_sums, search, sum_up_leaf
 from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEFT_G, LEFT_H
 from raydt.learners.gbdt.trees import FREE, LEAF, set_values
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
+from raydt.batches.binning import SPARSE, code_of
 from raydt.examples.features import CATEGORICAL
-from raydt.learners.binning import SPARSE, code_of
 from raydt.learners.gbdt.split_search import gain_of
 
 #: Values of ``feature`` of a node without a split.

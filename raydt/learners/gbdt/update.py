@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.rows_on_shards import Rows
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.histograms import Change
-from raydt.learners.gbdt.roots import Roots, collapse
+from raydt.learners.gbdt.regrowth import Roots, collapse
 from raydt.learners.gbdt.split_search import RANKED
 from raydt.learners.gbdt.trees import LEAF, add_scores
 from raydt.learners.gbdt.window import (
@@ -35,7 +36,6 @@ from raydt.learners.gbdt.window import (
     row_moves,
     touched_splits,
 )
-from raydt.learners.rows import Rows
 
 #: Entries (trees x rows) of a window, at most: 14 bytes each.
 _LARGEST_WINDOW = 1 << 22

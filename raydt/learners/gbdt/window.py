@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.binning import Bins
+from raydt.batches.binning import Bins
+from raydt.batches.rows_on_shards import Rows
+from raydt.learners.gbdt.derivative_tolerance import kept_entries, kept_residual, move
 from raydt.learners.gbdt.derivatives import Loss, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.split_search import gain_of
-from raydt.learners.gbdt.staleness import kept_entries, kept_residual, move
 from raydt.learners.gbdt.trees import LEAF, Rates, Trees, leaf_of, value_of
-from raydt.learners.rows import Rows
 
 #: Role of a row in a batch. The derivatives of a refreshed row are computed again.
 DELETED, INSERTED, REFRESHED = 0, 1, 2

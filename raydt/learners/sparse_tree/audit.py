@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.audit_report import AuditReport
+from raydt.audits.finder_counters import Buckets
+from raydt.audits.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
+from raydt.audits.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
 from raydt.learners.fully_dynamic import not_promised
-from raydt.learners.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
-from raydt.learners.recount import Buckets
 from raydt.learners.sparse_tree.recompute import Counted, Recounted, Sets
-from raydt.learners.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
 
 if TYPE_CHECKING:
     from raydt.learners.sparse_tree.options import SparseTreeOptions

@@ -13,7 +13,7 @@ from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import STATE
-from raydt.learners.tree_arrays import Arrays, check_rows, check_tree
+from raydt.trees.canonical_arrays import Arrays, check_rows, check_tree
 
 #: Types of the arrays of a group's structures.
 _TYPES = dict(zip(STATE, (np.int32, np.int32, np.int32, np.int32, np.int16), strict=True))

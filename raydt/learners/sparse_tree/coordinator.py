@@ -12,24 +12,24 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.window_length import WindowLength
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.live_tree import WARMUP_LEFT, target_of
-from raydt.learners.nodes import NODES, list_rows, route
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.rows import Rows, RowsOnShards
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
-from raydt.learners.sparse_tree.building import Builder
+from raydt.learners.sparse_tree.coordinator_build import Builder
+from raydt.learners.sparse_tree.coordinator_update import Rules, list_steps, roll_back, walk
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.walk import Rules, list_steps, roll_back, walk
-from raydt.learners.speculation import WindowLength
-from raydt.learners.tree_arrays import Arrays
 from raydt.learners.tree_coordinator import TreeCoordinator
-from raydt.learners.tree_predictor import TreePredictor
+from raydt.trees.canonical_arrays import Arrays
+from raydt.trees.counted_tree import WARMUP_LEFT, target_of
+from raydt.trees.predictor import TreePredictor
+from raydt.trees.records import NODES, list_rows, route
 
 #: Steps of the shortest window, which is the first, and of the longest.
 SHORTEST, LONGEST = 16, 4096

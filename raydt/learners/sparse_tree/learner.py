@@ -12,7 +12,7 @@ from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
 from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import SparseTreeShard
-from raydt.learners.tree_predictor import TreePredictor
+from raydt.trees.predictor import TreePredictor
 
 
 class SparseTree(Learner):

@@ -1,7 +1,7 @@
 """Values that the audit of the sparse tree compares, recomputed from raw examples by routing and counting.
 
 Nothing of the fast path is imported. Times and the sets S(v) and S0(v) are those of
-``raydt.learners.recorded_tree``.
+``raydt.audits.recorded_tree``.
 
 Not here: verdicts (``audit``).
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydt.arrays.sparse import SparseRows
+from raydt.audits.finder_counters import score_of_counts
+from raydt.audits.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
-from raydt.learners.recount import score_of_counts
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.finders.scores import score_of
-from raydt.learners.sparse_tree.opening import RIGHT, RIGHT_ONES
+from raydt.learners.sparse_tree.shard_build import RIGHT, RIGHT_ONES
 
 
 class WatchRules(NamedTuple):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import empty, grown
+from raydt.batches.rows_on_shards import HeldRows, ShardWithRows
 from raydt.examples.features import Features
 from raydt.finders.buckets import buckets_of
 from raydt.finders.pool import (
@@ -26,10 +27,9 @@ from raydt.finders.pool import (
 )
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.finders.structure import Structure, attach
-from raydt.learners.nodes import number_nodes
-from raydt.learners.rows import HeldRows, ShardWithRows
-from raydt.learners.sparse_tree.dense import best_cut
-from raydt.learners.sparse_tree.opening import (
+from raydt.learners.sparse_tree.dense_split_search import best_cut
+from raydt.learners.sparse_tree.options import SparseTreeOptions
+from raydt.learners.sparse_tree.shard_build import (
     CANDIDATE,
     FEATURE,
     THRESHOLD,
@@ -39,9 +39,9 @@ from raydt.learners.sparse_tree.opening import (
     open_nodes,
     release_nodes,
 )
-from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard_nodes import NODE, Groups
-from raydt.learners.sparse_tree.watching import Limits, Steps, roll_back, watch
+from raydt.learners.sparse_tree.shard_update import Limits, Steps, roll_back, watch
+from raydt.trees.records import number_nodes
 
 #: Entries made room for at once, at most.
 _ROOM = 1 << 14

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from raydt.errors import OR_SKIP, InputError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.columns.bad_rows import BadRows
 from raydt.sources.columns.encoding import id_values, in_words
 

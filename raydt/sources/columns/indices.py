@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.errors import OR_SKIP, InputError
 from raydt.examples.reading import Reading
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import in_words
 from raydt.sources.columns.tokens import holds_tokens

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from raydt.errors import OR_SKIP, ConfigError
 from raydt.examples.targets import CODES
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import Dictionary, missing
 

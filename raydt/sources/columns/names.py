@@ -8,7 +8,7 @@ import re
 import pyarrow as pa
 
 from raydt.errors import InputError
-from raydt.quoting import quoted_columns, quotes
+from raydt.redaction import quoted_columns, quotes
 
 #: A name that looks like this is a value: the file has no header.
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")

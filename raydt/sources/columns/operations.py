@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 
 from raydt.examples.updates import OP_NAMES
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.columns.bad_rows import BadRows
 from raydt.sources.columns.encoding import Dictionary
 

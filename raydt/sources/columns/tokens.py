@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import OR_SKIP
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.columns.bad_rows import BadRows, Mask
 from raydt.sources.columns.encoding import Dictionary, is_text, plain
 

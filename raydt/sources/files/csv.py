@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
-from raydt.quoting import quoted, quoted_column
+from raydt.redaction import quoted, quoted_column
 from raydt.sources.columns.numerals import DECIMAL_COMMA, NUMBER, share
 from raydt.sources.columns.times import kind_of_times
 from raydt.sources.files.damage import END_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.columns.encoding import is_text
 
 #: How many bytes of either end of a file tell what it is.

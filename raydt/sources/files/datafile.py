@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from raydt.errors import OR_SKIP, InputError, shortage
-from raydt.quoting import quoted, quotes
+from raydt.redaction import quoted, quotes
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
 

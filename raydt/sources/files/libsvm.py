@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.errors import InputError
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.sources.columns.encoding import parse
 from raydt.sources.files.datafile import DataFile
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from raydt.arrays.blake2b import SIZE, Words, hash_all, room_for, start
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.learners.live_tree import Tree
-from raydt.learners.nodes import NODES
+from raydt.trees.counted_tree import Tree
+from raydt.trees.records import NODES
 
 #: What tells hashes of leaves from those of other nodes.
 LEAF, INNER = start(b"raydt-tree-leaf"), start(b"raydt-tree-node")

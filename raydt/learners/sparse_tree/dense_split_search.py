@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.finders.scores import score_of
-from raydt.learners.nodes import threshold_between
+from raydt.trees.records import threshold_between
 
 
 @kernel
@@ -69,6 +69,6 @@ def best_cut(
 
 @kernel
 def between(a: float, b: float) -> float:
-    """:func:`raydt.learners.nodes.threshold_between`, for Python."""
+    """:func:`raydt.trees.records.threshold_between`, for Python."""
     threshold: float = threshold_between(a, b)
     return threshold

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.learners.nodes import LEAF, NODES, goes_left, majority, refine, total
-from raydt.learners.number_sums import mass_ceiling, number_mass
+from raydt.trees.records import LEAF, NODES, goes_left, majority, refine, total
+from raydt.trees.regression_sums import mass_ceiling, number_mass
 
 #: Registers of the tree behind those of all trees.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6

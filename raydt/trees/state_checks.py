@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
 from raydt.examples.targets import NUMBERS
-from raydt.learners.binning import Bins
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

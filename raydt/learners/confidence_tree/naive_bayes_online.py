@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.rows_on_shards import Rows, RowsOnShards
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_predictor import odds_of
-from raydt.learners.nodes import route, shares_of
-from raydt.learners.rows import Rows, RowsOnShards
+from raydt.trees.records import route, shares_of
 
 
 def shares_now(

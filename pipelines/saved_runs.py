@@ -19,7 +19,7 @@ from raydt.errors import FormatVersionError, InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.learners import in_present_spelling, traits_of
-from raydt.quoting import quoting
+from raydt.redaction import quoting
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity

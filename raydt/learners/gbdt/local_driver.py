@@ -11,14 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.rows_on_shards import RowsOnShards
 from raydt.examples.features import Features
 from raydt.exchange.messages import Exchange
+from raydt.learners.gbdt.binned_rows import ENCODED, CellStore, room_for_places
 from raydt.learners.gbdt.candidates import draw, most_candidates
-from raydt.learners.gbdt.cells import ENCODED, CellStore, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble
+from raydt.learners.gbdt.leaf_search import LocalSums
 from raydt.learners.gbdt.local_pass import train_pass, update_pass
-from raydt.learners.gbdt.open_leaves import LocalSums
-from raydt.learners.gbdt.pass_room import (
+from raydt.learners.gbdt.pass_sums import sum_up
+from raydt.learners.gbdt.tree_growth import GrowthRoom, growth_room
+from raydt.learners.gbdt.update import Counts
+from raydt.learners.gbdt.window import INSERTED
+from raydt.learners.gbdt.workspace import (
     BOUNDED,
     COUNTS,
     DEPTH,
@@ -34,11 +39,6 @@ from raydt.learners.gbdt.pass_room import (
     Rules,
     pass_room,
 )
-from raydt.learners.gbdt.pass_sums import sum_up
-from raydt.learners.gbdt.tree_growth import GrowthRoom, growth_room
-from raydt.learners.gbdt.update import Counts
-from raydt.learners.gbdt.window import INSERTED
-from raydt.learners.rows import RowsOnShards
 
 Slots = npt.NDArray[np.int32]
 _FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_leaves": BOUNDED}

@@ -17,7 +17,7 @@ from raydt.examples.updates import (
     UPDATE,
     UpdateBatch,
 )
-from raydt.quoting import quoted
+from raydt.redaction import quoted
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLogStream
 

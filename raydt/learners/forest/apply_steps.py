@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.learners.forest.changing import change
-from raydt.learners.forest.growing import open_path
+from raydt.learners.forest.build import open_path
+from raydt.learners.forest.node_pool import has_room
 from raydt.learners.forest.nodes import (
     DEPTH,
     NODES,
@@ -21,7 +21,7 @@ from raydt.learners.forest.nodes import (
     ROWS,
     SUBTREES,
 )
-from raydt.learners.forest.pools import has_room
+from raydt.learners.forest.update_tree import change
 from raydt.learners.forest.voting import vote
 from raydt.learners.sequential import ADD, REMOVE
 

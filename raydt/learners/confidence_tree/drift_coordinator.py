@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.exchange.messages import Ask, Exchange, Tell
-from raydt.learners.confidence_tree import drift
+from raydt.learners.confidence_tree import drift_kernels as drift
 from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
 from raydt.learners.confidence_tree.log import Logged, restarted
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
-from raydt.learners.nodes import preorder
 from raydt.learners.sequential import ADD, REMOVE, Slots
+from raydt.trees.records import preorder
 
 Int64 = npt.NDArray[np.int64]
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
+from raydt.learners.gbdt.binned_rows import Cells, add_cells, add_places
 from raydt.learners.gbdt.candidates import Candidates
-from raydt.learners.gbdt.cells import Cells, add_cells, add_places
 from raydt.learners.gbdt.split_search import FEATURE, Units, least_gain, scan
 
 #: A leaf that was opened: its node, where it is known; its left child, the right one being the next (-1: not split);

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.learners.gbdt.derivative_tolerance import Staleness
 from raydt.learners.gbdt.derivatives import TOGETHER
-from raydt.learners.gbdt.slack import REACHES, Slack, no_slack
-from raydt.learners.gbdt.staleness import Staleness
+from raydt.learners.gbdt.rank_cache import REACHES, Slack, no_slack
 
 #: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value changes (``staleness``).
 NEVER, RETRAINED, BOUNDED = 0, 1, 2

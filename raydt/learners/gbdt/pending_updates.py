@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.rows import Rows, joined_rows
+from raydt.batches.rows_on_shards import Rows, joined_rows
 
 #: ``pending`` of an example in a state.
 NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2

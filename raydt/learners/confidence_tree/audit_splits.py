@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.recorded_tree import Ints
 from raydt.learners.confidence_tree.recompute import (
     Candidates,
     Recounted,
@@ -23,7 +24,6 @@ from raydt.learners.confidence_tree.recompute import (
     width_of,
     widths_needed,
 )
-from raydt.learners.recorded_tree import Ints
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.nodes import level_at, link, majority, route, unlink
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
+from raydt.trees.records import level_at, link, majority, route, unlink
 
 
 @inner_kernel

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
+from raydt.learners.forest.build import build, build_stacked, child_of, put_off, split_into_children, start_stack
 from raydt.learners.forest.candidates import change_category, change_number, fill_block, label_rows, measure
-from raydt.learners.forest.growing import build, build_stacked, child_of, put_off, split_into_children, start_stack
+from raydt.learners.forest.node_pool import count, free_below, free_block, gather, link, may_split, unlink
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
-from raydt.learners.forest.pools import count, free_below, free_block, gather, link, may_split, unlink
 from raydt.learners.forest.scoring import best_of
 
 

@@ -15,13 +15,13 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
-from raydt.learners.live_tree import new_tree, start_node, with_room
-from raydt.learners.nodes import MEMBER, NODES, Examples, link_members, list_nodes, split_node, take_rows
 from raydt.learners.rebuild_log import SHARDS, record
-from raydt.learners.sparse_tree.opening import best_candidates
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
-from raydt.learners.tree_arrays import Arrays, restored
+from raydt.learners.sparse_tree.shard_build import best_candidates
+from raydt.trees.canonical_arrays import Arrays, restored
+from raydt.trees.counted_tree import new_tree, start_node, with_room
+from raydt.trees.records import MEMBER, NODES, Examples, link_members, list_nodes, split_node, take_rows
 
 Slots = npt.NDArray[np.int32]
 

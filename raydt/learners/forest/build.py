@@ -13,8 +13,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.rng import bits_at
 from raydt.learners.forest.candidates import fill_block
-from raydt.learners.forest.nodes import LEAF, OPEN
-from raydt.learners.forest.pools import (
+from raydt.learners.forest.node_pool import (
     count,
     free_block,
     gather,
@@ -24,8 +23,9 @@ from raydt.learners.forest.pools import (
     new_block,
     new_child,
 )
+from raydt.learners.forest.nodes import LEAF, OPEN
 from raydt.learners.forest.scoring import best_of
-from raydt.learners.nodes import goes_left
+from raydt.trees.records import goes_left
 
 
 @inlined_kernel

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
-from raydt.learners.tree_sum import TreeSum, passes, tests_of
+from raydt.trees.tree_sum import TreeSum, passes, tests_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.learners.fudyadt.build import Listing, build
-from raydt.learners.live_tree import (
+from raydt.learners.rebuild_log import COORDINATOR, RESET, record
+from raydt.learners.sequential import ADD, LOOK, REMOVE
+from raydt.trees.counted_tree import (
     UNBORN,
     WARMUP_LEFT,
     climb,
@@ -20,9 +22,7 @@ from raydt.learners.live_tree import (
     start_node,
     stays_leaf,
 )
-from raydt.learners.nodes import NODES, level_at, link, majority, take_rows, unlink
-from raydt.learners.rebuild_log import COORDINATOR, RESET, record
-from raydt.learners.sequential import ADD, LOOK, REMOVE
+from raydt.trees.records import NODES, level_at, link, majority, take_rows, unlink
 
 
 class Cached(NamedTuple):

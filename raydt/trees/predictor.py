@@ -12,10 +12,10 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows, is_one
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
-from raydt.learners.nodes import goes_left, smoothed_shares
-from raydt.learners.number_sums import LabelRange
-from raydt.learners.tree_arrays import RANGE, SUMS
-from raydt.learners.tree_sum import StoredTrees, TreeSum, one_category_left
+from raydt.trees.canonical_arrays import RANGE, SUMS
+from raydt.trees.records import goes_left, smoothed_shares
+from raydt.trees.regression_sums import LabelRange
+from raydt.trees.tree_sum import StoredTrees, TreeSum, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -52,7 +52,7 @@ class TreePredictor:
     features : Features
     model : dict of str to ndarray
     smoothing : float
-        As in :func:`raydt.learners.nodes.refine`; 0: plain shares.
+        As in :func:`raydt.trees.records.refine`; 0: plain shares.
     """
 
     def __init__(self, features: Features, model: Arrays, smoothing: float = 0.0) -> None:

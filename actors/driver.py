@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import ray
 
-from actors.boundary import own
-from actors.watch import Peer, Watch
+from actors.liveness import Peer, Watch
+from actors.writable import own
 from raydt.exchange.driver import Traffic
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 

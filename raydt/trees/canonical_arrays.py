@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
-from raydt.learners.checking import check_examples, check_nodes, check_sums
-from raydt.learners.live_tree import Rules, Tree, floor_product, new_tree, with_room
-from raydt.learners.nodes import FREE, LEAVES, NODES, USED, listed, majority, preorder
-from raydt.learners.number_sums import LARGEST_MASS, MOST_UNITS, LabelRange, mass_ceilings
+from raydt.trees.counted_tree import Rules, Tree, floor_product, new_tree, with_room
+from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
+from raydt.trees.regression_sums import LARGEST_MASS, MOST_UNITS, LabelRange, mass_ceilings
+from raydt.trees.state_checks import check_examples, check_nodes, check_sums
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.pairs import add_pair, fetch_row
 from raydt.arrays.ragged import RaggedStore
+from raydt.arrays.simd import add_pair, fetch_row
 from raydt.arrays.sparse import is_one
+from raydt.batches.binning import Bins, encode
+from raydt.batches.rows_on_shards import Rows
 from raydt.examples.features import NUMERIC
-from raydt.learners.binning import Bins, encode
 from raydt.learners.gbdt.derivatives import ONE
-from raydt.learners.rows import Rows
 
 #: A feature is listed if at least this share of the first rows is in its default bin.
 LISTED_FROM = 0.7

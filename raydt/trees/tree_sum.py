@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows, is_one
+from raydt.batches.binning import Bins
 from raydt.errors import InputError
 from raydt.examples.features import CATEGORICAL
-from raydt.learners.binning import Bins
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raydt.audits.audit_report import AuditReport
+from raydt.audits.recorded_tree import Bools, Ints, Routed, Truth
 from raydt.examples.history import History
-from raydt.learners.audit_report import AuditReport
-from raydt.learners.recorded_tree import Bools, Ints, Routed, Truth
 
 
 def report_of(

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, scan_numbers, sum_left
-from raydt.learners.live_tree import start_children, stays_leaf
-from raydt.learners.nodes import link, split_node, threshold_between
+from raydt.trees.counted_tree import start_children, stays_leaf
+from raydt.trees.records import link, split_node, threshold_between
 
 #: Words of a candidate before the class counts.
 SCORE, THRESHOLD, FEATURE, LEFT = 0, 1, 2, 3

@@ -1,6 +1,6 @@
 """The shards' histograms from the rows of a model: they follow from leaves and ledger, and are never saved.
 
-:meth:`raydt.learners.gbdt.local.LocalTrees.sum_up` does the same in the process that holds all features.
+:meth:`raydt.learners.gbdt.local_driver.LocalTrees.sum_up` does the same in the process that holds all features.
 """
 
 from __future__ import annotations

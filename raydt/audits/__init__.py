@@ -1,0 +1,1 @@
+"""Audits: the recorded examples, what a model should be by them, and where it differs."""

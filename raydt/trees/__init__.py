@@ -1,0 +1,1 @@
+"""Trees under updates: counted trees, their records, canonical arrays, digests, predictions and Shapley values."""
