@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows
+from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
@@ -46,9 +46,9 @@ def require(reading: Reading, features: Features) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows of a source, encoded."""
+    """Rows of a source, encoded: consecutive ones as they are read, or a selection of them."""
 
-    start: int  #: Row number of the first one, over all files of the source.
+    row: npt.NDArray[np.int64]  #: Shape (n,): numbers over all files of the source, ascending.
     #: Shape (n, d): finite, -0.0 replaced by 0.0; categorical columns hold codes in order of first appearance or, under
     #: :attr:`Reading.by_value`, numbers that follow from the values. Unspecified where the operation carries no
     #: features. Under :attr:`Reading.missing` a missing number is NaN, and a missing category -1, the code of whatever
@@ -58,12 +58,12 @@ class Rows:
     #: Shape (n,): class codes in order of first appearance (0 = rest, 1 = positive under ``positive``); -1 where
     #: missing. Under :attr:`Reading.regression` float64, the labels themselves; NaN where missing.
     y: Targets
-    n_classes: int  #: Classes known after these rows; 0 under :attr:`Reading.regression`.
     #: Shape (n,): the id column, or the row number where the source has none; -1 where ids are text (``names``).
     id: npt.NDArray[np.int64]
     #: Shape (n,): operation codes of a changelog (``raydt.examples.updates``), or ``IGNORED``.
-    op: npt.NDArray[np.int8] | None
-    bad: dict[int, InputError]  #: Rows that cannot be used, by position in this chunk; their values are unspecified.
+    op: npt.NDArray[np.int8] | None = None
+    #: Rows that cannot be used, by position; their values are unspecified. A selection of rows has none.
+    bad: dict[int, InputError] = field(default_factory=dict)
     #: Shape (n,): event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for
     #: a column of timestamps or dates, integers as they are. At most ``raydt.sources.columns.times.LARGEST_TIME`` in
     #: size.
@@ -74,7 +74,29 @@ class Rows:
     names: npt.NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
-        return len(self.y)
+        return len(self.row)
+
+    def __getitem__(self, index: Any) -> Rows:
+        return Rows(**{name: column[index] for name, column in self.columns().items()})
+
+    @property
+    def start(self) -> int:
+        """Number of the first row."""
+        return int(self.row[0])
+
+    def columns(self) -> dict[str, Any]:
+        """Return the arrays and sparse rows that are there, by name."""
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "bad"}
+        return {name: column for name, column in given.items() if column is not None}
+
+    @staticmethod
+    def joined(parts: list[Rows]) -> Rows:
+        """Return the rows of at least one part, which have the same columns, one after another, without bad ones."""
+        whole: dict[str, Any] = {}
+        for name in parts[0].columns():
+            columns = [getattr(part, name) for part in parts]
+            whole[name] = concatenated(columns) if name == "sparse" else np.concatenate(columns)
+        return Rows(**whole)
 
 
 class Source(Protocol):

@@ -245,9 +245,8 @@ class RowEncoder:
                 X[:, j] = self._categories[name].encode(
                     columns[name], row, self._coded(columns[name], with_features, bad)
                 )
-        return Rows(
-            row, X, y, len(self.labels.classes), self._ids(columns, row, n), op, bad, ts, sparse, self._names(columns)
-        )
+        numbers = np.arange(row, row + n, dtype=np.int64)
+        return Rows(numbers, X, y, self._ids(columns, numbers), op, bad, ts, sparse, self._names(columns))
 
     def to_read(self, names: list[str]) -> list[str]:
         """Return the columns of a file to read for these columns of the rows."""
@@ -284,11 +283,11 @@ class RowEncoder:
         bad.add_mask(missing(column), needed, name, "no id", _SKIP)
         bad.add_mask(beyond_int64(column), needed, name, "the id does not fit into a signed 64-bit integer", _SKIP)
 
-    def _ids(self, columns: Mapping[str, pa.Array], row: int, n: int) -> npt.NDArray[np.int64]:
+    def _ids(self, columns: Mapping[str, pa.Array], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if self._id is None:
-            return np.arange(row, row + n, dtype=np.int64)
+            return np.array(numbers)
         if self.id_kind == "text":
-            return np.full(n, -1, dtype=np.int64)
+            return np.full(len(numbers), -1, dtype=np.int64)
         return np.array(columns[self._id].fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
 
     def _names(self, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.object_] | None:

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.errors import ConfigError, InputError
@@ -65,9 +62,7 @@ class StoredSource:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        arrays = [value for chunk in self.chunks for value in _arrays(chunk).values()]
-        sparse = [chunk.sparse for chunk in self.chunks if chunk.sparse is not None]
-        return sum(int(part.nbytes) for part in arrays) + sum(part.nbytes for part in sparse)
+        return sum(int(column.nbytes) for chunk in self.chunks for column in chunk.columns().values())
 
     def first_bad(self) -> InputError | None:
         """Return the error of the first bad row, if there is one."""
@@ -96,10 +91,9 @@ class StoredSource:
         for chunk in self.chunks:
             cut = max(0, start - chunk.start)
             if cut < len(chunk):
-                copies = {name: array[cut:].copy() for name, array in _arrays(chunk).items()}
+                copies = {name: column[cut:].copy() for name, column in chunk.columns().items()}
                 bad = {position - cut: error for position, error in chunk.bad.items() if position >= cut}
-                sparse = None if chunk.sparse is None else chunk.sparse[cut:].copy()
-                yield replace(chunk, start=chunk.start + cut, bad=bad, sparse=sparse, **copies)
+                yield Rows(**copies, bad=bad)
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based), as the original has them. O(log n)."""
@@ -112,11 +106,6 @@ class StoredSource:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Nothing to restore."""
-
-
-def _arrays(chunk: Rows) -> dict[str, npt.NDArray[Any]]:
-    values = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 def _places(source: Source, chunk: Rows) -> list[tuple[int, str, int]]:

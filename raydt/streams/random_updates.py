@@ -14,8 +14,7 @@ from pydantic import Field
 from raydt.arrays.kernel import kernel
 from raydt.arrays.rng import below_at, stream_key, uniform, uniform_at
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.sources.base import Source
-from raydt.streams.reader import GoodRows
+from raydt.sources.base import Rows, Source
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 
@@ -103,7 +102,7 @@ class RandomUpdatesStream(RowStream):
         m, taken, self._n_active = drawn
         return self._spread(op[:m], self._take(taken), deleted[: m - taken])
 
-    def _deletes_before(self, row: GoodRows) -> bool:
+    def _deletes_before(self, row: Rows) -> bool:
         """Whether the next update is a delete."""
         at = np.array([self._seq])
         return self._n_active > 0 and self._seq >= self.warmup and bool(uniform(self._coin, at)[0] >= self._p)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
-from raydt.examples.targets import Targets, no_targets
+from raydt.examples.targets import no_targets
 from raydt.sources.base import Rows, Source
 from raydt.sources.columns.operations import IGNORED
 from raydt.streams.base import Skipped
@@ -26,30 +24,6 @@ from raydt.streams.base import Skipped
 END = int(np.iinfo(np.int64).max)
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class GoodRows:
-    """Rows but the bad and ignored ones: their numbers, and all else as in :class:`Rows`."""
-
-    X: npt.NDArray[np.float64]
-    y: Targets
-    id: npt.NDArray[np.int64]
-    op: npt.NDArray[np.int8] | None
-    row: npt.NDArray[np.int64]
-    ts: npt.NDArray[np.int64] | None = None
-    sparse: SparseRows | None = None
-    names: npt.NDArray[np.object_] | None = None
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def __getitem__(self, index: Any) -> GoodRows:
-        op = None if self.op is None else self.op[index]
-        ts = None if self.ts is None else self.ts[index]
-        sparse = None if self.sparse is None else self.sparse[index]
-        names = None if self.names is None else self.names[index]
-        return GoodRows(self.X[index], self.y[index], self.id[index], op, self.row[index], ts, sparse, names)
 
 
 class RowReader:
@@ -86,7 +60,7 @@ class RowReader:
         self._without, self._recorded = without, recorded
         self.position = start
         self.skipped: list[Skipped] = []
-        self._chunks: deque[GoodRows] = deque()
+        self._chunks: deque[Rows] = deque()
         self._used = 0  # rows of the first chunk that were handed out
         self._buffered = 0
         self._bad: deque[Skipped] = deque()
@@ -94,12 +68,11 @@ class RowReader:
         self._read_to = start
         self._error: InputError | None = None
         d, width = len(source.features.names), source.features.sparse
-        self._none = GoodRows(
+        self._none = Rows(
+            _NO_ROWS,
             np.empty((0, d)),
             no_targets(0, source.target_dtype),
-            np.empty(0, np.int64),
-            None,
-            np.empty(0, np.int64),
+            _NO_ROWS,
             sparse=SparseRows.empty(width) if width else None,
             names=np.empty(0, dtype=np.object_) if source.id_kind == "text" else None,
         )
@@ -121,8 +94,7 @@ class RowReader:
         return min(n, self._buffered)
 
     def _append(self, chunk: Rows) -> None:
-        numbers = np.arange(chunk.start, chunk.start + len(chunk))
-        rows = GoodRows(chunk.X, chunk.y, chunk.id, chunk.op, numbers, chunk.ts, chunk.sparse, chunk.names)
+        rows = chunk
         self._read_to = chunk.start + len(chunk)
         if chunk.bad and not self._skip_bad:
             first = min(chunk.bad)
@@ -164,7 +136,7 @@ class RowReader:
             k -= len(chunk)
         return int(chunk.row[k])
 
-    def peek(self, k: int) -> GoodRows:
+    def peek(self, k: int) -> Rows:
         """The next ``k`` rows, which must be available, without handing them out. Views where they lie in one chunk."""
         parts = []
         begin = self._used
@@ -174,9 +146,9 @@ class RowReader:
             begin = 0
             if not k:
                 break
-        return parts[0] if len(parts) == 1 else _joined(parts) if parts else self._none
+        return parts[0] if len(parts) == 1 else Rows.joined(parts) if parts else self._none
 
-    def take(self, k: int) -> GoodRows:
+    def take(self, k: int) -> Rows:
         """Hand out the next ``k`` rows, which must be available."""
         taken = self.peek(k)
         self._buffered -= k
@@ -204,20 +176,3 @@ class RowReader:
         while self._bad and self._bad[0].row < before:
             self.skipped.append(self._bad.popleft())
             self.position = max(self.position, self.skipped[-1].row + 1)  # a resume from here does not meet it again
-
-
-def _joined(parts: list[GoodRows]) -> GoodRows:
-    op = None if parts[0].op is None else np.concatenate([part.op for part in parts if part.op is not None])
-    ts = None if parts[0].ts is None else np.concatenate([part.ts for part in parts if part.ts is not None])
-    sparse = [part.sparse for part in parts if part.sparse is not None]
-    names = [part.names for part in parts if part.names is not None]
-    return GoodRows(
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        np.concatenate([part.id for part in parts]),
-        op,
-        np.concatenate([part.row for part in parts]),
-        ts,
-        concatenated(sparse) if sparse else None,
-        np.concatenate(names) if names else None,
-    )

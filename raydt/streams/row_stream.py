@@ -21,9 +21,9 @@ from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.targets import classes_in, in_order
 from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
 from raydt.redaction import quoted
-from raydt.sources.base import Source
+from raydt.sources.base import Rows, Source
 from raydt.streams.base import Skipped, Stream
-from raydt.streams.reader import GoodRows, RowReader
+from raydt.streams.reader import RowReader
 from raydt.streams.text_ids import TextIds
 
 
@@ -125,31 +125,31 @@ class RowStream(ABC):
             self._refuse(row)
         return n
 
-    def _peek(self, k: int) -> GoodRows:
+    def _peek(self, k: int) -> Rows:
         """The next ``k`` rows, which must be available, with the ids they will have if they are inserted next."""
         rows = self._reader.peek(k)
         if self._text_ids is None or rows.names is None:
             return rows
         return replace(rows, id=self._text_ids.look(rows.names))
 
-    def _take(self, k: int) -> GoodRows:
+    def _take(self, k: int) -> Rows:
         """Hand out the next ``k`` rows, which must be available, as inserts."""
         rows = self._reader.take(k)
         if self._text_ids is None or rows.names is None:
             return rows
         return replace(rows, id=self._text_ids.give(rows.names, np.full(k, INSERT, dtype=np.int8)))
 
-    def _deletes_before(self, row: GoodRows) -> bool:
+    def _deletes_before(self, row: Rows) -> bool:
         """Whether this model deletes something before it inserts the next row, whose id is live.
 
         Parameters
         ----------
-        row : GoodRows
+        row : Rows
             One row.
         """
         return False
 
-    def _refuse(self, row: GoodRows) -> None:
+    def _refuse(self, row: Rows) -> None:
         """Make the next row bad, because its id is live."""
         name = int(row.id[0]) if row.names is None else row.names[0]
         file, line = self.source.where(int(row.row[0]))
@@ -185,7 +185,7 @@ class RowStream(ABC):
         )
 
     def _batch(
-        self, op: npt.NDArray[np.int8], ids: npt.NDArray[np.int64], rows: GoodRows, row: npt.NDArray[np.int64]
+        self, op: npt.NDArray[np.int8], ids: npt.NDArray[np.int64], rows: Rows, row: npt.NDArray[np.int64]
     ) -> UpdateBatch:
         """Number a batch and count its classes; ``rows`` are those of its updates that carry features."""
         names = None if self._text_ids is None else self._text_ids.names_of(ids)
@@ -210,7 +210,7 @@ class RowStream(ABC):
     def _spread(
         self,
         op: npt.NDArray[np.int8],
-        rows: GoodRows,
+        rows: Rows,
         deleted: npt.NDArray[np.int64],
         deleted_row: npt.NDArray[np.int64] | int = -1,
     ) -> UpdateBatch:

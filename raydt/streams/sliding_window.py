@@ -12,9 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.sources.base import Source
+from raydt.sources.base import Rows, Source
 from raydt.streams.active import ActiveList
-from raydt.streams.reader import GoodRows
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 
@@ -62,7 +61,7 @@ class SlidingWindowStream(RowStream):
         self._active.push(rows.id)
         return self._spread(op, rows, self._active.take_first(deletes))
 
-    def _deletes_before(self, row: GoodRows) -> bool:
+    def _deletes_before(self, row: Rows) -> bool:
         """Whether the example with this id is the next to be deleted: any other stays until the row is inserted."""
         return len(self._active) == self._window and bool(self._active.view()[0] == row.id[0])
 

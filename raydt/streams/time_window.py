@@ -26,7 +26,7 @@ from raydt.redaction import WITHHELD, quotes
 from raydt.sources.base import Rows, Source
 from raydt.sources.columns.times import LARGEST_TIME, TimeColumn
 from raydt.streams.durations import Duration, microseconds, spelled
-from raydt.streams.reader import GoodRows, RowReader
+from raydt.streams.reader import RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 
@@ -152,18 +152,18 @@ class TimeWindowStream(RowStream):
         deletes = int(np.count_nonzero(op))
         return self._spread(op, *self._move_on(len(op) - deletes, deletes))
 
-    def _deletes_before(self, row: GoodRows) -> bool:
+    def _deletes_before(self, row: Rows) -> bool:
         """Whether the example with this id has expired by the time of the row."""
         assert row.ts is not None
         end = max(self._now, int(row.ts[0])) - self._duration
         return any(id_ == row.id[0] for _, _, id_ in takewhile(lambda entry: entry[0] <= end, self._expiries))
 
-    def _refuse(self, row: GoodRows) -> None:
+    def _refuse(self, row: Rows) -> None:
         assert row.ts is not None
         super()._refuse(row)
         self._now = max(self._now, int(row.ts[0]))  # as for the reader, which does not know which ids are live
 
-    def _move_on(self, inserts: int, deletes: int) -> tuple[GoodRows, npt.NDArray[np.int64]]:
+    def _move_on(self, inserts: int, deletes: int) -> tuple[Rows, npt.NDArray[np.int64]]:
         """Take up the next rows, and the ids of what expires up to the last of them or right after it.
 
         A row is younger than whatever has expired when it arrives, so these are the first in the list also once all

@@ -83,10 +83,9 @@ class MemorySource:
             size = next(sizes, size)
             part = self._rows[start : start + size]
             yield Rows(
-                start,
+                np.arange(start, start + len(part)),
                 np.array([[row.x] for row in part]),
                 np.array(self.y[start : start + size], dtype=np.int32),
-                max(self.y[: start + size]) + 1,
                 np.array([row.id for row in part], dtype=np.int64),
                 np.array([row.op for row in part], dtype=np.int8) if self.is_changelog else None,
                 {place: InputError("bad", row=start + place) for place, row in enumerate(part) if row.bad},

@@ -47,7 +47,6 @@ def test_parts_of_columns(tmp_path):
     assert rows.X.tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
     assert rows.id.tolist() == [70, 60]
     assert rows.y.tolist() == [0, 1]
-    assert rows.n_classes == 2
     assert source.id_kind == "integer"
 
 
@@ -114,7 +113,6 @@ def test_bad_values_make_bad_rows(tmp_path):
     # Bad rows leave no trace in the dictionaries.
     assert source.state()["categories"] == {"s": ["p"]}
     assert source.classes == ["u"]
-    assert rows.n_classes == 1
 
 
 def test_bad_rows_do_not_depend_on_chunks(tmp_path):

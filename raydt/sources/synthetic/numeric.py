@@ -121,7 +121,7 @@ class NumericSource(SyntheticSource):
             X = np.ascontiguousarray(draws[:, :d])
             y = self._label(X, row)
             y ^= draws[:, d] < self._noise
-            yield Rows(begin, X, y.astype(np.int32), 2, row, None, {})
+            yield Rows(np.arange(begin, begin + len(row)), X, y.astype(np.int32), row)
 
     @abstractmethod
     def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

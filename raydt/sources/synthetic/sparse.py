@@ -120,5 +120,6 @@ class SparseSyntheticSource(SyntheticSource):
                 continue
             indptr = indptr[: drawn + 1]
             sparse = SparseRows(indptr, ones[: indptr[-1]].copy(), width)
-            yield Rows(begin, np.empty((drawn, 0)), y[:drawn], 2, row[:drawn], None, {}, sparse=sparse)
+            numbers = np.arange(begin, begin + drawn)
+            yield Rows(numbers, np.empty((drawn, 0)), y[:drawn], row[:drawn], sparse=sparse)
             begin += drawn
