@@ -12,7 +12,6 @@ import copy
 import functools
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -36,15 +35,13 @@ from pipelines.printing import shortened
 from pipelines.problems import describe, refused_nulls, short
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
-from raydt.learners import in_present_spelling, learners, renamed, traits_of
+from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.sources.options import FileOptions, SourceOptions
 from raydt.streams.durations import Age, microseconds
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
 from raydt.streams.time_window import TimeWindow
-
-log = logging.getLogger(__name__)
 
 #: Bytes of the longest config that is read.
 LARGEST_CONFIG = 4 << 20
@@ -197,8 +194,7 @@ class _ByKind:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = {kind: handler.generate_schema(learner.Options) for kind, learner in learners().items()}
-        union = core_schema.tagged_union_schema(choices, discriminator="kind")
-        return core_schema.no_info_before_validator_function(in_present_spelling, union)
+        return core_schema.tagged_union_schema(choices, discriminator="kind")
 
 
 class Config(BaseModel):
@@ -288,8 +284,8 @@ class Config(BaseModel):
     def has_made(self, meta: Mapping[str, Any]) -> bool:
         """Whether a state with this ``meta`` is of this model config.
 
-        The hash depends on the spelling, which an earlier version may have had otherwise. Where it differs, the config
-        in ``meta``, read as this version reads configs, decides.
+        The hash counts keys that have since retired. Where it differs, the config in ``meta``, read as this version
+        reads configs, decides.
         """
         if meta["config_hash"] == self.model_hash():
             return True
@@ -305,7 +301,7 @@ def last_component(path: str) -> str:
 
 
 def load_config(config: Config | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read and validate a config. Spellings of an earlier version are accepted, with a warning in the log.
+    """Read and validate a config.
 
     Parameters
     ----------
@@ -349,7 +345,7 @@ def load_variants(
         key, value = parsed(override)
         set_key(data, key, value, f"--set {shortened(override)}", nulls)
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
-    loaded, advice = [], dict[str, None]()
+    loaded = []
     for variant in variants:
         changed, removed = copy.deepcopy(data), dict(nulls)
         setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
@@ -358,11 +354,6 @@ def load_variants(
         at = f"{place} with {setting}" if setting else place
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
         loaded.append(_validated(changed, name, at, removed))
-        former = renamed(changed.get("learner"))
-        if former is not None and former.advice:
-            advice[former.advice] = None
-    for text in advice:
-        log.warning("%s: learner: %s", place, text)
     return loaded
 
 

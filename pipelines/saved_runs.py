@@ -18,7 +18,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import FormatVersionError, InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
-from raydt.learners import in_present_spelling, traits_of
+from raydt.learners import traits_of
 from raydt.redaction import quoting
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model
 from raydt.sources.base import Source
@@ -73,10 +73,7 @@ def config_of(folder: RunFolder) -> Config:
     """
     require_format(folder)
     try:
-        data = load_yaml(folder.read_text("config.yaml"))
-        if isinstance(data, dict):  # written by a run: nobody is to correct its spelling
-            data = {**data, "learner": in_present_spelling(data.get("learner"))}
-        return load_config(data)
+        return load_config(load_yaml(folder.read_text("config.yaml")))
     except (OSError, ValueError, TypeError) as error:
         reason = "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the run folder from a copy, or run the replay again"

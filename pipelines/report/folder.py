@@ -18,7 +18,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.arrays import load_folder
 from raydt.folders.manifest import MANIFEST, parsed
-from raydt.learners import described, in_present_spelling
+from raydt.learners import described
 from raydt.learners.description import Description, RunRecords
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import Names
@@ -58,7 +58,7 @@ class RunFolder:
     @property
     def options(self) -> dict[str, Any]:
         """Return the options of the learner, as the model's manifest or the config has them."""
-        return self.learner or in_present_spelling(self.section("learner"))
+        return self.learner or self.section("learner")
 
     @property
     def names(self) -> Names:
@@ -161,7 +161,7 @@ def _read_model(run: RunFolder) -> None:
     except ModelFileError as error:
         run.notes.append(f"The model cannot be read: {error}.")
         return
-    run.learner, run.categories = in_present_spelling(meta.get("learner") or {}), meta.get("categories") or {}
+    run.learner, run.categories = meta.get("learner") or {}, meta.get("categories") or {}
     description = run.description
     try:
         checked = understood(meta, components, str(folder)).arrays if description.checked else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -37,9 +35,6 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
         Weight of the parent's probabilities in those of a node at depth 10, in examples; it grows with the cube of the
         depth. ``predict_proba`` is an m-estimate from the root down, and ``predict`` gives the most probable class.
         With 0 they give the plain shares and the majority of the leaf, as the guarantee and the scores of a replay do.
-    finder, finder_alpha : optional
-        Deprecated, and removed in the next version. Use :class:`raydt.SparseDynamicTreeClassifier` instead of
-        ``updgini`` and ``updent``.
     categorical_features : sequence of str, int or bool, optional
         Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
         are categorical. A split separates one category from the rest.
@@ -77,28 +72,8 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     max_depth: int | None = 20
     min_samples_split: int = 2
     smoothing: float = 30.0
-    finder: Literal["exact", "updgini", "updent"] | None = None
-    finder_alpha: float | None = None
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
-
-    def _given(self) -> dict[str, Any]:
-        given = super()._given()
-        former = {name: value for name in ("finder", "finder_alpha") if (value := given.pop(name)) is not None}
-        if former.get("finder", "exact") != "exact":  # another tree, whose own defaults stand
-            defaults = inspect.signature(type(self).__init__).parameters
-            given = {name: value for name, value in given.items() if value != defaults[name].default}
-        return given | former
-
-    def _start(self, X: Any, y: Any, classes: Any) -> None:
-        if self.finder is not None or self.finder_alpha is not None:
-            warnings.warn(
-                "finder and finder_alpha of FullyDynamicTreeClassifier will be removed. Use "
-                "SparseDynamicTreeClassifier for sparse features, and leave them out for others",
-                FutureWarning,
-                stacklevel=4,
-            )
-        super()._start(X, y, classes)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ValidationError
 
 from raydt.estimators.arguments import parameter_error
-from raydt.learners import in_present_spelling, learners
+from raydt.learners import learners
 
 Self = TypeVar("Self", bound="Parameters")
 
@@ -51,14 +51,10 @@ class Parameters:
         )
         return f"{type(self).__name__}({changed})"
 
-    def _given(self) -> dict[str, Any]:
-        """Parameters that are options of the learner."""
-        return {name: value for name, value in self.get_params().items() if name not in self._own}
-
     def _options(self) -> Any:
-        given = self._given()
-        options = in_present_spelling({"kind": self.kind, **self._fixed, **given})
+        """Return the options of the learner among the parameters."""
+        given = {name: value for name, value in self.get_params().items() if name not in self._own}
         try:
-            return learners()[options["kind"]].Options(**options)
+            return learners()[self.kind].Options(kind=self.kind, **self._fixed, **given)
         except ValidationError as error:
             raise parameter_error(error, given) from error

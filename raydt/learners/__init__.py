@@ -17,7 +17,7 @@ from typing import Any
 
 from raydt.errors import ConfigError
 from raydt.examples.reading import Reading
-from raydt.learners.base import Learner, LearnerOptions, Renamed, Traits
+from raydt.learners.base import Learner, LearnerOptions, Traits
 from raydt.learners.description import Description
 
 #: The entry points that name learners of other packages.
@@ -49,20 +49,6 @@ def learners() -> dict[str, Learner]:
         if found.setdefault(learner.kind, learner) is not learner:
             raise ConfigError(f"{where}: another learner has the same kind. Uninstall one of the two packages")
     return found
-
-
-def renamed(options: Any) -> Renamed | None:
-    """Options of a learner in today's spelling, if a learner knows them as those of an earlier version; else None."""
-    if not isinstance(options, Mapping):
-        return None
-    answers = (learner.renamed(options) for learner in learners().values())
-    return next((answer for answer in answers if answer is not None), None)
-
-
-def in_present_spelling(options: Any) -> Any:
-    """The same options in today's spelling; what no learner knows from an earlier version is returned as it is."""
-    answer = renamed(options)
-    return options if answer is None else answer.options
 
 
 def traits_of(options: LearnerOptions) -> Traits:

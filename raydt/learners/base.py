@@ -6,11 +6,11 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
@@ -19,32 +19,16 @@ from raydt.examples.reading import CLASSES, Reading
 from raydt.exchange.messages import ShardWorker
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
+from raydt.settings import Settings
 
 
-class LearnerOptions(BaseModel):
+class LearnerOptions(Settings):
     """Options all learners share; each learner's own options extend this model."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
     feature_groups: int = Field(
         16, ge=1, description="number of fixed groups the features are divided into; a shard owns whole groups (G)"
     )
-
-    #: Options of earlier versions: the values that mean what the learner does today, and what to use instead.
-    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_retired(cls, given: Any) -> Any:
-        """Refuse retired options; one that is set to what the learner does today is left out, as in states."""
-        if not isinstance(given, Mapping):
-            return given
-        for name in cls.retired.keys() & given.keys():
-            today, instead = cls.retired[name]
-            if given[name] not in today:
-                raise ValueError(f"{name} was retired. {instead}")
-        return {name: value for name, value in given.items() if name not in cls.retired}
 
     @field_validator("*", mode="before")
     @classmethod
@@ -124,13 +108,6 @@ class Case:
     plan: WorkPlan = WorkPlan(local_work_limit=0, shared_store=False)
 
 
-class Renamed(NamedTuple):
-    """Options that an earlier version spelled otherwise."""
-
-    options: dict[str, Any]  #: as this version spells them
-    advice: str = ""  #: one line on what to write instead; empty if there is nothing to do
-
-
 #: Why no check and no audit finds a change in an array that only counts work.
 COUNTS_WORK = "counts work that was done, which the result does not depend on"
 
@@ -164,10 +141,6 @@ class Learner(ABC):
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """Return the oldest format of which this learner reads a ``model`` or a ``state`` with these options."""
         return 1
-
-    def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
-        """Return these options in today's spelling if they are in that of an earlier version; else None."""
-        return None
 
     @abstractmethod
     def traits(self, options: Any) -> Traits:

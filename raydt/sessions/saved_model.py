@@ -25,7 +25,7 @@ from raydt.folders.arrays import open_folder
 from raydt.folders.checkpoint import with_rows
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, newest
-from raydt.learners import in_present_spelling, learners, traits_of
+from raydt.learners import learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
 from raydt.version import __version__
@@ -206,7 +206,7 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     ModelFileError
         The learner is one this version does not have.
     """
-    options = in_present_spelling(meta["learner"])
+    options = meta["learner"]
     kind = options.get("kind") if isinstance(options, dict) else None
     if not isinstance(kind, str) or kind not in learners():
         raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
@@ -248,7 +248,6 @@ def understood(
         The arrays do not fit each other, or the learner is one this version does not have.
     """
     learner = learner_of(meta, path, any_format=any_format)
-    meta = {**meta, "learner": in_present_spelling(meta["learner"])}
     try:
         described = _Meta.model_validate(meta)
         options = (

@@ -1,1 +1,1 @@
-"""Runs that an earlier version was writing when it was killed, for the tests that go on from them."""
+"""Runs and receipts that earlier versions wrote."""

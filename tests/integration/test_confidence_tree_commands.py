@@ -192,9 +192,6 @@ def test_what_it_does_not_take(data: Path, tmp_path: Path) -> None:
         replay(job, tmp_path / "none")
     with pytest.raises(ConfigError, match=r"delta applies only to confidence: theorem"):
         replay(config(data, learner={"delta": 0.1}), tmp_path / "delta")
-    for name, value, instead in (("strict", True, "a smaller delta"), ("finder", "updgini", "remove it")):
-        with pytest.raises(ConfigError, match=rf"{name} was retired\..*{instead}"):
-            replay(config(data, learner={name: value}), tmp_path / name)
     three = table(tmp_path / "three.parquet", 300, "npq")
     with pytest.raises(InputError, match=r"row \d+, column 'y': label 'n' is of a class beyond the 2 that"):
         replay(config(three, "mixed"), tmp_path / "three")

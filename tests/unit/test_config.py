@@ -177,6 +177,18 @@ class TestMessages:
         source = {"kind": "synthetic", "generator": "sea", "seed": 2**63}
         assert refused(changed(source=source)).startswith("config: source.seed: the integer 9223372036854775808")
 
+    @pytest.mark.parametrize(("section", "options"), [("learner", one.Options) for one in learners().values()])
+    def test_a_retired_key_is_refused_by_name_with_what_to_use_unless_it_says_what_is_done_today(
+        self, section, options
+    ):
+        given = SEA[section] | {"kind": options.model_fields["kind"].default}
+        job = changed(stream={"model": "incremental", "warmup": 20})
+        for key, (today, instead) in options.retired.items():
+            message = refused({**job, section: {**given, key: "before"}})
+            assert re.search(rf"{section}[.\w]*: {key} was retired\. {re.escape(instead)}$", message)
+            for value in today:
+                assert load_config({**job, section: {**given, key: value}}) == load_config({**job, section: given})
+
     def test_all_problems_come_at_once(self):
         message = refused(changed(cluster={"shards": 0}, output={"report": 3}, x=1))
         assert {line.split(" = ")[0] for line in message.splitlines()} == {

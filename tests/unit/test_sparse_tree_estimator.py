@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raydt import FullyDynamicTreeClassifier, SparseDynamicTreeClassifier, load_model
+from raydt import SparseDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -94,27 +94,3 @@ def test_what_it_does_not_take():
         SparseDynamicTreeClassifier(finder="updgini", beta=0.0).fit(X, y)
     with pytest.raises(ConfigError, match=r"finder_alpha=0\.001 should be greater than or equal to 0.01"):
         SparseDynamicTreeClassifier(finder_alpha=0.001).fit(X, y)
-
-
-@pytest.mark.parametrize("finder", ["updgini", "updent"])
-def test_the_old_spelling_warns_and_is_the_same_tree(finder, tmp_path):
-    X, y = rows()
-    options = {"alpha": 0.0, "beta": 0.01, "finder": finder, "finder_alpha": 0.05}
-    old, new = FullyDynamicTreeClassifier(**options), SparseDynamicTreeClassifier(**options).fit(X, y)
-    with pytest.warns(FutureWarning, match="Use SparseDynamicTreeClassifier"):
-        old.fit(X, y)
-    assert old.get_params()["finder"] == finder
-    assert old.digest() == new.digest()
-    assert old.audit().feasibility == "proven"
-    np.testing.assert_array_equal(old.predict_proba(X), new.predict_proba(X))
-    old.save(tmp_path / "state", with_examples=True)
-    again = load_model(tmp_path / "state")
-    assert type(again) is SparseDynamicTreeClassifier
-    assert again.digest() == new.digest()
-
-
-def test_finder_exact_warns_and_is_the_dense_tree():
-    X, y = rows()
-    with pytest.warns(FutureWarning, match="leave them out"):
-        old = FullyDynamicTreeClassifier(finder="exact").fit(X.toarray(), y)
-    assert old.digest() == FullyDynamicTreeClassifier().fit(X.toarray(), y).digest()

@@ -19,7 +19,7 @@ from pipelines.saved_runs import open_stream
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest
-from raydt.learners import in_present_spelling, traits_of
+from raydt.learners import traits_of
 from raydt.sessions.saved_model import understood
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity, differences, file_differences
@@ -162,10 +162,7 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
             "out of the checkpoints"
         )
     if not config.has_made(meta):
-        then = meta.get("config", {})
-        if "learner" in then:
-            then = {**then, "learner": in_present_spelling(then["learner"])}
-        refuse_changes(then, config.resolved(), place)
+        refuse_changes(meta.get("config", {}), config.resolved(), place)
         raise ConfigError(f"{place}: the checkpoint has another model config. Restore config.yaml as the run wrote it")
     changes = data_changes(data, stream, meta)
     if changes:

@@ -10,16 +10,13 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
-from raydt.learners.base import COUNTS_WORK, Case, Learner, Renamed, Traits, WorkPlan
+from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.trees.canonical_arrays import Arrays, check_numbers, check_rows, check_tree
 from raydt.trees.predictor import NumberPredictor, TreePredictor
-
-#: Options of an earlier version that have gone, with the only values that they may have.
-_FORMER = {"finder": "exact", "finder_alpha": 0.1}
 
 
 class FuDyADT(Learner):
@@ -35,14 +32,6 @@ class FuDyADT(Learner):
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
     }
-
-    def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
-        """An earlier version wrote ``finder: exact`` and its ``finder_alpha`` into every resolved config."""
-        if options.get("kind") != self.kind or not _FORMER.keys() & options.keys():
-            return None
-        if any(options.get(name, value) != value for name, value in _FORMER.items()):
-            return None
-        return Renamed({name: value for name, value in options.items() if name not in _FORMER})
 
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """All but states whose range of labels was found: in format 1 its ends are labels."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -23,6 +24,11 @@ _OF_NUMBERS = {"alpha": 0.005, "beta": 0.01}
 
 class FuDyADTOptions(FullyDynamicOptions):
     """A fully dynamic decision tree, feasible after every update (after Bressan, Damay, Sozio, AAAI 2023)."""
+
+    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+        "finder": (("exact",), "Use learner.kind: sparse_tree, which has it, or remove it"),
+        "finder_alpha": ((0.1,), "Use learner.kind: sparse_tree, which has it, or remove it"),
+    }
 
     kind: Literal["fudyadt"] = "fudyadt"
     alpha: float = Field(0.02, ge=0, le=1, description="impurity below which a node may be a leaf (alpha)")

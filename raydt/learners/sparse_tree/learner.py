@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from raydt.examples.reading import Reading
-from raydt.learners.base import COUNTS_WORK, Case, Learner, Renamed, Traits
+from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
 from raydt.learners.sparse_tree import checks
 from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
 from raydt.learners.sparse_tree.describe import SparseTreeDescription
@@ -46,17 +46,6 @@ class SparseTree(Learner):
                 sparse_classes=2,
                 with_dense="" if dense else "finder: updgini",
             )
-        )
-
-    def renamed(self, options: Mapping[str, Any]) -> Renamed | None:
-        """In an earlier version this was ``kind: fudyadt`` with a finder other than ``exact``."""
-        if options.get("kind") != "fudyadt" or options.get("finder") not in ("updgini", "updent"):
-            return None
-        finder = options["finder"]
-        return Renamed(
-            {**options, "kind": self.kind},
-            f"kind: fudyadt with finder: {finder} is now a learner of its own. Write kind: sparse_tree, and keep the "
-            "other keys; a later version will refuse the old spelling",
         )
 
     def cases(self) -> Sequence[Case]:
