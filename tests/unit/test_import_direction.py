@@ -20,7 +20,7 @@ NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 #: Rooms of a package, lowest first: a room imports from those before it only; those of one line are apart.
 ROOMS = {
     "raydt": (
-        ("errors", "namesakes", "version"),
+        ("errors", "namesakes", "settings", "version"),
         ("redaction",),
         ("arrays",),
         ("exchange",),
