@@ -76,7 +76,7 @@ def uprights(chart: Chart) -> str:
 def readout(chart: Chart) -> str:
     """Return the data the page's script needs to answer a pointer, as JSON; empty if there is nothing to point at."""
     values = [mark.values for panel in chart.panels for mark in panel.marks]
-    if not any(values):
+    if not len(chart.at) or not any(values):
         return ""
     at = [round(float(place), 4) for place in chart.at]
     return json.dumps(

@@ -30,13 +30,14 @@ from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
 from pipelines.outputs import inputs_of, require_apart
 from pipelines.progress import STARTING_RAY, Reporter
+from pipelines.report.document import document
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.outcome.summary import versions
 from pipelines.running.preparation.preparing import location_of, require_ray
 from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
-from pipelines.sweeping.page import render
+from pipelines.sweeping.page import article
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
@@ -354,8 +355,8 @@ class _Sweep:
         self.folder.write_text("sweep.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
         top = best(rows).get("accuracy")
         sets = {} if top is None else {axis.key: _value(self.configs[top["setting"]], axis.key) for axis in axes}
-        page = render(self.axes, self.rows, summary, sets, self.configs[0].to_yaml(), self.folder.location)
-        self.folder.write_text("sweep.html", page)
+        shown = article(self.axes, self.rows, summary, sets, self.configs[0].to_yaml(), self.folder.location)
+        self.folder.write_text("sweep.html", document(shown.title, "sweep", [shown]))
         return SweepResult(self.folder.location, table, curves, summary, table_lines([a.key for a in axes], rows))
 
 

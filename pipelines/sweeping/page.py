@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.report.document import document
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row, best, own_columns, pooled, promised, worded
@@ -49,15 +48,15 @@ _COLUMNS: tuple[tuple[str, str, Form], ...] = (
 _FORMS: dict[type, Form] = {int: count, float: figure, str: lambda name: clipped(name or "none", FEATURE_SHOWN)}
 
 
-def render(
+def article(
     axes: Sequence[Axis],
     rows: Sequence[Row],
     summary: dict[str, Any],
     sets: Mapping[str, Any],
     config_text: str,
     location: str,
-) -> str:
-    """Return the page as text.
+) -> Article:
+    """Return the article about a sweep.
 
     ``axes`` and ``rows`` are as of :func:`pipelines.sweeping.table.table_of`, ``summary`` is the content of
     ``sweep.json``. ``sets`` makes ``config_text``, the config of the first setting, that of the best one; ``location``
@@ -89,7 +88,7 @@ def render(
         Section("Settings", blocks, "settings"),
         Section("Configuration of the first setting", [Code(config_text)], "config"),
     ]
-    return document(summary["name"], "sweep", [Article(summary["name"], _what(axes, summary), head, sections)])
+    return Article(summary["name"], _what(axes, summary), head, sections)
 
 
 def _tables(keys: list[str], rows: Sequence[Row], winners: Mapping[str, Row], trials: int) -> list[Table]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import yaml
-from fabricated_run import fabricated_metrics, fabricated_run, write_table
 
 from raydt.folders.arrays import save_folder
+from tests.unit.fabricated_run import fabricated_metrics, fabricated_run, write_table
 
 UPDATES = 4500
 TOKENS = ["offer", "<b>bold</b>", "", "w" * 300]

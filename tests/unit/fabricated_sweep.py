@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.report.document import document
 from pipelines.sweeping.grid import Axis, read_grid, settings_of
-from pipelines.sweeping.page import render
+from pipelines.sweeping.page import article
 from pipelines.sweeping.table import Row, best, pooled
+from raydt.presentation.blocks import Article
 
 
 def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) -> Row:
@@ -37,15 +39,14 @@ def rows_of(grid: list[str], accuracies: list[float]) -> tuple[list[Axis], list[
     return axes, [row(i, keys, a) for i, (keys, a) in enumerate(zip(settings_of(axes), accuracies, strict=True))]
 
 
-def fabricated_page(
+def fabricated_sweep(
     axes: list[Axis],
     rows: list[Row],
     text: str = "some",
     verdict: str = "",
-    curves: dict[int, dict[str, Any]] | None = None,
     trials: int = 1,
-) -> str:
-    """The page of an interrupted sweep; ``text`` is what names and labels say."""
+) -> Article:
+    """The article about an interrupted sweep; ``text`` is what names and labels say."""
     summary = {
         "name": text, "learner": "fudyadt", "rows": 9, "status": "interrupted", "exit_reason": "SIGINT",
         "done": len(rows), "settings": len(rows) + 1, "failed": sum("error" in row for row in rows),
@@ -56,4 +57,10 @@ def fabricated_page(
     kept, means = pooled(axes, rows)
     top = best(means).get("accuracy", {})
     sets = {axis.key: top[axis.key] for axis in kept if axis.key in top}
-    return render(axes, rows, summary, sets, f"a: {text}", "/x")
+    return article(axes, rows, summary, sets, f"a: {text}", "/x")
+
+
+def fabricated_page(*arguments: Any, **options: Any) -> str:
+    """The page of such a sweep."""
+    shown = fabricated_sweep(*arguments, **options)
+    return document(shown.title, "sweep", [shown])

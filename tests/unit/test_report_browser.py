@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Chromium, Tab, executable
-from fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
-from fabricated_split import AUDIT, best_split_run
-from fabricated_sweep import fabricated_page, rows_of
-from fabricated_sweep import failed as failed_row
 
 from pipelines import replay
 from pipelines.report.page import write_report
+from tests.unit.chromium import Chromium, Tab, executable
+from tests.unit.fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
+from tests.unit.fabricated_split import AUDIT, best_split_run
+from tests.unit.fabricated_sweep import fabricated_page, rows_of
+from tests.unit.fabricated_sweep import failed as failed_row
 
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
@@ -196,15 +196,6 @@ def test_numbers_at_the_pointer(browser: Chromium, pages: dict[str, Path]) -> No
     tab.press("ArrowRight")
     tab.press("ArrowRight")
     assert where("quality-window") == "update 200"
-    tab.close()
-
-
-def test_numbers_of_a_sweep_at_the_pointer(browser: Chromium, pages: dict[str, Path]) -> None:
-    tab = Tab(browser, pages["sweep"])
-    tab.evaluate("document.querySelector('.drawing').focus()")
-    tab.press("ArrowRight")
-    assert tab.evaluate("document.querySelector('.where').textContent") == "learner.epsilon 0.1"
-    assert tab.evaluate("document.querySelector('.key b').textContent") == "80.00%"
     tab.close()
 
 

