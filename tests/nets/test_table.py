@@ -16,6 +16,7 @@ BEGIN, END = "<!-- nets: python -m tests.nets.test_table -->\n", "<!-- end of ne
 #: Where nets are.
 MODULES = (
     "simulation.test_simulation",
+    "nets.test_contract",
     "nets.test_digests",
     "nets.test_golden",
     "nets.test_identity",
