@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -21,53 +22,8 @@ settings.register_profile("default", derandomize=True, print_blob=True, deadline
 settings.register_profile("nightly", print_blob=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
-#: The files that take longest, the longest first: begun late, one of them would keep one process busy alone. Those of
-#: the default suite come first; the others are nightly.
-LONGEST = (
-    "simulation/test_simulation.py",
-    "nets/test_ray.py",
-    "nets/test_purge.py",
-    "property/test_forest_twin.py",
-    "nets/test_runs.py",
-    "integration/test_examples.py",
-    "nets/test_nodes.py",
-    "nets/test_audit_mutants.py",
-    "integration/test_corpus.py",
-    "integration/test_gbdt_commands.py",
-    "property/test_sparse_tree_twin.py",
-    "unit/test_doctor.py",
-    "fuzz/test_fuzz.py",
-    "property/test_fudyadt_twin.py",
-    "integration/test_corpus_places.py",
-    "integration/test_sparse_tree_commands.py",
-    "integration/test_confidence_tree_commands.py",
-    "property/test_confidence_tree_twin.py",
-    "property/test_lower_bounds.py",
-    "integration/test_golden.py",
-    "property/test_sparse_spine.py",
-    "unit/test_river.py",
-    "integration/test_replay.py",
-    "simulation/test_mutants.py",
-    "property/test_gbdt_twin.py",
-    # nightly only
-    "unit/test_sparse_splits_oracle.py",
-    "integration/test_ray_kills.py",
-    "integration/test_ray_identity.py",
-    "integration/test_interruption.py",
-    "integration/test_ray_job.py",
-    "integration/test_ray_cluster.py",
-    "integration/test_ray_session.py",
-    "integration/test_sweep.py",
-    "integration/test_resume.py",
-    "integration/test_ray_metrics.py",
-    "property/test_sparse_finders.py",
-    "unit/test_checkpoint_faults.py",
-    "unit/test_report_browser.py",
-    "integration/test_wheel.py",
-    "unit/test_gbdt_kit.py",
-    "integration/test_identity.py",
-    "integration/test_warmup.py",
-)
+#: Seconds that each file has taken in this run.
+SECONDS: Counter[str] = Counter()
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -108,14 +64,48 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; a nightly run also takes tests of which other runs take a share, in full."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the longest files; a nightly run also takes tests of which other runs take a share, in full.
+
+    How long files take is known from the last run. Begun late, a long one would keep one process busy alone. In the
+    first run of a clone the files are in the order of their names: the unit tests, which are short, are the last.
+    """
     if volume.nightly:
         for item in items:
             if is_hypothesis_test(getattr(item, "obj", None)) or item.get_closest_marker("share"):
                 item.add_marker(pytest.mark.nightly)
-    places = {f"tests/{name}": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+    seconds = last_seconds(config)
+    items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), 0.0))
+
+
+def file_of(test: str) -> str:
+    """Return the file of a test."""
+    return test.partition("::")[0]
+
+
+def cache_key() -> str:
+    """Return the key of pytest's cache for the seconds of files: nightly runs take other tests of a file."""
+    return f"seconds/{'nightly' if volume.nightly else 'default'}"
+
+
+def last_seconds(config: pytest.Config) -> dict[str, float]:
+    """Return the seconds that each file took when it ran last; none if pytest has no cache."""
+    cache = getattr(config, "cache", None)
+    return cache.get(cache_key(), {}) if cache else {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add the time of a test, of which set-up and tear-down are reported on their own."""
+    SECONDS[file_of(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep what the files of a whole suite have taken; processes of xdist report to this one."""
+    config = session.config
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    if whole and not hasattr(config, "workerinput") and getattr(config, "cache", None):
+        found = {file: round(seconds, 2) for file, seconds in SECONDS.items()}
+        config.cache.set(cache_key(), last_seconds(config) | found)
 
 
 def pytest_collection_finish() -> None:

@@ -14,12 +14,10 @@ from click.testing import CliRunner
 
 from pipelines.cli import cli
 from pipelines.prediction import predict_file
-from pipelines.running.job import replay, resume
-from pipelines.sweeping.job import sweep
+from pipelines.running.job import replay
 from pipelines.updating import update
 from raydt import load_model
 from raydt.errors import InputError
-from raydt.exchange.faults import injected
 
 N = 400
 WORDS = [f"word{i}" for i in range(150)]
@@ -84,32 +82,6 @@ def test_the_best_feature_is_a_word(run: Path, data: Path) -> None:
     assert "prize" in ended.stdout
 
 
-def test_a_sweep_says_the_same(run: Path, data: Path, tmp_path: Path) -> None:
-    sweep(config(data), {"learner.alpha": [0.1, 1.0]}, out=tmp_path / "sweep")
-    first = pq.read_table(tmp_path / "sweep" / "sweep.parquet").to_pylist()[0]
-    summary = summary_of(run)
-    assert (first["best_feature"], first["score"]) == ("prize", summary["split"]["score"])
-    assert (first["changes"], first["digest"]) == (summary["changes"], summary["model_digest"])
-    assert "prize" in (tmp_path / "sweep" / "sweep.html").read_text()
-
-
-def test_resumed_on_other_shards(run: Path, data: Path, tmp_path: Path) -> None:
-    def strike(point: str) -> None:
-        if point == "driver.recorded":
-            strike.passed += 1  # type: ignore[attr-defined]
-            if strike.passed == 12:  # type: ignore[attr-defined]
-                raise KeyboardInterrupt
-
-    strike.passed = 0  # type: ignore[attr-defined]
-    with injected(strike), pytest.raises(KeyboardInterrupt):
-        replay(config(data, batch_size=16, shards=2), tmp_path / "run")
-    resume(tmp_path / "run", overrides=["cluster.shards=3"])
-    ours, theirs = summary_of(tmp_path / "run"), summary_of(run)
-    assert [ours[name] for name in ("model_digest", "split", "moves")] == [
-        theirs[name] for name in ("model_digest", "split", "moves")
-    ]
-
-
 def test_predictions_and_updates(run: Path, tmp_path: Path) -> None:
     new = write(tmp_path / "new.parquet", [["never seen", "prize"], ["never"], []], ["spam", "ham", "ham"])
     predict_file(run, new, tmp_path / "out.parquet")
@@ -127,14 +99,6 @@ def test_predictions_and_updates(run: Path, tmp_path: Path) -> None:
         second.partial_fit(pa.table({"text": pa.array([["nobody"]], pa.list_(pa.string()))}), ["ham"])
     with pytest.raises(InputError, match="the model does not know the token 'nobody'"):
         second.forget_examples(pa.table({"text": pa.array([["nobody"]], pa.list_(pa.string()))}), ["ham"])
-
-
-def test_lists_that_are_empty_lose_no_names(run: Path, tmp_path: Path) -> None:
-    column = pa.array([[], []], pa.list_(pa.null()))
-    pq.write_table(pa.table({"text": column, "y": ["ham", "spam"]}), tmp_path / "empty.parquet")
-    update(run, insert=tmp_path / "empty.parquet", out=tmp_path / "second")
-    second = load_model(tmp_path / "second")
-    assert second.predict(pa.table({"text": pa.array([["prize"]], pa.list_(pa.string()))})).tolist() == ["spam"]
 
 
 def test_indices_are_not_tokens(run: Path, tmp_path: Path) -> None:

@@ -14,14 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import cli
-from pipelines.config import load_config
 from pipelines.prediction import predict_file
 from pipelines.running.job import replay
-from pipelines.saved_runs import open_state, open_stream
+from pipelines.saved_runs import open_state
 from pipelines.sweeping.job import sweep
 from pipelines.updating import update
 from raydt.errors import ConfigError, UpdateError
-from raydt.streams.history import history_of
 
 RNG = np.random.default_rng(8)
 X = np.round(RNG.normal(size=(600, 3)), 2)
@@ -89,29 +87,6 @@ def test_summary_tables_and_report(run: Path) -> None:
     assert float(shown[1]) == pytest.approx(r2, abs=5e-4)  # a number and not a percentage
 
 
-@pytest.mark.parametrize("change", [{"batch_size": 7}, {"batch_size": 4096, "shards": 3}])
-def test_nothing_depends_on_how_it_is_cut(
-    config: dict[str, Any], run: Path, tmp_path: Path, change: dict[str, int]
-) -> None:
-    other = replay({**config, "cluster": {**config["cluster"], **change}}, tmp_path / "other").summary
-    summary = json.loads((run / "summary.json").read_text())
-    for key in ("metrics", "baselines", "model_digest"):
-        assert other[key] == summary[key]
-
-
-def test_commands_show_numbers(run: Path, config: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
-    shown = CliRunner().invoke(cli, ["validate", str(tmp_path / "config.yaml")]).stdout
-    assert "labels" in shown
-    assert "numbers" in shown
-    out = ["--out", str(tmp_path / "again")]
-    lines = CliRunner().invoke(cli, ["replay", str(tmp_path / "config.yaml"), *out]).stdout.splitlines()
-    (quality,) = [line for line in lines if line.startswith("mse")]
-    assert "(no change " in quality
-    assert "mean " in quality
-    assert "r2 " in quality
-
-
 def test_predictions_of_a_file_are_numbers(run: Path, tmp_path: Path) -> None:
     pq.write_table(table(X[:20]), tmp_path / "new.parquet")
     result = predict_file(run, tmp_path / "new.parquet", tmp_path / "out.parquet")
@@ -137,22 +112,6 @@ def test_an_update_takes_numbers(run: Path, tmp_path: Path) -> None:
     assert set(Y[:10] + 0.5) <= set(saved.arrays["y"].tolist())
 
 
-def test_the_history_for_an_audit_has_numbers(config: dict[str, Any]) -> None:
-    _, stream = open_stream(load_config(config))
-    history = history_of(stream)
-    np.testing.assert_array_equal(history.y, Y)
-    assert np.isnan(history.X).any()
-
-
-def test_a_target_far_away_is_named(config: dict[str, Any], tmp_path: Path) -> None:
-    far = Y.copy()
-    far[450] = 1e6
-    pq.write_table(table(X, far), tmp_path / "far.parquet")
-    source = {**config["source"], "path": str(tmp_path / "far.parquet")}
-    with pytest.raises(UpdateError, match=r"far.parquet, row 450: .*target"):
-        replay({**config, "source": source}, tmp_path / "run")
-
-
 def test_an_update_with_a_target_far_away_takes_nothing(run: Path, tmp_path: Path) -> None:
     far = Y[:10].copy()
     far[3] = 1e6
@@ -167,9 +126,3 @@ def test_an_update_with_a_target_far_away_takes_nothing(run: Path, tmp_path: Pat
 def test_a_sweep_says_that_it_compares_accuracies(config: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a sweep compares accuracies"):
         sweep(config, ["learner.max_iter=5,10"], out=tmp_path / "sweep")
-
-
-@pytest.mark.parametrize("model", ["incremental", "sliding_window", "changelog"])
-def test_a_learner_that_needs_a_warmup_asks_for_it(config: dict[str, Any], model: str) -> None:
-    with pytest.raises(ConfigError, match=r"stream.warmup = 0: gbdt .* Set stream.warmup"):
-        load_config({**config, "stream": {"model": model}})

@@ -20,14 +20,14 @@ from pipelines.display import receipt_lines
 from pipelines.saved_runs import open_state
 from pipelines.updating import update
 from raydt import load_model
-from raydt.errors import InputError, UpdateError
+from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.estimators import estimator_of
 from raydt.learners import learners
 from raydt.learners.base import Learner
 from raydt.sessions.session import InProcessSession
 from tests.cases import CASES, Trial, every_case
 from tests.nets.test_interrupts import Data, after, fingerprint, live
-from tests.small_tables import examples, table_of
+from tests.small_tables import examples, table_of, written
 
 #: Batches after which another session, on so many shards, takes over.
 RELAY = {1: 3, 2: 1, 5: 2, 9: 4}
@@ -228,3 +228,31 @@ def test_an_option_beyond_its_limits_is_named(learner: Learner) -> None:
                 learner.Options(**{name: [1]})
     with pytest.raises(ValidationError, match="nonsense"):
         learner.Options(nonsense=1)
+
+
+def wrong_sources(trial: Trial, folder: Path) -> dict[str, dict[str, Any]]:
+    """Parts of a config with rows or a stream that the learner does not take."""
+    case, reading, label = trial.case, trial.reading, {"label": trial.columns["label"]}
+    found: dict[str, dict[str, Any]] = {}
+    if trial.needs_warmup:
+        found["warmup"] = {"stream": {"warmup": 0}}
+    if reading.needs_sparse:
+        found["sparse"] = {"source": {"features": ["a", "d"], **label}}
+    if not reading.sparse:
+        found["ones"] = {"source": {"features": ["a", "ones"], **label}}
+    if not reading.dense:
+        found["numeric or categorical"] = {"source": {"features": ["a", "ones"], **label}}
+    if not case.classes:
+        found["number"] = {"source": {"label": "y"}}
+    elif reading.most_classes(sparse=case.sparse) == 2:
+        inserts = written(folder / "inserts.arrow", table_of(examples(40, classes="xyz")))
+        found["class"] = {"source": {"label": "y_of_three", "path": str(inserts)}}
+    return found
+
+
+@every_case("rows not taken")
+def test_rows_that_a_learner_does_not_take_are_refused(trial: Trial, tmp_path: Path) -> None:
+    for number, (word, wrong) in enumerate(wrong_sources(trial, tmp_path).items()):
+        config = trial.config(tmp_path, **{"stream": {"on_error": "error"}, **wrong})
+        with pytest.raises((ConfigError, InputError), match=word):
+            pipelines.replay(config, tmp_path / f"run {number}")
