@@ -26,7 +26,7 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.presort import presort
 from raydt.sessions.session import InProcessSession
-from raydt.trees.counted_tree import Rules, new_tree
+from raydt.trees.counted_tree import TreeRules, new_tree
 from raydt.trees.records import MEMBER
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
@@ -105,7 +105,7 @@ def inside_a_build() -> None:
             tree = new_tree(2 * n + 2, 2)  # noqa: B023 (called at once)
             tree.counts[0] = np.bincount(labels, minlength=2)  # noqa: B023
             began = time.process_time()
-            rules = Rules(0.15, 0.0, 2, h)
+            rules = TreeRules(0.15, 0.0, 2, h)
             listing = Listing(X, np.zeros(d, bool), slots, slots, labels)  # noqa: B023
             build(tree, members, 0, listing, rules, 1, scratch)  # noqa: B023
             return time.process_time() - began

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sparse.data import Steps
 
 from raydt.finders.finder import Finder, FinderName
-from raydt.finders.finder import Steps as FinderSteps
+from raydt.finders.finder import FinderSteps as FinderSteps
 from raydt.finders.scores import xlogx_table
 
 #: Finder and criterion (entropy or not).

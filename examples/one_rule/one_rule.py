@@ -17,7 +17,7 @@ import numpy as np
 
 from raydt.arrays.digest import digest
 from raydt.audits.audit_report import AuditReport
-from raydt.batches.rows_on_shards import Rows, RowsOnShards, ShardWithRows
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
 from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.exchange.messages import Ask
@@ -116,7 +116,7 @@ class Coordinator(SequentialCoordinator):
 
     def _take(self, batch: Any, part: slice, admitted: Any, result: Any) -> Any:
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
-        yield from self._rows.put(admitted.new[added], Rows.of(batch.X[admitted.row[added]]))
+        yield from self._rows.put(admitted.new[added], RowBlock.of(batch.X[admitted.row[added]]))
         rules: list[int] = []
         for step, position in zip(*steps_of(batch, part, admitted), strict=True):
             if step["kind"] in (ADD, LOOK) and batch.start + position >= batch.warmup:

@@ -63,7 +63,7 @@ Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
 
-class Jobs(NamedTuple):
+class HashJobs(NamedTuple):
     """What to hash: the bytes from ``begin`` up to before ``end``, whose hash becomes row ``to`` of all hashes."""
 
     begin: Places
@@ -71,9 +71,9 @@ class Jobs(NamedTuple):
     to: Places
 
 
-def room_for(jobs: int) -> tuple[Jobs, Words]:
+def room_for(jobs: int) -> tuple[HashJobs, Words]:
     """Room for so many jobs, and for the work on them."""
-    return Jobs(*np.empty((3, jobs), dtype=np.int64)), np.zeros((ROWS, LANES), dtype=np.uint64)
+    return HashJobs(*np.empty((3, jobs), dtype=np.int64)), np.zeros((ROWS, LANES), dtype=np.uint64)
 
 
 def start(person: bytes) -> Words:

@@ -37,7 +37,7 @@ def score_of_counts(entropy: bool, n: Ints | int, c1: Ints | int, n1: Ints, c11:
     return scores
 
 
-class Buckets(NamedTuple):
+class BucketLimits(NamedTuple):
     """Limits and keys by number of the bucket; ``exact`` ones hold rho = 0, or rho = 1 if mirrored."""
 
     entropy: bool
@@ -48,7 +48,7 @@ class Buckets(NamedTuple):
     exact: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, finder: str, alpha: float) -> Buckets:
+    def of(cls, finder: str, alpha: float) -> BucketLimits:
         """The buckets of ``updgini`` or ``updent``."""
         if finder == "updgini":
             beta = alpha / (alpha + 2)

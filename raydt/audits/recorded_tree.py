@@ -95,7 +95,7 @@ class RecordedTree:
 
 
 @dataclass(frozen=True)
-class Column:
+class RankedColumn:
     """One feature: its distinct values, and the place of each row's value among them."""
 
     values: Floats
@@ -187,7 +187,9 @@ def _ends(pair: Ints) -> Ints:
     return np.flatnonzero(np.append(pair[1:] != pair[:-1], True))
 
 
-def best_splits(columns: list[Column], rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Ints, Floats]:
+def best_splits(
+    columns: list[RankedColumn], rows: Ints, y: Ints, node: Ints, counts: Ints
+) -> tuple[Floats, Ints, Floats]:
     """Score, feature and threshold of each node's best split; ties go to the smaller feature, then threshold."""
     return best_of(len(counts), (column.best_splits(rows, y, node, counts) for column in columns))
 

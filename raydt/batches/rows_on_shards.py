@@ -22,7 +22,7 @@ from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 Slots = npt.NDArray[np.int32]
 
 
-class Rows(NamedTuple):
+class RowBlock(NamedTuple):
     """n rows: ``X``, shape (n, dense features), and the sparse features that are 1 (``indptr``, ``indices``)."""
 
     X: npt.NDArray[np.float64]
@@ -30,13 +30,13 @@ class Rows(NamedTuple):
     indices: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Rows:
+    def of(cls, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> RowBlock:
         """Rows of a matrix and, if there are some, its sparse features."""
         sparse = sparse or SparseRows.empty(0, len(X))
         return cls(np.ascontiguousarray(X, dtype=np.float64), sparse.indptr, sparse.indices)
 
     @classmethod
-    def none(cls, features: Features) -> Rows:
+    def none(cls, features: Features) -> RowBlock:
         """No rows."""
         return cls.of(np.empty((0, len(features.names))))
 
@@ -44,14 +44,14 @@ class Rows(NamedTuple):
         """The sparse features alone."""
         return SparseRows(self.indptr, self.indices, n_features)
 
-    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Rows:
+    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> RowBlock:
         """Some of the rows."""
-        return Rows.of(self.X[rows], self.sparse(0)[rows])
+        return RowBlock.of(self.X[rows], self.sparse(0)[rows])
 
 
-def joined_rows(parts: Sequence[Rows]) -> Rows:
+def joined_rows(parts: Sequence[RowBlock]) -> RowBlock:
     """All rows, one part after the other."""
-    return Rows.of(np.concatenate([p.X for p in parts]), concatenated([p.sparse(0) for p in parts]))
+    return RowBlock.of(np.concatenate([p.X for p in parts]), concatenated([p.sparse(0) for p in parts]))
 
 
 class RowsOnShards:
@@ -76,21 +76,21 @@ class RowsOnShards:
         owners[~is_dense] = self._shard_of_groups[self._features.groups_of(features[~is_dense] - dense)]
         return owners
 
-    def put(self, slots: Slots, rows: Rows) -> Exchange[None]:
+    def put(self, slots: Slots, rows: RowBlock) -> Exchange[None]:
         """Tell the shards new rows, each its part."""
         if len(slots):
             yield Tell("rows", {"slots": slots}, self._parts(rows))
 
-    def equal(self, slots: Slots, row: Rows) -> Exchange[npt.NDArray[np.bool_]]:
+    def equal(self, slots: Slots, row: RowBlock) -> Exchange[npt.NDArray[np.bool_]]:
         """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
         replies = yield Ask("equal", {"slots": slots}, self._parts(row))
         equal: npt.NDArray[np.bool_] = np.logical_and.reduce(replies)
         return equal
 
-    def take(self, slots: Slots) -> Exchange[Rows]:
+    def take(self, slots: Slots) -> Exchange[RowBlock]:
         """The rows in some slots."""
         if not len(slots):
-            return Rows.none(self._features)
+            return RowBlock.none(self._features)
         replies = yield Ask("gather", {"slots": slots})
         if len(replies) == 1 and replies[0]["X"].flags.carray:  # all columns in order, writable
             X = replies[0]["X"]
@@ -100,13 +100,13 @@ class RowsOnShards:
                 X[:, columns] = reply["X"]
         n = self._features.sparse
         sparse = merged([SparseRows(reply["indptr"], reply["indices"], n) for reply in replies]) if n else None
-        return Rows.of(X, sparse)
+        return RowBlock.of(X, sparse)
 
-    def _parts(self, rows: Rows) -> list[dict[str, Any]]:
+    def _parts(self, rows: RowBlock) -> list[dict[str, Any]]:
         """Return the part of some rows that each shard owns."""
         return [self._part(rows, shard) for shard in range(len(self._groups))]
 
-    def _part(self, rows: Rows, shard: int) -> dict[str, Any]:
+    def _part(self, rows: RowBlock, shard: int) -> dict[str, Any]:
         sparse = rows.sparse(self._features.sparse)
         if self._features.sparse:
             sparse = sparse.of_groups(self._groups[shard], self._features.groups)

@@ -39,7 +39,7 @@ NO_FEATURE = -1
 CANDIDATE = 3
 
 
-class Steps(NamedTuple):
+class FinderSteps(NamedTuple):
     """Changes of one node, in order."""
 
     #: Shape (steps,): 1: a row is inserted, -1: it is deleted, 0: nothing but perhaps a query.
@@ -101,7 +101,7 @@ class Finder:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self._pool) + self._table.nbytes
 
-    def apply(self, steps: Steps) -> npt.NDArray[np.int32]:
+    def apply(self, steps: FinderSteps) -> npt.NDArray[np.int32]:
         """Take steps in order and answer the queries.
 
         Returns

@@ -190,7 +190,7 @@ class Learner(ABC):
 
         Both also get the rows' sparse features, as the keyword ``sparse``, where ``features`` has some. A regression
         has no ``predict_proba``. A model that is a tree, or a sum of trees, is exported and explained by
-        ``tree_sum(n_classes)`` (:class:`raydt.trees.tree_sum.SumOfTrees`).
+        ``tree_sum(n_classes)`` (:class:`raydt.trees.tree_sum.HasTreeSum`).
         """
         return self.Predictor(features, model)
 

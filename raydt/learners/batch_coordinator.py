@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
-from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.row_digest import RowDigest
@@ -213,18 +213,18 @@ class BatchCoordinator(ABC):
         self, X: npt.NDArray[np.float64], row: int, y: float, sparse: SparseRows | None = None
     ) -> Exchange[Slots]:
         """Return the slots of the live examples equal to (X[row], sparse[row], y), the oldest first."""
-        rows = Rows.of(X, sparse).take(np.array([row]))
+        rows = RowBlock.of(X, sparse).take(np.array([row]))
         slots = self._alike(rows)
         slots = slots[self.store.y[slots] == y]
         slots = slots[(yield from self._equal(slots, rows))]
         oldest_first: Slots = slots[np.argsort(self.store.born[slots])]
         return oldest_first
 
-    def _alike(self, row: Rows) -> Slots:
+    def _alike(self, row: RowBlock) -> Slots:
         """Return slots of live examples, among them all that equal a row: here all, in a tree those of its leaf."""
         return self.store.slots()
 
-    def _equal(self, slots: Slots, row: Rows) -> Exchange[Any]:
+    def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         """Return which of the rows in some slots equal one row."""
         return (yield from self._rows.equal(slots, row))
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from raydt.errors import ConfigError
 from raydt.learners.base import LearnerOptions
-from raydt.trees.counted_tree import Rules
+from raydt.trees.counted_tree import TreeRules
 
 #: What a bound for numeric labels leaves for rounding: of alpha to units of the labels, and of gains.
 FOR_ROUNDING = Fraction(1, 2**30)
@@ -128,7 +128,7 @@ class FullyDynamicOptions(LearnerOptions):
         """The largest depth of a node, as kernels take it."""
         return self.max_depth if self.max_depth is not None else 2**31 - 1
 
-    def rules(self, scheduled: bool = True) -> Rules:
+    def rules(self, scheduled: bool = True) -> TreeRules:
         """The options as the kernels take them; epsilon is that of nodes that are rebuilt by schedule."""
         epsilon = self.resolved_epsilon() if scheduled else 0.0
-        return Rules(epsilon, self.alpha / 2, self.min_samples_split, self.depth_limit)
+        return TreeRules(epsilon, self.alpha / 2, self.min_samples_split, self.depth_limit)

@@ -16,7 +16,7 @@ from raydt.arrays.digest import Part, digest
 from raydt.examples.store import ExampleStore
 from raydt.learners.sequential import SequentialCoordinator, Slots
 from raydt.trees.canonical_arrays import Arrays, canonical_tree
-from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, Rules, Tree
+from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, CountedTree, TreeRules
 from raydt.trees.records import LEAVES, NODES
 from raydt.trees.tree_digest import Outline
 
@@ -24,12 +24,12 @@ from raydt.trees.tree_digest import Outline
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
 
 
-class DynamicTree(Protocol):
+class LiveTree(Protocol):
     """A tree, the lists of its leaves and the live examples."""
 
-    rules: Rules
+    rules: TreeRules
     store: ExampleStore
-    tree: Tree
+    tree: CountedTree
     members: npt.NDArray[np.void]
 
     def restore(self, state: Arrays) -> None:
@@ -39,7 +39,7 @@ class DynamicTree(Protocol):
 class TreeCoordinator(SequentialCoordinator):
     """A coordinator that holds a dynamic tree."""
 
-    live: DynamicTree
+    live: LiveTree
     _outlined: Outline | None = None
 
     @property

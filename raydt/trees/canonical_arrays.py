@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
-from raydt.trees.counted_tree import Rules, Tree, floor_product, new_tree, with_room
+from raydt.trees.counted_tree import CountedTree, TreeRules, floor_product, new_tree, with_room
 from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
 from raydt.trees.regression_sums import LARGEST_MASS, MOST_UNITS, LabelRange, mass_ceilings
 from raydt.trees.state_checks import check_examples, check_nodes, check_sums
@@ -94,7 +94,7 @@ def check_rows(arrays: Arrays, groups: Mapping[int, Arrays], features: Features,
             raise ValueError(f"array 'X' of feature group {number} {problem}")
 
 
-def canonical_tree(tree: Tree, certified: bool) -> tuple[Arrays, npt.NDArray[np.int32]]:
+def canonical_tree(tree: CountedTree, certified: bool) -> tuple[Arrays, npt.NDArray[np.int32]]:
     """The arrays of the model, with its certificates if it has any, and the preorder position of each node id."""
     order, position, _ = preorder(tree)
     nodes, statistics, counts = tree.nodes[order], tree.statistics[order], tree.counts[order]
@@ -117,7 +117,7 @@ def canonical_tree(tree: Tree, certified: bool) -> tuple[Arrays, npt.NDArray[np.
     return arrays, position
 
 
-def live_tree(arrays: Arrays, rules: Rules) -> Tree:
+def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
     """The live tree of canonical arrays, without the rows of its leaves."""
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(64, classes), n, classes)
@@ -148,7 +148,7 @@ def live_tree(arrays: Arrays, rules: Rules) -> Tree:
     return tree
 
 
-def restored(store: ExampleStore, arrays: Arrays, rules: Rules) -> tuple[Tree, npt.NDArray[np.void]]:
+def restored(store: ExampleStore, arrays: Arrays, rules: TreeRules) -> tuple[CountedTree, npt.NDArray[np.void]]:
     """The live tree and the lists of its leaves from a saved state, whose rows take slots 0, 1, ... of ``store``."""
     store.fill(arrays["id"], arrays["y"], arrays["born"])
     tree = live_tree(arrays, rules)

@@ -58,7 +58,7 @@ STATISTICS = np.dtype(
 )
 
 
-class Tree(NamedTuple):
+class CountedTree(NamedTuple):
     """Nodes, their statistics and class counts, and registers; ``left`` of a free node is the next free one.
 
     ``sums``, of numeric labels, has a row per node, and no column with classes.
@@ -71,7 +71,7 @@ class Tree(NamedTuple):
     sums: npt.NDArray[np.int64]
 
 
-class Rules(NamedTuple):
+class TreeRules(NamedTuple):
     """The options as numbers."""
 
     epsilon: float
@@ -86,7 +86,7 @@ class Rules(NamedTuple):
     half_alpha_units: int = 0
 
 
-def new_tree(capacity: int, classes: int) -> Tree:
+def new_tree(capacity: int, classes: int) -> CountedTree:
     """An empty tree: one leaf without rows. With one class its labels are numbers."""
     nodes = np.zeros(capacity, dtype=NODE)
     for name in ("feature", "left", "right", "parent", "head"):
@@ -95,10 +95,10 @@ def new_tree(capacity: int, classes: int) -> Tree:
     statistics["built"] = -1
     counts = np.zeros((capacity, classes), dtype=np.int64)
     sums = np.zeros((capacity, 2 if classes == 1 else 0), dtype=np.int64)
-    return Tree(nodes, statistics, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64), sums)
+    return CountedTree(nodes, statistics, counts, np.array([1, -1, 1, 1, 0, 0, 0], dtype=np.int64), sums)
 
 
-def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
+def with_room(tree: CountedTree, nodes: int, classes: int) -> CountedTree:
     """The same tree with room for ``nodes`` more nodes and counts of ``classes`` classes."""
     capacity, known = tree.counts.shape
     need = int(tree.reg[NODES]) + nodes
@@ -110,7 +110,7 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
     counts[: len(tree.counts), :known] = tree.counts
     sums = np.zeros((capacity, tree.sums.shape[1]), dtype=np.int64)
     sums[: len(tree.sums)] = tree.sums
-    return Tree(grown(tree.nodes, capacity), grown(tree.statistics, capacity), counts, tree.reg, sums)
+    return CountedTree(grown(tree.nodes, capacity), grown(tree.statistics, capacity), counts, tree.reg, sums)
 
 
 @kernel

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.blake2b import SIZE, Words, hash_all, room_for, start
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.trees.counted_tree import Tree
+from raydt.trees.counted_tree import CountedTree
 from raydt.trees.records import NODES
 
 #: What tells hashes of leaves from those of other nodes.
@@ -192,7 +192,7 @@ class Outline:
         self._shape = Shape(wide, wide, narrow, narrow, np.empty(0, dtype=np.bool_))
         self._hashes: Words = np.empty((0, _WORDS), dtype="<u8")
 
-    def follow(self, tree: Tree) -> None:
+    def follow(self, tree: CountedTree) -> None:
         """Take over what has changed. O(nodes changed)."""
         have = len(self._shape.c)
         if len(tree.nodes) > have:
@@ -206,13 +206,13 @@ class Outline:
         """Depth of the deepest node."""
         return int(self._shape.height[0])
 
-    def places(self, tree: Tree, nodes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def places(self, tree: CountedTree, nodes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Positions of some nodes in preorder, shape (nodes,). O(depth) each."""
         out = np.empty(len(nodes), dtype=np.int32)
         _place(tree.nodes, self._shape.size, nodes, out)
         return out
 
-    def root(self, tree: Tree) -> npt.NDArray[np.uint8]:
+    def root(self, tree: CountedTree) -> npt.NDArray[np.uint8]:
         """Hash of the tree, 32 bytes. O(nodes changed)."""
         if len(self._hashes) < len(tree.nodes):
             self._hashes = grown(self._hashes, len(tree.nodes))

@@ -261,7 +261,7 @@ def constant(dense: int, sparse: int, value: Sequence[float] | Floats, cover: in
 
 
 @runtime_checkable
-class SumOfTrees(Protocol):
+class HasTreeSum(Protocol):
     """A predictor whose model is a tree, or a sum of trees."""
 
     def tree_sum(self, n_classes: int) -> TreeSum:
@@ -276,6 +276,6 @@ def tree_sum_of(predictor: Any, n_classes: int) -> TreeSum:
     InputError
         Its model is not a sum of trees.
     """
-    if not isinstance(predictor, SumOfTrees):
+    if not isinstance(predictor, HasTreeSum):
         raise InputError("this model is not a sum of trees, so it can be neither exported nor explained")
     return predictor.tree_sum(n_classes)

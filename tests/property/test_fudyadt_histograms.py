@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
-from raydt.trees.counted_tree import Rules, new_tree, route
+from raydt.trees.counted_tree import TreeRules, new_tree, route
 from raydt.trees.records import MEMBER
 from tests.volume import examples
 
@@ -49,7 +49,9 @@ def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int)
     histograms = histograms._replace(cells=np.full(reserved + 2 * n * d, -1, dtype=np.int32))
     scratch = new_scratch(n, d, classes)._replace(histograms=histograms)
     rows = np.arange(n, dtype=np.int32)
-    build(tree, members, 0, Listing(X, categorical, rows, rows, y), Rules(0.1, 0.0, 2, depth, True, 0.2), 7, scratch)
+    build(
+        tree, members, 0, Listing(X, categorical, rows, rows, y), TreeRules(0.1, 0.0, 2, depth, True, 0.2), 7, scratch
+    )
     assert (histograms.cells[reserved:] == -1).all()
     order, stack = [], [0]
     while stack:

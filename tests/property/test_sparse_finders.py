@@ -15,7 +15,7 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import hashed_groups
 from raydt.finders import finder as finder_module
 from raydt.finders import pool as pool_module
-from raydt.finders.finder import Finder, FinderName, Steps
+from raydt.finders.finder import Finder, FinderName, FinderSteps
 from raydt.finders.scores import score_of, scores_of, xlogx_table
 from tests.oracles.sparse_battery import differences, tallies
 from tests.sparse_streams import Event, sparse_stream, sparse_streams
@@ -54,7 +54,7 @@ class Compiled:
         feature = np.array(sorted(row), dtype=np.int32)
         unit = hashed_groups(feature, self.groups).astype(np.int32)
         where = np.array([0, len(feature)]), feature, unit
-        steps = Steps(np.array([sign], np.int8), np.array([y], np.int8), *where, np.array([True]))
+        steps = FinderSteps(np.array([sign], np.int8), np.array([y], np.int8), *where, np.array([True]))
         found = self.finder.apply(steps)[0]
         n, c1 = self.finder.n, self.finder.c1
         table = xlogx_table(n)
@@ -122,10 +122,10 @@ def test_windows_of_fresh_features_take_bounded_room(name: FinderName, monkeypat
             steps = np.full(per, sign, np.int8), part[1], np.cumsum([0, *map(len, part[0])])
             unit = hashed_groups(feature, groups).astype(np.int32)
             query = draws.random(per) < 0.1
-            answers = freeing.apply(Steps(*steps, feature, unit, query))
+            answers = freeing.apply(FinderSteps(*steps, feature, unit, query))
             with monkeypatch.context() as patch:
                 patch.setattr(pool_module, "_FEW", 1 << 30)
-                assert np.array_equal(answers, kept.apply(Steps(*steps, feature, unit, query)))
+                assert np.array_equal(answers, kept.apply(FinderSteps(*steps, feature, unit, query)))
         before = rows, label
     for group in range(groups):
         mine, other = freeing.state(group), kept.state(group)

@@ -12,7 +12,7 @@ from raydt.errors import InputError
 from raydt.learners.base import Case
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import small_stream
-from raydt.trees.tree_sum import SumOfTrees, TreeSum, tree_sum_of
+from raydt.trees.tree_sum import HasTreeSum, TreeSum, tree_sum_of
 from tests.cases import Trial, every_case
 from tests.oracles import tree_sum as twin
 
@@ -59,7 +59,7 @@ def described(trial: Trial) -> tuple[Any, TreeSum | None]:
 
 def refusal_of(predictor: Any, classes: int) -> str:
     """Why a model is no sum of trees; empty if it is one."""
-    if not isinstance(predictor, SumOfTrees):
+    if not isinstance(predictor, HasTreeSum):
         return "it is no sum of trees"
     if not len(getattr(predictor, "_leaves", ())):
         return ""
@@ -108,6 +108,6 @@ def test_covers_count_the_live_examples(trial: Trial) -> None:
 
 
 def test_a_model_of_another_kind_is_refused() -> None:
-    assert not isinstance(object(), SumOfTrees)
+    assert not isinstance(object(), HasTreeSum)
     with pytest.raises(InputError, match="not a sum of trees, so it can be neither exported nor explained"):
         tree_sum_of(object(), 2)

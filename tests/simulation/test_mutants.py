@@ -12,7 +12,7 @@ from raydt.examples.store import ExampleStore
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
-from raydt.learners.fudyadt.dynamic_tree import DynamicTree
+from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.sessions import snapshots
 from raydt.sources.file_source import FileSource
@@ -99,7 +99,7 @@ def the_cache_is_not_filled_after_a_restore(patch):
     def fill_cache(self):
         yield from ()
 
-    patch.setattr(DynamicTree, "fill_cache", fill_cache)
+    patch.setattr(FuDyADTTree, "fill_cache", fill_cache)
 
 
 @mutant("chain")

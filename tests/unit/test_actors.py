@@ -27,7 +27,7 @@ from actors.progress import Pulse
 from actors.services import without_idle_services
 from actors.session import RaySession
 from actors.writable import own
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError, RaydtError, UpdateError
 from raydt.examples.updates import UpdateBatch
 from raydt.exchange.snapshot import Barrier
@@ -301,10 +301,10 @@ class TestBoundary:
         assert own(UpdateBatch) is UpdateBatch
 
     def test_a_named_tuple_stays_one(self):
-        rows = Rows.of(np.arange(6.0).reshape(3, 2))
+        rows = RowBlock.of(np.arange(6.0).reshape(3, 2))
         rows.X.flags.writeable = False
         result = own({"rows": rows})["rows"]
-        assert type(result) is Rows
+        assert type(result) is RowBlock
         assert result.X.flags.writeable
         assert np.array_equal(result.X, rows.X)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.sessions.session import InProcessSession
 from tests.confidence_streams import LEARNER, GroupedStream, assert_same_tree, grown, session_of, twin_of
@@ -155,7 +155,7 @@ def test_counts_are_those_of_the_remaining_examples(setting: str) -> None:
 
 def at_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tenth row is counted out at the place of another."""
-    walk = DynamicTree.walk
+    walk = LiveConfidenceTree.walk
 
     def mistaken(*args: Any, **options: Any) -> Any:
         window = walk(*args, **options)
@@ -164,7 +164,7 @@ def at_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
         deltas[1, out] = deltas[1, (out + 1) % deltas.shape[1]] if deltas.shape[1] else 0
         return window
 
-    monkeypatch.setattr(DynamicTree, "walk", mistaken)
+    monkeypatch.setattr(LiveConfidenceTree, "walk", mistaken)
 
 
 def never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,15 +174,15 @@ def never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def own_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """An inner node keeps what it counted as a leaf."""
-    clear = DynamicTree.clear
+    clear = LiveConfidenceTree.clear
 
-    def mistaken(self: DynamicTree, node: int) -> list[int]:
+    def mistaken(self: LiveConfidenceTree, node: int) -> list[int]:
         own = self.tree.own[node].copy()
         places = clear(self, node)
         self.tree.own[node] = own
         return places
 
-    monkeypatch.setattr(DynamicTree, "clear", mistaken)
+    monkeypatch.setattr(LiveConfidenceTree, "clear", mistaken)
 
 
 MISTAKES = [(at_another_place, "kept"), (never_forgotten, "kept"), (own_kept, "kept")]

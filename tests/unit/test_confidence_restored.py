@@ -11,9 +11,9 @@ import pytest
 from raydt.batches.binning import Bins
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
-from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.learner import LEARNER
-from raydt.learners.confidence_tree.model import Split, live_tree, splits_as_arrays
+from raydt.learners.confidence_tree.model import SplitRecord, live_tree, splits_as_arrays
 from raydt.learners.confidence_tree.tree import new_tree
 from raydt.sessions.session import InProcessSession
 from tests.unit.confidence_cases import Case, case
@@ -45,7 +45,8 @@ def chain() -> dict[str, Any]:
     below = np.array([(leaves >= node).sum() if inner[node] else 1 for node in at], dtype=np.int64)
     counts = np.stack([below, np.zeros_like(below)], axis=1)
     splits = [
-        Split(2 * i + 1, 2, i + 1, 2, -1, -1, 0, 0.0, 0.0, 0.5, 0.0, (1, 1), (1, 0)) for i in range(int(inner.sum()))
+        SplitRecord(2 * i + 1, 2, i + 1, 2, -1, -1, 0, 0.0, 0.0, 0.5, 0.0, (1, 1), (1, 0))
+        for i in range(int(inner.sum()))
     ]
     return {
         "feature": np.where(inner, 0, -1).astype(np.int32),
@@ -82,7 +83,7 @@ def test_no_node_has_a_trial_or_a_tally() -> None:
 @pytest.mark.usefixtures("_memory_that_was_used")
 def test_a_split_frees_the_site_of_its_leaf_only_and_tallies_are_of_the_live_examples() -> None:
     state = chain()
-    live = DynamicTree(Features(("a",), (False,), 1), 10, drift_period=0, leaf_prediction="adaptive")
+    live = LiveConfidenceTree(Features(("a",), (False,), 1), 10, drift_period=0, leaf_prediction="adaptive")
     live.restore(state)
     leaf = state["feature"] < 0
     leaves = np.flatnonzero(leaf)

@@ -8,7 +8,7 @@ from raydt.batches.binning import learn_bins
 from raydt.examples.features import CATEGORICAL, NUMERIC
 from raydt.learners.gbdt.candidates import draw
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.recompute_candidates import Candidates
+from raydt.learners.gbdt.recompute_candidates import RecomputedCandidates
 
 ITERATIONS = 200
 
@@ -27,7 +27,7 @@ def test_candidates_are_those_of_the_twin(method):
     bins, twins = _bins(method)
     options = GBDTOptions(max_bins=64, candidate_fraction=0.15, binning=method, random_state=3)
     drawn = draw(bins, np.arange(4), bins.cuts(), 10, 3, ITERATIONS)
-    twin = Candidates(twins, 0, options)
+    twin = RecomputedCandidates(twins, 0, options)
     assert twin.per_feature == 10
     assert np.array_equal(twin.cuts, bins.cuts())
     feature = np.repeat(np.arange(4), np.diff(drawn.first))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.audits.audit_report import AuditReport
-from raydt.audits.finder_counters import Buckets, Floats, Ints, score_of_counts
+from raydt.audits.finder_counters import BucketLimits, Floats, Ints, score_of_counts
 from raydt.examples.features import Features
 from raydt.examples.history import History
 
@@ -38,7 +38,7 @@ STRUCTURE_FROM = 50
 _LIVE = np.iinfo(np.int64).max
 
 
-class _Counted(NamedTuple):
+class _CountedFeatures(NamedTuple):
     """Recounted rows: n, those of class 1, and of every feature that is 1 somewhere its n1 and c11."""
 
     n: int
@@ -48,7 +48,7 @@ class _Counted(NamedTuple):
     c11: Ints
 
     @classmethod
-    def of(cls, sparse: SparseRows, y: npt.NDArray[Any]) -> _Counted:
+    def of(cls, sparse: SparseRows, y: npt.NDArray[Any]) -> _CountedFeatures:
         feature, place = np.unique(sparse.indices, return_inverse=True)
         label = np.repeat(y, sparse.lengths)
         n1 = np.bincount(place, minlength=len(feature))
@@ -79,12 +79,12 @@ def audit(
     seq, searched = int(state["seq"][0]), int(state["searched"][0])
     waits = seq < int(state["warmup"][0])
     live = np.flatnonzero(history.deleted == _LIVE)
-    now = _Counted.of(history.sparse[live], history.y[live])
+    now = _CountedFeatures.of(history.sparse[live], history.y[live])
     finder = int(state["finder"][0])
     if history.complete:
         broken += _chosen(options, state, history)
     name = NAMES[finder] if finder != UNDECIDED else "scan"
-    taken = _Counted.of(history.sparse[:0], history.y[:0]) if waits else now
+    taken = _CountedFeatures.of(history.sparse[:0], history.y[:0]) if waits else now
     broken += _counters(options, features, name, taken, groups)
 
     checked = {"examples": len(history.y), "live": len(live), "features": len(now.feature), "splits": 0}
@@ -92,7 +92,7 @@ def audit(
         reason = "the split is that of an earlier search, and only the live examples are known"
         return AuditReport("violated" if broken else "holds", "not_promised", reason, checked, {}, broken)
     then = np.flatnonzero((history.inserted < searched) & (history.deleted >= searched))
-    counted = _Counted.of(history.sparse[then], history.y[then])
+    counted = _CountedFeatures.of(history.sparse[then], history.y[then])
     found = None
     if searched == seq and not waits and not broken and name != "scan":
         found = _best_by_buckets(options, name, counted, groups)
@@ -146,12 +146,12 @@ def _chosen(options: BestSplitOptions, state: Arrays, history: History) -> list[
 
 
 def _counters(
-    options: BestSplitOptions, features: Features, name: str, counted: _Counted, groups: Mapping[int, Arrays]
+    options: BestSplitOptions, features: Features, name: str, counted: _CountedFeatures, groups: Mapping[int, Arrays]
 ) -> list[str]:
     """Counters and buckets of all groups against the rows."""
     broken = []
     of_group = features.groups_of(counted.feature)
-    buckets = Buckets.of(name, options.alpha) if name != "scan" else None
+    buckets = BucketLimits.of(name, options.alpha) if name != "scan" else None
     for number, group in sorted(groups.items()):
         mine = of_group == number
         part = counted._replace(feature=counted.feature[mine], n1=counted.n1[mine], c11=counted.c11[mine])
@@ -177,11 +177,13 @@ def _counters(
     return broken
 
 
-def _best_by_buckets(options: BestSplitOptions, name: str, counted: _Counted, groups: Mapping[int, Arrays]) -> int:
+def _best_by_buckets(
+    options: BestSplitOptions, name: str, counted: _CountedFeatures, groups: Mapping[int, Arrays]
+) -> int:
     """The feature that the buckets name: of all groups and buckets the least by score, of those with least keys."""
     if not len(counted.feature):
         return -1
-    buckets, scores = Buckets.of(name, options.alpha), counted.scores(options.entropy)
+    buckets, scores = BucketLimits.of(name, options.alpha), counted.scores(options.entropy)
     candidates: list[tuple[float, int]] = []
     for group in groups.values():
         at, bucket = np.searchsorted(counted.feature, group["feature"]), group["bucket"].astype(np.int64)
@@ -192,7 +194,7 @@ def _best_by_buckets(options: BestSplitOptions, name: str, counted: _Counted, gr
     return min(candidates)[1]
 
 
-def _split(state: Arrays, counted: _Counted, found: int | None) -> list[str]:
+def _split(state: Arrays, counted: _CountedFeatures, found: int | None) -> list[str]:
     """The split of the state against the rows at its search."""
     feature, *counts = state["split"].tolist()
     at = np.flatnonzero(counted.feature == feature)
@@ -207,7 +209,9 @@ def _split(state: Arrays, counted: _Counted, found: int | None) -> list[str]:
     return broken
 
 
-def _compare(options: BestSplitOptions, name: str, state: Arrays, counted: _Counted) -> tuple[dict[str, float], bool]:
+def _compare(
+    options: BestSplitOptions, name: str, state: Arrays, counted: _CountedFeatures
+) -> tuple[dict[str, float], bool]:
     """Score of the split and the least there is, and whether the one is near enough to the other."""
     if not len(counted.feature):
         return {"score": 0.0, "optimum": 0.0, "ratio": 1.0}, True

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
-from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -32,7 +32,7 @@ from raydt.learners.best_split.model import (
     sides,
 )
 from raydt.learners.best_split.options import MEASURED, BestSplitOptions
-from raydt.learners.best_split.schedule import Work, due, work_of
+from raydt.learners.best_split.schedule import SearchSteps, due, work_of
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 
@@ -85,7 +85,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = admitted.row[added]
         sparse = batch.sparse or SparseRows.empty(self.features.sparse, len(batch.X))
-        yield from self._rows.put(admitted.new[added], Rows.of(batch.X[rows], sparse[rows]))
+        yield from self._rows.put(admitted.new[added], RowBlock.of(batch.X[rows], sparse[rows]))
         steps, position = steps_of(batch, part, admitted)
         seq, kind = batch.start + position, steps["kind"]
         splits, place, log = yield from self._advance(
@@ -144,7 +144,7 @@ class BestSplitCoordinator(SequentialCoordinator):
             self._measured[2] = len(slots)
             self.finder = self.options.chosen(*self._measured.tolist())
 
-    def _search(self, work: Work) -> Exchange[Splits]:
+    def _search(self, work: SearchSteps) -> Exchange[Splits]:
         """Have the shards take the steps; the splits of the searches."""
         assert self.finder is not None
         label = np.zeros(len(work), dtype=np.int8)

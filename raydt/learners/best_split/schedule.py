@@ -17,7 +17,7 @@ Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Work(NamedTuple):
+class SearchSteps(NamedTuple):
     """Steps for the shards, and the searches among them."""
 
     sign: npt.NDArray[np.int8]  #: Shape (steps,): 1: a row comes, -1: it goes, 0: only a search.
@@ -38,7 +38,7 @@ def due(begin: int, stop: int, warmup: int, every: int) -> Int64:
 
 def work_of(
     kind: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], seq: Int64, searches: Int64, fresh: bool
-) -> Work:
+) -> SearchSteps:
     """Work of the shards for some steps.
 
     Parameters
@@ -60,4 +60,6 @@ def work_of(
     query = np.zeros(len(sign), dtype=np.bool_)
     query[places] = True
     begin = int(not query[0])
-    return Work(sign[begin:], np.append(np.int32(0), slots)[begin:].astype(np.int32), query[begin:], searches[first])
+    return SearchSteps(
+        sign[begin:], np.append(np.int32(0), slots)[begin:].astype(np.int32), query[begin:], searches[first]
+    )

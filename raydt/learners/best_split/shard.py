@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features
-from raydt.finders.finder import Finder, FinderName, Steps
+from raydt.finders.finder import Finder, FinderName, FinderSteps
 from raydt.learners.best_split.options import BestSplitOptions
 
 #: Finders by their number in messages and states.
@@ -58,7 +58,7 @@ class BestSplitShard(ShardWithRows):
             indptr[1:][with_row] = rows.lengths
             unit = self._unit_of[self._features.groups_of(rows.indices)]
             where = np.cumsum(indptr), rows.indices, unit
-            steps = Steps(np.array(sign[part]), np.array(label[part]), *where, np.array(query[part]))
+            steps = FinderSteps(np.array(sign[part]), np.array(label[part]), *where, np.array(query[part]))
             parts.append(self._finder.apply(steps))
         candidates = np.ascontiguousarray(np.concatenate(parts).swapaxes(0, 1))
         work = np.array([self._finder.moves - moved, self._finder.buckets_filled], dtype=np.int64)

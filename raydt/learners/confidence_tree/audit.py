@@ -25,7 +25,7 @@ from raydt.audits.tree_audit import compare_counts, compare_rows, found
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.confidence_tree.audit_splits import ROUNDING, Records, padded
-from raydt.learners.confidence_tree.recompute import Recounted
+from raydt.learners.confidence_tree.recompute import RecountedTree
 from raydt.presentation.words import counted
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def audit(
         widths of Theorem 4 (with a criterion that it is about); below 1 it is not enough.
     """
     try:
-        truth = Recounted(options, features, state, history)
+        truth = RecountedTree(options, features, state, history)
     except (MalformedTreeError, MalformedModelError) as error:
         return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
     broken = compare_rows(state, truth, history) + compare_counts(state, truth)
@@ -78,7 +78,7 @@ def audit(
     )
 
 
-def _totals(state: Arrays, truth: Recounted) -> list[str]:
+def _totals(state: Arrays, truth: RecountedTree) -> list[str]:
     """Examples taken, and classes; when bins were renewed and trials compared last."""
     if not truth.complete:
         return []
@@ -93,7 +93,7 @@ def _totals(state: Arrays, truth: Recounted) -> list[str]:
     ]
 
 
-def _nodes(state: Arrays, truth: Recounted) -> list[str]:
+def _nodes(state: Arrays, truth: RecountedTree) -> list[str]:
     """Check the counts of nodes, when they were made, and arrivals since their last check."""
     tree, options = truth.tree, truth.options
     own = padded(state["own"], truth.classes)
@@ -116,7 +116,7 @@ def _nodes(state: Arrays, truth: Recounted) -> list[str]:
     return failures
 
 
-def _trials(state: Arrays, truth: Recounted, made: Ints) -> list[str]:
+def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[str]:
     """Check what trials have counted, and that each began, and each restart was, at a comparison after the split above.
 
     Their tallies of errors are about predictions of the past, which cannot be made again.
@@ -143,7 +143,7 @@ def _trials(state: Arrays, truth: Recounted, made: Ints) -> list[str]:
     return failures
 
 
-def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list[str]:
+def _bins(truth: RecountedTree, state: Arrays, groups: Mapping[int, Arrays]) -> list[str]:
     """Bins against the rows they were made from, and those of the groups against the whole."""
     if not truth.fixed:
         return ["there are bins before the end of the warm-up"] if "bins_kinds" in state else []
@@ -167,7 +167,7 @@ def _bins(truth: Recounted, state: Arrays, groups: Mapping[int, Arrays]) -> list
     return failures
 
 
-def _statistics(state: Arrays, truth: Recounted, groups: Mapping[int, Arrays]) -> list[str]:
+def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays]) -> list[str]:
     """Check the counts of the shards at every node against the live examples."""
     failures = []
     rows, place, K = *_places(state, truth), truth.classes
@@ -195,14 +195,14 @@ def _statistics(state: Arrays, truth: Recounted, groups: Mapping[int, Arrays]) -
     return failures
 
 
-def _places(state: Arrays, truth: Recounted) -> tuple[Ints, Ints]:
+def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:
     """Rows that leaves and trials have counted, and the place of each at the shards."""
     parts = [(truth.counted, "place")] + [(truth.in_trials, "trial_place")] * ("trial_place" in state)
     rows = np.concatenate([rows for (rows, _), _ in parts])
     return rows, np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
 
 
-def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[str]:
+def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[str]:
     """Compare the counters of the sparse features of all groups."""
     ones, width = truth.sparse[rows], truth.features.sparse
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
@@ -223,7 +223,7 @@ def _sparse_statistics(truth: Recounted, groups: Mapping[int, Arrays], rows: Int
 
 
 def _feasibility(
-    options: ConfidenceTreeOptions, truth: Recounted, records: Records
+    options: ConfidenceTreeOptions, truth: RecountedTree, records: Records
 ) -> tuple[Literal["proven", "violated", "not_promised"], str, list[str]]:
     """Verdict, reason, and where the promise is not kept."""
     promise = options.promise()

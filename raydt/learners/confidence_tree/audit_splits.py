@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from raydt.audits.recorded_tree import Ints
 from raydt.learners.confidence_tree.recompute import (
-    Candidates,
-    Recounted,
+    RecountedTree,
+    SplitCandidates,
     delta_at,
     lead_of,
     phi_of,
@@ -58,7 +58,7 @@ class Records:
         Of each split that could be replayed.
     """
 
-    def __init__(self, truth: Recounted, state: Arrays) -> None:
+    def __init__(self, truth: RecountedTree, state: Arrays) -> None:
         self._truth = truth
         self._wrong: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self.leads: list[Lead] = []
@@ -171,7 +171,7 @@ class Records:
         theorem = theorem_width(options.resolved_criterion, delta_at(options, t), *sizes, classes)
         self.leads.append(Lead(node, lead, needed, theorem, bool(record["reason"] == TIE)))
 
-    def _comes(self, candidates: Candidates, place: int, among: Ints, own: Ints) -> bool:
+    def _comes(self, candidates: SplitCandidates, place: int, among: Ints, own: Ints) -> bool:
         """Whether one candidate may be the first of some: it is or, with logarithms, equals that up to rounding.
 
         Of those that part the classes alike it has to be the first: their phi has the same bits, however it is rounded.
@@ -183,7 +183,7 @@ class Records:
             return False
         return not any(candidates.parts_alike(place, other, own) for other in among[among < place].tolist())
 
-    def _rival(self, node: int, record: dict[str, Any], rows: Ints, candidates: Candidates, place: int) -> None:
+    def _rival(self, node: int, record: dict[str, Any], rows: Ints, candidates: SplitCandidates, place: int) -> None:
         """Check the rival that a split was compared with."""
         truth, criterion = self._truth, self._truth.options.resolved_criterion
         feature, cut, own = int(record["rival_feature"]), int(record["rival_cut"]), truth.counts_of(rows)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.batches.binning import Bins, joined
-from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -29,14 +29,14 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.drift_coordinator import Trials
-from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
-from raydt.learners.confidence_tree.split_decisions import Change, Decider, Times, Window
+from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.tree import Path
 from raydt.learners.confidence_tree.within import Moments
 from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
@@ -66,14 +66,14 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     Attributes
     ----------
-    live : DynamicTree
+    live : LiveConfidenceTree
     """
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
-        self.live = DynamicTree(
+        self.live = LiveConfidenceTree(
             features,
             options.grace_period,
             drift_period=options.drift_period,
@@ -129,7 +129,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of what changed the tree."""
         self._naive = None
-        rows = Rows.of(batch.X, batch.sparse)
+        rows = RowBlock.of(batch.X, batch.sparse)
         steps, position = steps_of(batch, part, admitted)
         if self.live.naive:  # the shards score queries, too: in slots beyond all others, until these are used
             looks = np.flatnonzero(steps["kind"] == LOOK)
@@ -151,7 +151,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         result.path += np.bincount(position, visited, minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
 
-    def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: Rows, visited: Int64) -> Exchange[list[Log]]:
+    def _take_steps(
+        self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock, visited: Int64
+    ) -> Exchange[list[Log]]:
         """Take the steps after the warm-up, from ``begin`` on; compare trials and renew the bins where that is due."""
         logs: list[Log] = []
         adds = np.flatnonzero(steps["kind"] == ADD)
@@ -213,7 +215,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return log
 
     def _advance(
-        self, steps: npt.NDArray[np.void], rows: Rows, visited: Int64, *, scored: bool = True
+        self, steps: npt.NDArray[np.void], rows: RowBlock, visited: Int64, *, scored: bool = True
     ) -> Exchange[Log]:
         """Take some steps, window by window."""
         adds, which = steps["kind"] == ADD, np.arange(len(steps))
@@ -245,7 +247,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: entry.stamp))
 
-    def _count(self, window: Window) -> Exchange[list[tuple[Int64, Int64]]]:
+    def _count(self, window: StepWindow) -> Exchange[list[tuple[Int64, Int64]]]:
         """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
         counted = window.counted
         if not len(counted.entries):
@@ -255,7 +257,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         logs = self._logs.unsent(counted.priors)
         return (yield Ask("count", self.live.to_count(counted.deltas, counted.scored, logs, checks)))
 
-    def _note(self, window: Window, changes: list[Change], void: npt.NDArray[np.bool_]) -> None:
+    def _note(self, window: StepWindow, changes: list[LeafSplit], void: npt.NDArray[np.bool_]) -> None:
         """Count checks and splits, before the leaves are split."""
         checked = window.counted.checks["step"]
         checked = checked[~void[checked]]
@@ -269,7 +271,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         checks, splits, tied, again = self._counts
         self._counts = _Counts(checks + len(checked), splits + len(changes), tied + ties, again)
 
-    def _apply(self, changes: list[Change], thresholds: list[float]) -> Exchange[None]:
+    def _apply(self, changes: list[LeafSplit], thresholds: list[float]) -> Exchange[None]:
         """Split leaves, and ask for the side of each of their rows."""
         of_changes = [(change.node, change.feature, change.cut) for change in changes]
         leaves, feature, cut = np.array(of_changes, dtype=np.int64).T.copy()
@@ -304,7 +306,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     # ---------------------------------------------------------------- the model
 
-    def _alike(self, row: Rows) -> Slots:
+    def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
         return self.live.rows_of(np.array([route(self.live.tree, self.live.categorical, row, 0)]))[0]
 
@@ -317,7 +319,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def shares_now(self, X: npt.NDArray[np.float64], n_classes: int) -> Exchange[npt.NDArray[np.float64]]:
         """As :meth:`predict_proba`, of a few dense rows and without :meth:`gather`: the shards score them."""
-        return (yield from shares_now(self.live, self._rows, self._logs, Rows.of(X, None), n_classes))
+        return (yield from shares_now(self.live, self._rows, self._logs, RowBlock.of(X, None), n_classes))
 
     def _with_naive(self, model: Arrays) -> Arrays:
         return model if self._naive is None else model | self._naive

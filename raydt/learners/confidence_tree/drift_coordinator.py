@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.confidence_tree import drift_kernels as drift
-from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.log import Logged, restarted
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.sequential import ADD, REMOVE, Slots
@@ -27,7 +27,7 @@ class Trials:
 
     Parameters
     ----------
-    live : DynamicTree
+    live : LiveConfidenceTree
         Whose nodes have the trials.
     period : int
         Insertions between two comparisons; 0: there are none.
@@ -40,7 +40,7 @@ class Trials:
         Stamp of the last comparison, or of the last row of the warm-up.
     """
 
-    def __init__(self, live: DynamicTree, period: int, logs: SharedLogs) -> None:
+    def __init__(self, live: LiveConfidenceTree, period: int, logs: SharedLogs) -> None:
         self._live, self._period, self._logs = live, period, logs
         self.compared = 0
         self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first

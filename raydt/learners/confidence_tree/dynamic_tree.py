@@ -10,24 +10,24 @@ import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown
 from raydt.batches.binning import Bins
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
-from raydt.learners.confidence_tree.model import Arrays, Split, canonical_tree, live_tree
+from raydt.learners.confidence_tree.model import Arrays, SplitRecord, canonical_tree, live_tree
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
-from raydt.learners.confidence_tree.split_decisions import Change, Window
+from raydt.learners.confidence_tree.split_decisions import LeafSplit, StepWindow
 from raydt.learners.confidence_tree.tree import (
     CHECK,
     ENTRY,
     TEST,
-    Counted,
+    ConfidenceTreeArrays,
+    CountedRows,
     Path,
-    Rules,
-    Tree,
+    WalkRules,
     new_tree,
     roll_back,
     split,
@@ -57,7 +57,7 @@ NO_CHECKS = np.empty((0, 2), dtype=np.int64)
 _ODDS = level_odds()
 
 
-class DynamicTree:
+class LiveConfidenceTree:
     """The tree with what hangs on it.
 
     Parameters
@@ -76,10 +76,10 @@ class DynamicTree:
         Of each slot who was right about its example (``prediction``).
     members : ndarray of MEMBER
         Leaf of each slot, and its neighbours in the list of that.
-    tree : Tree
+    tree : ConfidenceTreeArrays
     bins : Bins or None
         Of the dense features; None before the end of the warm-up.
-    splits : dict of int to Split
+    splits : dict of int to SplitRecord
         By inner node.
     sites : int
         The most sites of statistics that there were at once.
@@ -96,9 +96,9 @@ class DynamicTree:
         self.right = np.empty(0, dtype=np.uint8)
         self.store = ExampleStore(0, 0)
         self.members = np.empty(0, dtype=MEMBER)
-        self.tree: Tree = new_tree()
+        self.tree: ConfidenceTreeArrays = new_tree()
         self.bins: Bins | None = None
-        self.splits: dict[int, Split] = {}
+        self.splits: dict[int, SplitRecord] = {}
         self.sites = 1
         self._free: list[int] = []
 
@@ -115,22 +115,22 @@ class DynamicTree:
         """The live examples, for kernels."""
         return Examples(self.members, self.store.y, self.store.born)
 
-    def walk(self, path: Path, rows: Rows, *, counted: bool = True, scored: bool = True) -> Window:
+    def walk(self, path: Path, rows: RowBlock, *, counted: bool = True, scored: bool = True) -> StepWindow:
         """Take the pending steps as if the tree did not change; ``counted`` unless in a warm-up."""
         tree = self.tree
         room = len(path.pending) if counted else 0
         entries, deltas = empty(room, ENTRY), empty((4, room), np.int32)
         checks = empty(room // self._grace + len(tree.nodes), CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = Rules(self.categorical, self._grace if counted else 0, scored, self.naive)
+        rules = WalkRules(self.categorical, self._grace if counted else 0, scored, self.naive)
         rows_scored = len(path.pending) if counted and self.naive else 0
         asked, priors = np.empty(rows_scored, np.int64), np.empty((rows_scored, tree.own.shape[1]), np.int64)
-        out = Counted(entries, deltas, checks, owns, asked, priors)
+        out = CountedRows(entries, deltas, checks, owns, asked, priors)
         made, due, rows_scored = walk(tree, self.examples, rows, path, rules, out, np.empty_like(tree.counts[:1]))
         of_rows = asked[:rows_scored], priors[:rows_scored]
-        return Window(path, Counted(entries[:made], deltas[:, :made], checks[:due], owns[:due], *of_rows))
+        return StepWindow(path, CountedRows(entries[:made], deltas[:, :made], checks[:due], owns[:due], *of_rows))
 
-    def roll_back(self, window: Window, changes: list[Change], altered: npt.NDArray[np.bool_]) -> Int64:
+    def roll_back(self, window: StepWindow, changes: list[LeafSplit], altered: npt.NDArray[np.bool_]) -> Int64:
         """Roll back the steps after a split at its leaf; these steps, to process again.
 
         The shards forget what they have counted at that leaf. ``altered`` is False for every step, before and after.
@@ -145,7 +145,7 @@ class DynamicTree:
             altered[again] = False
         return again
 
-    def settle(self, window: Window, scores: list[Int64], table: Int64, void: npt.NDArray[np.bool_]) -> None:
+    def settle(self, window: StepWindow, scores: list[Int64], table: Int64, void: npt.NDArray[np.bool_]) -> None:
         """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``).
 
         ``scores`` are those of naive Bayes, of every shard. Where leaves predict the majority there is nothing to do.
@@ -173,7 +173,7 @@ class DynamicTree:
     def to_count(
         self, deltas: npt.NDArray[np.int32], scored: Int64, logs: Int64, checks: Int64 = NO_CHECKS
     ) -> dict[str, Any]:
-        """Message to the shards: what to count in and out (``Counted``), and on the way to score and to check."""
+        """Message to the shards: what to count in and out (``CountedRows``), and on the way to score and to check."""
         size = {"sites": self.sites, "classes": self.tree.counts.shape[1]}
         return size | {"deltas": deltas, "checks": checks, "scored": scored, "logs": logs}
 
@@ -273,7 +273,7 @@ class DynamicTree:
             trial[name] = 0
         trial["better"] = trial["worse"] = 0
 
-    def entry_of(self, change: Change) -> Logged:
+    def entry_of(self, change: LeafSplit) -> Logged:
         """A split as the log takes it, before it is made."""
         new = change.split
         compared = [(change.feature, change.cut), (new.rival_feature, new.rival_cut)]
@@ -281,7 +281,7 @@ class DynamicTree:
         return Logged(new.stamp, int(self.tree.nodes["depth"][change.node]), change.feature, new, *at)
 
     def divide(
-        self, changes: list[Change], thresholds: list[float], slots: Slots, ends: Int64, right: npt.NDArray[np.uint8]
+        self, changes: list[LeafSplit], thresholds: list[float], slots: Slots, ends: Int64, right: npt.NDArray[np.uint8]
     ) -> None:
         """Split leaves, whose examples are as :meth:`rows_of` has them; ``right`` says which of them go right."""
         self.tree = with_room(self.tree, 2 * len(changes), 2)

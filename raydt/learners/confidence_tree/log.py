@@ -8,7 +8,7 @@ import numpy as np
 
 from raydt.examples.updates import Log
 from raydt.learners.confidence_tree.bounds import RESTARTED
-from raydt.learners.confidence_tree.model import Split
+from raydt.learners.confidence_tree.model import SplitRecord
 
 
 class Logged(NamedTuple):
@@ -17,7 +17,7 @@ class Logged(NamedTuple):
     stamp: int  #: ``stamp``, ``depth``, ``feature``: When, where, and what the split compares; -1 of a restart.
     depth: int
     feature: int
-    split: Split | None  #: None of a restart.
+    split: SplitRecord | None  #: None of a restart.
     threshold: float
     rival_threshold: float
 
@@ -28,13 +28,13 @@ def restarted(stamp: int, depth: int) -> Logged:
 
 
 def logged(entries: list[Logged]) -> Log:
-    """The columns of the log, in the order of the entries: ``seq``, ``depth``, ``feature``, what ``Split`` has.
+    """The columns of the log, in the order of the entries: ``seq``, ``depth``, ``feature``, what ``SplitRecord`` has.
 
     Of a node that was restarted features are -1, whole numbers 0 and all else NaN.
     """
     if not entries:
         return {}
-    none = Split(0, 0, 0, 0, -1, -1, RESTARTED, *(float("nan"),) * 4, (), ())
+    none = SplitRecord(0, 0, 0, 0, -1, -1, RESTARTED, *(float("nan"),) * 4, (), ())
     records = [entry.split or none for entry in entries]
     log: Log = {"seq": np.array([entry.stamp >> 1 for entry in entries], dtype=np.int64)}
     for name in ("depth", "feature"):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
-from raydt.learners.confidence_tree.tree import Tree, new_tree, with_room
+from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -37,7 +37,7 @@ TRIAL_TYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-class Split(NamedTuple):
+class SplitRecord(NamedTuple):
     """Facts known when an inner node was split."""
 
     stamp: int  #: 2 seq + 1 of the insertion.
@@ -61,11 +61,11 @@ class Split(NamedTuple):
 #: Types of the arrays of the splits, by inner node in preorder; ``own`` and ``left`` have a column for each class.
 SPLIT_TYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(np.float64 if name in ("phi", "rival_phi", "impurity", "epsilon") else np.int64)
-    for name in Split._fields
+    for name in SplitRecord._fields
 }
 
 
-def splits_as_arrays(splits: list[Split], classes: int) -> Arrays:
+def splits_as_arrays(splits: list[SplitRecord], classes: int) -> Arrays:
     """Records one after the other, under ``split_`` and their names."""
     arrays: Arrays = {}
     columns = zip(*splits, strict=True) if splits else [()] * len(SPLIT_TYPES)
@@ -80,14 +80,14 @@ def splits_as_arrays(splits: list[Split], classes: int) -> Arrays:
     return arrays
 
 
-def splits_of_arrays(arrays: Arrays) -> list[Split]:
+def splits_of_arrays(arrays: Arrays) -> list[SplitRecord]:
     """Inverse of :func:`splits_as_arrays`."""
-    columns = [arrays[f"split_{name}"].tolist() for name in Split._fields]
-    rows = (dict(zip(Split._fields, row, strict=True)) for row in zip(*columns, strict=True))
-    return [Split(**row | {name: tuple(row[name][: row["classes"]]) for name in ("own", "left")}) for row in rows]
+    columns = [arrays[f"split_{name}"].tolist() for name in SplitRecord._fields]
+    rows = (dict(zip(SplitRecord._fields, row, strict=True)) for row in zip(*columns, strict=True))
+    return [SplitRecord(**row | {name: tuple(row[name][: row["classes"]]) for name in ("own", "left")}) for row in rows]
 
 
-def node_arrays(tree: Tree, classes: int = 2) -> Arrays:
+def node_arrays(tree: ConfidenceTreeArrays, classes: int = 2) -> Arrays:
     """All arrays by node, with counts of at least so many classes."""
     order, position, _ = preorder(tree)
     nodes = tree.nodes[order]
@@ -105,7 +105,7 @@ def node_arrays(tree: Tree, classes: int = 2) -> Arrays:
     }
 
 
-def canonical_tree(tree: Tree, splits: dict[int, Split], *, trials: bool = False) -> Arrays:
+def canonical_tree(tree: ConfidenceTreeArrays, splits: dict[int, SplitRecord], *, trials: bool = False) -> Arrays:
     """All arrays by node and those of the splits; with ``trials`` those of the trials, too."""
     order = preorder(tree)[0]
     arrays = node_arrays(tree, max((len(record.own) for record in splits.values()), default=2))
@@ -143,7 +143,7 @@ def predictive(arrays: Arrays) -> Arrays:
     return filled(arrays) | shown | {"live": arrays["counts"].sum(axis=1)}
 
 
-def live_tree(arrays: Arrays) -> tuple[Tree, dict[int, Split]]:
+def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitRecord]]:
     """The live tree of canonical arrays, without the examples of its leaves; and the splits by node."""
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(classes), n, classes)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.exchange.messages import Ask, Exchange
-from raydt.learners.confidence_tree.dynamic_tree import DynamicTree
+from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_predictor import odds_of
 from raydt.trees.records import route, shares_of
 
 
 def shares_now(
-    live: DynamicTree, on_shards: RowsOnShards, logs: SharedLogs, rows: Rows, n_classes: int
+    live: LiveConfidenceTree, on_shards: RowsOnShards, logs: SharedLogs, rows: RowBlock, n_classes: int
 ) -> Exchange[npt.NDArray[np.float64]]:
     """Shares of the classes, shape (rows, n_classes). O(rows x (depth + features x classes)), two messages at most."""
     leaves = np.array([route(live.tree, live.categorical, rows, i) for i in range(len(rows.X))], dtype=np.int64)
@@ -40,7 +40,7 @@ def shares_now(
     return shares
 
 
-def _filled(live: DynamicTree, leaf: int) -> int:
+def _filled(live: LiveConfidenceTree, leaf: int) -> int:
     """The leaf or, where it has no examples, the nearest node above that has some; else the root."""
     while not live.tree.counts[leaf].any() and live.tree.nodes["parent"][leaf] >= 0:
         leaf = int(live.tree.nodes["parent"][leaf])

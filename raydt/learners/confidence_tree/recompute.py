@@ -30,7 +30,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Candidates:
+class SplitCandidates:
     """Splits of some rows, by (phi, feature, cut); ``left`` are class counts, shape (candidates, K)."""
 
     feature: Ints
@@ -114,7 +114,7 @@ def widths_needed(options: ConfidenceTreeOptions) -> int:
     return 2 if options.rule in ("ctree", "corrected") else 1
 
 
-class Recounted:
+class RecountedTree:
     """All that a history says about a recorded tree.
 
     Attributes
@@ -263,7 +263,7 @@ class Recounted:
         """Bins of the dense features by which a split of some time was found: those made before."""
         return [bins for since, bins in self.versions if since < stamp][-1] if self.versions else self.bins
 
-    def candidates(self, rows: Ints, stamp: int) -> Candidates:
+    def candidates(self, rows: Ints, stamp: int) -> SplitCandidates:
         """All splits of some rows, at some time, that leave some on both sides, each partition of a feature once.
 
         O(rows x ones).
@@ -289,7 +289,7 @@ class Recounted:
         feature, cut, left = feature[parted].astype(np.int64), cut[parted], left[parted]
         phi = phi_of(self.options.resolved_criterion, left, totals)
         order = np.lexsort((cut, feature, phi))
-        return Candidates(feature[order], cut[order], phi[order], left[order])
+        return SplitCandidates(feature[order], cut[order], phi[order], left[order])
 
     def threshold(self, feature: int, cut: int, stamp: int) -> float:
         """Value that a cut of some time compares with; NaN for a missing cut."""

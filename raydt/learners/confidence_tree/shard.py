@@ -19,8 +19,8 @@ from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.statistics import (
+    BinnedColumns,
     Checks,
-    Columns,
     Held,
     Naive,
     Search,
@@ -84,7 +84,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def _begin(self, bins: Bins) -> None:
         self._bins = bins
-        self._columns = Columns.of(bins, self.columns, self._group_of_columns)
+        self._columns = BinnedColumns.of(bins, self.columns, self._group_of_columns)
         self._pools: Pools = pools_of(bins)
         used = self._held.used  # also by rows that came after the warm-up
         self._encode(np.arange(used, dtype=np.int32), self._held.X[:used])

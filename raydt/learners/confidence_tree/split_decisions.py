@@ -19,17 +19,17 @@ from raydt.learners.confidence_tree.impurity import (
     RIVAL,
     merge,
 )
-from raydt.learners.confidence_tree.model import Split
-from raydt.learners.confidence_tree.tree import Counted, Path
+from raydt.learners.confidence_tree.model import SplitRecord
+from raydt.learners.confidence_tree.tree import CountedRows, Path
 
 Int64 = npt.NDArray[np.int64]
 
 
-class Window(NamedTuple):
+class StepWindow(NamedTuple):
     """Steps that were taken together, and what nodes counted because of them."""
 
     path: Path
-    counted: Counted
+    counted: CountedRows
 
 
 class Times(NamedTuple):
@@ -39,14 +39,14 @@ class Times(NamedTuple):
     classes: Int64
 
 
-class Change(NamedTuple):
+class LeafSplit(NamedTuple):
     """Decision to split a leaf after a step."""
 
     node: int
     step: int
     feature: int  #: ``feature``, ``cut``: Of its new split.
     cut: int
-    split: Split  #: Its record.
+    split: SplitRecord  #: Its record.
 
 
 class _Due(NamedTuple):
@@ -79,18 +79,18 @@ class Decider:
         self._criterion = CRITERIA.index(rule.criterion)
         self._table = xlogx_table(0)
 
-    def decide(self, window: Window, times: Times, replies: list[Any]) -> list[Change]:
+    def decide(self, window: StepWindow, times: Times, replies: list[Any]) -> list[LeafSplit]:
         """List the changes that the checks of a window come to: the first of each leaf.
 
         ``replies`` are the candidates of all shards.
         """
-        changes: dict[int, Change] = {}
+        changes: dict[int, LeafSplit] = {}
         for due in self._due(window, times, replies):
             if due.node not in changes and (change := self._change(window, due)) is not None:
                 changes[due.node] = change
         return list(changes.values())
 
-    def _due(self, window: Window, times: Times, replies: list[Any]) -> list[_Due]:
+    def _due(self, window: StepWindow, times: Times, replies: list[Any]) -> list[_Due]:
         """Of the checks, to which the shards have answered, those that may come to something."""
         if not len(window.counted.checks):
             return []
@@ -112,7 +112,7 @@ class Decider:
         columns = node, step, m, t, known, width, owns, found, scores, impurity
         return [_Due(*row) for row in zip(*(column[some].tolist() for column in columns), strict=True)]
 
-    def _change(self, window: Window, due: _Due) -> Change | None:
+    def _change(self, window: StepWindow, due: _Due) -> LeafSplit | None:
         """Return the decision of a check."""
         best, rival = due.candidates
         if best[FEATURE] < 0:
@@ -127,5 +127,5 @@ class Decider:
         scores = best_phi, rival_phi, due.impurity, due.width
         # Not of classes that are announced only: these must not change the record.
         sides = tuple(due.own[: due.classes]), tuple(best[COUNTS : COUNTS + due.classes])
-        record = Split(stamp, due.m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
-        return Change(due.node, due.step, best[FEATURE], best[CUT], record)
+        record = SplitRecord(stamp, due.m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
+        return LeafSplit(due.node, due.step, best[FEATURE], best[CUT], record)

@@ -22,7 +22,7 @@ from raydt.finders.scan import count
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 
 
-class Columns(NamedTuple):
+class BinnedColumns(NamedTuple):
     """The dense columns of a shard."""
 
     feature: npt.NDArray[np.int64]  #: Shape (columns,): their numbers, ascending.
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
     group: npt.NDArray[np.int64]  #: Shape (groups + 1,): where the columns of each of the shard's feature groups begin.
 
     @classmethod
-    def of(cls, bins: Bins, feature: npt.NDArray[np.int64], group: npt.NDArray[np.int64]) -> Columns:
+    def of(cls, bins: Bins, feature: npt.NDArray[np.int64], group: npt.NDArray[np.int64]) -> BinnedColumns:
         """Columns whose bins are known."""
         sizes = np.diff(bins.starts)
         cuts = np.where(bins.kinds == CATEGORICAL, sizes, sizes + bins.seen)

@@ -61,7 +61,7 @@ TEST = np.dtype(
 )
 
 
-class Tree(NamedTuple):
+class ConfidenceTreeArrays(NamedTuple):
     """Nodes, their two kinds of class counts, registers; trials (``TRIAL``) and the class counts of these.
 
     ``left`` of a free node is the next free one.
@@ -75,7 +75,7 @@ class Tree(NamedTuple):
     fresh: npt.NDArray[np.int64]
 
 
-def new_tree(classes: int = 2, capacity: int = 64) -> Tree:
+def new_tree(classes: int = 2, capacity: int = 64) -> ConfidenceTreeArrays:
     """One leaf without examples, with site 0."""
     nodes, trials = np.zeros(capacity, dtype=NODE), np.zeros(capacity, dtype=TRIAL)
     for name in ("feature", "cut", "left", "right", "parent", "head", "created"):
@@ -83,10 +83,10 @@ def new_tree(classes: int = 2, capacity: int = 64) -> Tree:
     for name in ("began", "restarted", "site"):
         trials[name] = -1
     counts, own, fresh = (np.zeros((capacity, classes), dtype=np.int64) for _ in range(3))
-    return Tree(nodes, counts, own, np.array([1, -1, 1, 1], dtype=np.int64), trials, fresh)
+    return ConfidenceTreeArrays(nodes, counts, own, np.array([1, -1, 1, 1], dtype=np.int64), trials, fresh)
 
 
-def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
+def with_room(tree: ConfidenceTreeArrays, nodes: int, classes: int) -> ConfidenceTreeArrays:
     """The same tree with room for so many more nodes and for counts of ``classes`` classes."""
     have, known = tree.counts.shape
     need, classes = int(tree.reg[NODES]) + nodes, max(classes, known)
@@ -98,7 +98,7 @@ def with_room(tree: Tree, nodes: int, classes: int) -> Tree:
         wider.append(np.zeros((capacity, classes), dtype=np.int64))
         wider[-1][:have, :known] = counts
     counts, own, fresh = wider
-    return Tree(grown(tree.nodes, capacity), counts, own, tree.reg, grown(tree.trials, capacity), fresh)
+    return ConfidenceTreeArrays(grown(tree.nodes, capacity), counts, own, tree.reg, grown(tree.trials, capacity), fresh)
 
 
 class Path(NamedTuple):
@@ -112,7 +112,7 @@ class Path(NamedTuple):
     end: int  #: No step from this one on has been taken.
 
 
-class Rules(NamedTuple):
+class WalkRules(NamedTuple):
     """How steps are taken."""
 
     categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).
@@ -121,7 +121,7 @@ class Rules(NamedTuple):
     naive: bool  #: Whether the shards are to score it, too.
 
 
-class Counted(NamedTuple):
+class CountedRows(NamedTuple):
     """Rows counted at nodes, in order, and the checks they made due."""
 
     entries: npt.NDArray[np.void]
@@ -195,7 +195,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
     ----------
     rows : Rows
         Of the batch.
-    out : Counted
+    out : CountedRows
         With room for what is counted.
     counts : ndarray of int64, shape (1, K)
         Scratch.

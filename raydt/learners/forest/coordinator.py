@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
@@ -258,7 +258,7 @@ class ForestCoordinator(SequentialCoordinator):
         }
         self._merge((yield self._each("recall", payload)))
 
-    def _equal(self, slots: Slots, row: Rows) -> Exchange[Any]:
+    def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         return np.logical_and.reduce((yield Ask("equal", {"slots": slots, "X": row.X[0]})))
 
     # ---------------------------------------------------------------- the model

@@ -65,7 +65,7 @@ TRIED = np.dtype(
 )
 
 
-class Rules(NamedTuple):
+class ForestRules(NamedTuple):
     """The options as numbers: P, S, the depth of the deepest node, and how few rows are a leaf.
 
     ``numeric``: labels are numbers. ``lazy``: a subtree is opened where it would be rebuilt, and a vote builds the
@@ -102,7 +102,7 @@ class Links(NamedTuple):
     previous: npt.NDArray[np.int32]
 
 
-class Examples(NamedTuple):
+class ForestRows(NamedTuple):
     """By slot: rows ``X``, shape (slots, d); ``y``, class codes or units; ``member``, (slots, k), trees or -1."""
 
     X: npt.NDArray[np.float64]
@@ -117,7 +117,7 @@ PATH, SUBTREES, ROWS, NODES, DEPTH = range(5)
 NOWHERE = 2**31 - 1
 
 
-class Work(NamedTuple):
+class ForestSteps(NamedTuple):
     """Steps, the rows that the steps bring, and the results.
 
     ``kind`` and ``slot``, shape (steps,); ``row``, the row of ``X`` of a step, -1 of a REMOVE; ``place``, the row of
@@ -149,7 +149,7 @@ class TreeArrays(NamedTuple):
 NEAR_CELLS = 1 << 16
 
 
-class Scratch(NamedTuple):
+class ForestScratch(NamedTuple):
     """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
 
     ``waiting`` is the stack of a walk that builds what it meets; ``constant`` has, for each entry of the other stack, a
@@ -174,11 +174,11 @@ class Scratch(NamedTuple):
     constant: npt.NDArray[np.uint64]
     left: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.uint64]
-    near: Examples
+    near: ForestRows
     met: npt.NDArray[np.float64]
 
 
-class Forest(NamedTuple):
+class ForestArrays(NamedTuple):
     """Everything that kernels need of the trees of a shard.
 
     ``roots`` are nodes by tree; ``shape``, (trees, 3), counts nodes, leaves and open leaves; ``levels``, (trees,
@@ -198,7 +198,7 @@ class Forest(NamedTuple):
     reg: npt.NDArray[np.int64]
 
 
-def new_forest(keys: npt.NDArray[np.uint64], rules: Rules, classes: int, words: int) -> Forest:
+def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, words: int) -> ForestArrays:
     """Trees with these keys of their roots: one open leaf each, without rows."""
     trees = len(keys)
     nodes = np.zeros(trees, dtype=NODE)
@@ -222,10 +222,10 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: Rules, classes: int, words: 
     totals = np.zeros((trees, 4 if rules.numeric else classes), dtype=np.int64)
     roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
     order = np.arange(totals.shape[1])
-    return Forest(nodes, totals, blocks, links, roots, shape, levels, order, touched, reg)
+    return ForestArrays(nodes, totals, blocks, links, roots, shape, levels, order, touched, reg)
 
 
-def with_room(forest: Forest, rows: int) -> Forest:
+def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
     """The same trees with room for the nodes of one more tree of so many rows."""
     nodes, inner = 2 * rows + 2, rows + 1
     reg = forest.reg
@@ -240,7 +240,7 @@ def with_room(forest: Forest, rows: int) -> Forest:
     return forest
 
 
-def with_classes(forest: Forest, order: npt.NDArray[np.int64]) -> Forest:
+def with_classes(forest: ForestArrays, order: npt.NDArray[np.int64]) -> ForestArrays:
     """The same trees with counts of more classes, whose codes are in ascending order of their labels."""
     classes, forest = len(order), forest._replace(order=order)
     known = forest.totals.shape[1]
@@ -255,18 +255,18 @@ def with_classes(forest: Forest, order: npt.NDArray[np.int64]) -> Forest:
     return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
 
 
-def new_scratch(rows: int, width: int, rules: Rules, categorical: npt.NDArray[np.bool_]) -> Scratch:
+def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDArray[np.bool_]) -> ForestScratch:
     """Room for builds of so many rows."""
     d = len(categorical)
     few = min(rows, NEAR_CELLS // max(1, d))
-    near = Examples(np.empty((few, d)), np.empty(few, dtype=np.int64), np.empty((0, 1), dtype=np.int32), categorical)
+    near = ForestRows(np.empty((few, d)), np.empty(few, dtype=np.int64), np.empty((0, 1), dtype=np.int32), categorical)
     words, depth = (d + 63) // 64, rules.max_depth + 3
 
     def ints(size: int) -> npt.NDArray[np.int32]:
         array: npt.NDArray[np.int32] = empty(size, np.int32)
         return array
 
-    return Scratch(
+    return ForestScratch(
         slots=ints(rows),
         entries=ints(rows),
         other_slots=ints(rows),

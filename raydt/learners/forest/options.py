@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import LearnerOptions, Promise
-from raydt.learners.forest.nodes import Rules
+from raydt.learners.forest.nodes import ForestRules
 
 #: Features that ``max_features: auto`` tries.
 AUTO_FEATURES = 20
@@ -75,9 +75,9 @@ class ForestOptions(LearnerOptions):
         wanted = {"auto": AUTO_FEATURES, "sqrt": math.isqrt(max(features, 1)), "all": features}[self.max_features]
         return max(1, min(wanted, features))
 
-    def rules(self, features: int) -> Rules:
+    def rules(self, features: int) -> ForestRules:
         """The options as the kernels take them."""
-        return Rules(
+        return ForestRules(
             self.features_tried(features),
             self.thresholds,
             self.max_depth,

@@ -37,7 +37,7 @@ class Definition(NamedTuple):
     categorical: npt.NDArray[np.bool_]
 
 
-class Split(NamedTuple):
+class BestCandidate(NamedTuple):
     """A candidate: what it is compared by, and which rows go left."""
 
     score: float
@@ -173,7 +173,7 @@ def _score(definition: Definition, y: Ints, left: npt.NDArray[np.bool_], classes
 
 def best_candidate(
     definition: Definition, key: np.uint64, X: npt.NDArray[np.float64], y: Ints, classes: int
-) -> Split | None:
+) -> BestCandidate | None:
     """The best candidate of a node with these rows; None if there is none."""
     tried, found = 0, []
     for j in order_of_features(key, X.shape[1]):
@@ -184,7 +184,7 @@ def best_candidate(
             continue
         for place, cut in enumerate(cuts):
             left = x == cut if category else x <= cut
-            found.append(Split(_score(definition, y, left, classes), j, place, cut, left))
+            found.append(BestCandidate(_score(definition, y, left, classes), j, place, cut, left))
         tried += 1
         if tried == definition.features:
             break

@@ -17,7 +17,7 @@ from raydt.examples.features import Features
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
 from raydt.learners.forest.merge import ForestStore
-from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, Work
+from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.trees import ExactTrees
 from raydt.learners.sequential import ADD, REMOVE
@@ -84,7 +84,7 @@ class ForestShard:
         Parameters
         ----------
         kind, slot, row, place : ndarray, shape (steps,)
-            As in :class:`raydt.learners.forest.nodes.Work`.
+            As in :class:`raydt.learners.forest.nodes.ForestSteps`.
         new, ids, y : ndarray, shape (new rows,)
             Slots, ids and labels of the rows that come; they are the first rows of ``X``.
         X, own : ndarray of float64
@@ -115,7 +115,7 @@ class ForestShard:
         done = np.zeros((len(kind), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
         votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
-        work = Work(kinds, slots, at, places, rows, votes, done)
+        work = ForestSteps(kinds, slots, at, places, rows, votes, done)
         begin = 0
         for last, exponent, bits in np.asarray(scales).tolist():
             self._advance(work, begin, last + 1, warm)
@@ -127,7 +127,7 @@ class ForestShard:
         self._erase(slots[kinds == REMOVE])
         return {"votes": work.votes, "done": done, "shape": self._shape()}
 
-    def _advance(self, work: Work, begin: int, end: int, warm: int) -> None:
+    def _advance(self, work: ForestSteps, begin: int, end: int, warm: int) -> None:
         middle = min(max(begin, warm), end)
         if begin < middle:
             self.trees.collect(work.kind[begin:middle], work.slot[begin:middle])

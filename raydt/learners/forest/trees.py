@@ -17,11 +17,11 @@ from raydt.learners.forest.membership import memberships, seeds_of
 from raydt.learners.forest.node_pool import count, link, most_rows, unlink
 from raydt.learners.forest.nodes import (
     MOST_ENTRIES,
-    Examples,
-    Forest,
+    ForestArrays,
+    ForestRows,
+    ForestSteps,
     Links,
     TreeArrays,
-    Work,
     new_forest,
     new_scratch,
     with_classes,
@@ -114,8 +114,8 @@ class ExactTrees:
         Which trees of the forest these are, ascending; none before :meth:`deal`.
     """
 
-    forest: Forest
-    examples: Examples
+    forest: ForestArrays
+    examples: ForestRows
 
     def __init__(self, options: ForestOptions, features: Features) -> None:
         self.options, self.features, self.numbers = options, features, np.empty(0, dtype=np.int64)
@@ -150,7 +150,7 @@ class ExactTrees:
         options, d = self.options, self._d
         classes = 4 if self.rules.numeric else 2
         self.forest = new_forest(bits(self.seeds.roots, self.numbers), self.rules, classes, (d + 63) // 64)
-        self.examples = Examples(
+        self.examples = ForestRows(
             np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
         self.scratch = new_scratch(0, classes, self.rules, self._categorical)
@@ -223,7 +223,7 @@ class ExactTrees:
         """Put rows into the roots of their trees (``by`` 1), which are not built yet, or take them out (-1)."""
         _gather_or_scatter(self.forest, slots, by, self.examples, self.rules.numeric)
 
-    def take(self, work: Work, begin: int, end: int) -> None:
+    def take(self, work: ForestSteps, begin: int, end: int) -> None:
         """Take steps; leaves that are opened may stay so."""
         at, first = begin, -1
         while True:

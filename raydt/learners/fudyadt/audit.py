@@ -35,7 +35,7 @@ from raydt.audits.tree_audit import (
 )
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.fudyadt.recompute import Gini, Recomputed, Rules, Variance
+from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.options import FuDyADTOptions
@@ -70,7 +70,7 @@ def audit(
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
         return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
-    rules = Rules(
+    rules = SplitConditions(
         Fraction(options.alpha),
         options.min_samples_split,
         FOREVER if options.max_depth is None else options.max_depth,

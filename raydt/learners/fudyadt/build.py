@@ -31,7 +31,7 @@ from raydt.trees.counted_tree import start_children, start_node, stays_leaf
 from raydt.trees.records import link, split_node, threshold_between
 
 
-class Scratch(NamedTuple):
+class BuildScratch(NamedTuple):
     """Working memory of one BUILD of up to n rows; the last line of ``E`` lists the rows of each open node."""
 
     E: npt.NDArray[np.int64]
@@ -46,9 +46,9 @@ class Scratch(NamedTuple):
     numbers: npt.NDArray[np.int32]
 
 
-def new_scratch(rows: int, columns: int, classes: int) -> Scratch:
+def new_scratch(rows: int, columns: int, classes: int) -> BuildScratch:
     """Scratch for ``rows`` rows; with one class, that of numeric labels, no column is counted."""
-    return Scratch(
+    return BuildScratch(
         empty((columns + 1, rows), dtype=np.int64),
         empty(rows, dtype=np.int64),
         empty(rows, dtype=np.uint8),

@@ -33,7 +33,7 @@ def side_words(rows: int) -> int:
     return (rows + 63) // 64
 
 
-class Columns(NamedTuple):
+class ShardColumns(NamedTuple):
     """The columns of a shard, ascending over its groups, and the rows of one BUILD."""
 
     X: npt.NDArray[np.float64]  #: Shape (any, columns).
@@ -167,7 +167,7 @@ def next_level(level: Any, keep: Any, size_left: Any, out: Any) -> int:
     return n
 
 
-class Level(NamedTuple):
+class OpenLevel(NamedTuple):
     """The open nodes of a BUILD at the coordinator."""
 
     nodes: npt.NDArray[np.int64]  #: Shape (open,).
@@ -245,7 +245,7 @@ def send_rows(tree: Any, members: Any, level: Any, shards: Any, words: Any, chil
 
     Parameters
     ----------
-    level : Level
+    level : OpenLevel
         ``node_of`` is brought up to date.
     shards : ndarray of int64, shape (open,)
         Shard whose split a node has, -1 for a node that is not split.

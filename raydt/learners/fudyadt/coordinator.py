@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.dynamic_tree import DynamicTree
+from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.learners.fudyadt.options import FuDyADTOptions
-from raydt.learners.fudyadt.update import Steps, advance
+from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
@@ -37,12 +37,12 @@ from raydt.trees.regression_sums import LabelRange
 class FuDyADTCoordinator(TreeCoordinator):
     """Tree, labels, ids and counters; features only within the row cache's budget."""
 
-    live: DynamicTree
+    live: FuDyADTTree
 
     def __init__(self, options: FuDyADTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
-        self.live = DynamicTree(features, options, shards, plan)
+        self.live = FuDyADTTree(features, options, shards, plan)
 
     # ---------------------------------------------------------------- one batch
 
@@ -77,7 +77,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         while step < n:
             live = self.live
             rest = live.rules, live.scratch, log, most_rows
-            step, node = advance(live.tree, live.examples, live.cached, Steps(steps, batch.X, means), step, *rest)
+            step, node = advance(live.tree, live.examples, live.cached, BatchSteps(steps, batch.X, means), step, *rest)
             if node >= 0:
                 if live.tree.reg[WARMUP_LEFT] == 0:
                     live.end_warmup()
@@ -93,14 +93,14 @@ class FuDyADTCoordinator(TreeCoordinator):
             result.path[position[taken]] += steps["row"][taken] + 1
         return logged(log)
 
-    def _alike(self, row: Rows) -> Slots:
+    def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
         leaf = route(self.live.tree, self.live.categorical, row.X, np.int32(0))
         slots = np.empty(int(self.live.tree.counts[leaf].sum()), dtype=np.int32)
         list_rows(self.live.tree, self.live.members, leaf, slots)
         return slots
 
-    def _equal(self, slots: Slots, row: Rows) -> Exchange[Any]:
+    def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
             return (self.store.X[slots] == row.X).all(axis=1)
         return np.logical_and.reduce((yield Ask("equal", {"slots": slots, "x": row.X[0]})))

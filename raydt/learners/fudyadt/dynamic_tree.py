@@ -19,10 +19,10 @@ from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import NO_NUMBERS, Listing, Scratch, build, new_scratch
+from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, build, new_scratch
 from raydt.learners.fudyadt.build_sharded import (
     Children,
-    Level,
+    OpenLevel,
     choose_splits,
     send_rows,
     side_words,
@@ -52,7 +52,7 @@ KEPT_CELLS = 1 << 21
 FETCHED_ROWS = 1 << 16
 
 
-class DynamicTree:
+class FuDyADTTree:
     """Tree, membership of rows in leaves, example store and scratch, growing together.
 
     Attributes
@@ -195,7 +195,7 @@ class DynamicTree:
         nodes = int(self.tree.reg[NODES]) - before + 1
         record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
 
-    def _scratch_for(self, rows: int) -> Scratch:
+    def _scratch_for(self, rows: int) -> BuildScratch:
         """Scratch for a BUILD; that of a very large one is not kept."""
         have = len(self.scratch.spare)
         if rows <= have:
@@ -241,7 +241,7 @@ class DynamicTree:
         start_node(self.tree, root, stamp, self.rules)
         begin = {"slots": slots, "labels": self.examples.y[slots], "counts": self.tree.counts[root].copy()}
         replies = yield Ask("begin", begin | {"sums": self.tree.sums[root].copy()})
-        level = Level(np.array([root], dtype=np.int64), slots, np.zeros(n, dtype=np.int32))
+        level = OpenLevel(np.array([root], dtype=np.int64), slots, np.zeros(n, dtype=np.int32))
         while True:
             f = len(level.nodes)
             candidates, shard_of, words = split_reply(replies, self._groups, f, K + self.tree.sums.shape[1], n)
@@ -264,7 +264,7 @@ class DynamicTree:
         if left_over:
             yield from self._finish_open(level, stamp)
 
-    def _finish_open(self, level: Level, stamp: int) -> Exchange[None]:
+    def _finish_open(self, level: OpenLevel, stamp: int) -> Exchange[None]:
         """Build the subtrees of the nodes that are still open from the rows in them."""
         nodes, node_of = level.nodes, level.node_of
         waiting = np.flatnonzero(node_of >= 0)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
 from raydt.learners.fully_dynamic import FullyDynamicOptions, auto_epsilon, epsilon_bound, not_promised
-from raydt.trees.counted_tree import Rules
+from raydt.trees.counted_tree import TreeRules
 from raydt.trees.regression_sums import LARGEST_EXPONENT, LabelRange
 
 #: Mass per example by which a certificate stays below beta: more than all rounding, for up to a thousand classes.
@@ -96,11 +96,11 @@ class FuDyADTOptions(FullyDynamicOptions):
         """Whether inner nodes are rebuilt by certificates; leaves then have epsilon: auto."""
         return self.schedule != "published" and self.epsilon == "auto"
 
-    def rules(self, scheduled: bool = True) -> Rules:
+    def rules(self, scheduled: bool = True) -> TreeRules:
         """The options as the kernels take them."""
         return super().rules(scheduled)._replace(certified=self.certified, slack=self.beta - MARGIN)
 
-    def rules_of(self, labels: LabelRange) -> Rules:
+    def rules_of(self, labels: LabelRange) -> TreeRules:
         """The options as the kernels take them where labels are numbers: masses are in units squared."""
         square, half_alpha = float(labels.top**2), Fraction(self.alpha) / 2
         rules = self.rules()

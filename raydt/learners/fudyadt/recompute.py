@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_of, best_splits
+from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RankedColumn, RecordedTree, best_of, best_splits
 from raydt.examples.features import Features
 from raydt.examples.history import History
 
@@ -52,7 +52,7 @@ class Impurity(Protocol):
     def scores(self, left: Ints, statistics: Ints) -> Floats:
         """n^2 times the gain of each node's split, from the statistics of its left side."""
 
-    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+    def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
         """Score, feature and threshold of the best split at each node."""
 
 
@@ -96,7 +96,7 @@ class Gini:
         """Sum of float(D_k)^2 over float(n_left n_right)."""
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
-    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+    def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
         """By class counts."""
         return best_splits(columns, rows, labels, node, statistics)
 
@@ -153,7 +153,7 @@ class Variance:
         """float(D)^2 over float(n_left n_right)."""
         return _scores(left[:, 1:2], statistics[:, 1:2], left[:, 0], statistics[:, 0])
 
-    def best(self, columns: list[Column], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+    def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
         """By sums."""
         n, q, _ = statistics.T
         splits = (column.best_splits_of_numbers(rows, labels, node, n, q) for column in columns)
@@ -168,7 +168,7 @@ def _scores(left: Ints, whole: Ints, n_left: Ints, n: Ints) -> Floats:
 
 
 @dataclass(frozen=True)
-class Rules:
+class SplitConditions:
     """When BUILD splits: alpha, k + 1, h (the largest int64 for none), and of what impurity."""
 
     alpha: Fraction
@@ -205,7 +205,7 @@ class Recomputed:
     ----------
     tree : RecordedTree
     features : Features
-    rules : Rules
+    rules : SplitConditions
     history : History
     budget : int
         Cells (rows x features) of build-time sets that are searched; beyond it nodes are sampled.
@@ -240,7 +240,7 @@ class Recomputed:
         self,
         tree: RecordedTree,
         features: Features,
-        rules: Rules,
+        rules: SplitConditions,
         history: History,
         budget: int,
     ) -> None:
@@ -250,7 +250,7 @@ class Recomputed:
         self.columns = []
         for j, categorical in enumerate(features.categorical):
             values, code = np.unique(history.X[:, j], return_inverse=True)
-            self.columns.append(Column(values, code.astype(np.int32), categorical))
+            self.columns.append(RankedColumn(values, code.astype(np.int32), categorical))
         self.X, self.y = history.X, history.y
         self.labels = rules.impurity.labels(history.y)
         self.alive = history.deleted == FOREVER

@@ -17,7 +17,7 @@ from raydt.exchange.messages import Payload
 from raydt.learners.fudyadt.build import NO_NUMBERS
 from raydt.learners.fudyadt.build_sharded import (
     LEFT,
-    Columns,
+    ShardColumns,
     Sorted,
     find_candidates,
     next_level,
@@ -43,7 +43,7 @@ class FuDyADTShard:
         self._categorical = features.kinds[self.columns].astype(np.bool_)
         self._store = store
         self._own = np.empty((0, len(self.columns)))  # by slot, where there is no store
-        self._columns: Columns | None = None  # of the BUILD that is under way
+        self._columns: ShardColumns | None = None  # of the BUILD that is under way
         self._level: Sorted | None = None
 
     def handle(self, method: str, payload: Payload) -> Any:
@@ -105,7 +105,7 @@ class FuDyADTShard:
                 np.empty(DIGITS, dtype=np.int64),
             )
         columns = X, rows, self.columns, self._group_of, len(self.groups), self._categorical, numbers
-        self._columns = Columns(*columns)
+        self._columns = ShardColumns(*columns)
         bounds, side = np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8)
         self._level = Sorted(E, bounds, side, spare, bits)
         return self._candidates(np.array(counts, dtype=np.int64)[None, :], np.array(sums, dtype=np.int64)[None, :])

@@ -32,7 +32,7 @@ class Cached(NamedTuple):
     categorical: npt.NDArray[np.bool_]
 
 
-class Steps(NamedTuple):
+class BatchSteps(NamedTuple):
     """Steps of a batch (``STEP``), the matrix that ``row`` of a step refers to, and room for predictions.
 
     ``means``, shape (steps,), gets those of numeric labels, as means in units: NaN where none is made, -1 in a tree

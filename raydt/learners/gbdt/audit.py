@@ -25,8 +25,8 @@ from raydt.audits.recorded_bins import Bools, Floats, Ints, MalformedModelError,
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
-from raydt.learners.gbdt.recompute import RecomputedTree, Rows, only, recorded_trees
-from raydt.learners.gbdt.recompute_candidates import Candidates, training_bins
+from raydt.learners.gbdt.recompute import RawRows, RecomputedTree, only, recorded_trees
+from raydt.learners.gbdt.recompute_candidates import RecomputedCandidates, training_bins
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
@@ -112,9 +112,9 @@ def _examine(
     there = np.append(with_cut, -1)[place] == feature - len(bins)
     feature = np.where(above, np.where(there, len(bins) + place, len(bins) + len(with_cut)), feature)
     state = {**state, "node_feature": feature}
-    trees = _Trees(options, state, Candidates(bins, len(with_cut), options), history.y[source[held]], held)
+    trees = _Trees(options, state, RecomputedCandidates(bins, len(with_cut), options), history.y[source[held]], held)
     ones = None if sparse is None else only(sparse, with_cut)
-    rows = Rows(history.X[source[held]], ones, bins, options.l2_regularization, trees.units)
+    rows = RawRows(history.X[source[held]], ones, bins, options.l2_regularization, trees.units)
     for t, tree in trees.recomputed(rows):
         broken += trees.failures(t, tree)
         splits = trees.tree[t].feature >= 0
@@ -208,7 +208,7 @@ class _Trees:
     """All trees of a state, and the rows they hold."""
 
     def __init__(
-        self, options: GBDTOptions, state: Arrays, candidates: Candidates, y: npt.NDArray[Any], held: Bools
+        self, options: GBDTOptions, state: Arrays, candidates: RecomputedCandidates, y: npt.NDArray[Any], held: Bools
     ) -> None:
         classes = int(state["classes"][0])
         self.options, self.state, self.y, self.held, self.classes = options, state, y, held, classes
@@ -229,7 +229,7 @@ class _Trees:
         )
         self.stale, self.too_stale = 0.0, 0
 
-    def recomputed(self, rows: Rows) -> Iterator[tuple[int, RecomputedTree]]:
+    def recomputed(self, rows: RawRows) -> Iterator[tuple[int, RecomputedTree]]:
         """Every tree with its number, from the rows the state holds."""
         F = np.full((len(self.y), self.width), self.loss.origin)
         for m in range(len(self.tree) // self.width):

@@ -17,7 +17,7 @@ from raydt.arrays.ragged import RaggedStore
 from raydt.arrays.simd import add_pair, fetch_row
 from raydt.arrays.sparse import is_one
 from raydt.batches.binning import Bins, encode
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import NUMERIC
 from raydt.learners.gbdt.derivatives import ONE
 
@@ -96,7 +96,7 @@ class CellStore:
             longer[:, :have] = self._columns
             self._columns = longer
 
-    def add_columns(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
+    def add_columns(self, slots: npt.NDArray[np.int32], rows: RowBlock) -> None:
         """Encode the dense features of some rows."""
         self.make_room(slots)
         encode(rows.X, self._bins, slots, self._columns)
@@ -110,7 +110,7 @@ class CellStore:
         self._of_matrix = np.flatnonzero(self.whole[:dense])
         self._matrix = np.empty((0, len(self._of_matrix)), dtype=self._columns.dtype)
 
-    def arrange(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
+    def arrange(self, slots: npt.NDArray[np.int32], rows: RowBlock) -> None:
         """Complete rows whose columns are encoded."""
         have, need = len(self._matrix), self._columns.shape[1]
         if need > have:
@@ -128,7 +128,7 @@ class CellStore:
         if len(listed) or len(self._bins) > len(self._columns):
             self._lists.put(slots, counts, entries[:used])
 
-    def _with_bins(self, rows: Rows) -> Rows:
+    def _with_bins(self, rows: RowBlock) -> RowBlock:
         """The sparse features that have bins, by place among the sparse ones that have. O(ones log(features))."""
         sparse = self._bins.sparse
         place = np.searchsorted(sparse, rows.indices)
@@ -136,7 +136,7 @@ class CellStore:
         before = np.concatenate([[0], np.cumsum(known)])
         return rows._replace(indptr=before[rows.indptr], indices=place[known].astype(np.int32))
 
-    def add(self, slots: npt.NDArray[np.int32], rows: Rows) -> None:
+    def add(self, slots: npt.NDArray[np.int32], rows: RowBlock) -> None:
         """Keep rows once the features of the matrix are chosen."""
         if len(slots):
             self.add_columns(slots, rows)

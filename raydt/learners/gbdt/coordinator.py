@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from raydt.arrays.digest import Digest, Padded, begin_digest, digest
 from raydt.batches.binning import SPARSE, Bins, joined
-from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.ranking import LEVELS
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.features import Features
@@ -129,7 +129,7 @@ class GBDTCoordinator(BatchCoordinator):
         """Keep the admitted updates of a part pending, and give the shards the new rows."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
-        new = Rows.of(batch.X[rows], None if batch.sparse is None else batch.sparse[rows])
+        new = RowBlock.of(batch.X[rows], None if batch.sparse is None else batch.sparse[rows])
         old = admitted.old[part]
         # Before there is a model the coordinator needs no features.
         needed = None if self._trainer is None else self._trainer.take(slots, new)
@@ -225,7 +225,7 @@ class GBDTCoordinator(BatchCoordinator):
         held = np.setdiff1d(self.store.slots(), self._pending.inserts)
         return np.union1d(held, self._pending.deletes).astype(np.int32)
 
-    def _update(self, slots: Slots, role: int, rows: Rows | None, anew: Slots) -> Exchange[Counts]:
+    def _update(self, slots: Slots, role: int, rows: RowBlock | None, anew: Slots) -> Exchange[Counts]:
         """Delete rows from the trees or insert them, and compute derivatives of others anew."""
         if not len(slots):
             return Counts()
@@ -234,7 +234,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._note(taken)
         return counts
 
-    def _insert(self, slots: Slots, rows: Rows | None) -> Exchange[Counts]:
+    def _insert(self, slots: Slots, rows: RowBlock | None) -> Exchange[Counts]:
         """Insert rows into the trees; a class that was never seen gets trees of its own first."""
         if not len(slots):
             return Counts()

@@ -22,7 +22,7 @@ class ShardTrees(NamedTuple):
     per: int  #: Trees of an iteration.
 
 
-class Change(NamedTuple):
+class SumChange(NamedTuple):
     """Rows whose derivatives change in the trees ``first`` up to before ``stop``."""
 
     first: int
@@ -32,15 +32,15 @@ class Change(NamedTuple):
     dg: npt.NDArray[np.int32]  #: ``dg``, ``dh``: Shape (trees, rows).
     dh: npt.NDArray[np.int32]
 
-    def since(self, tree: int) -> Change:
+    def since(self, tree: int) -> SumChange:
         """The part of it from a tree on."""
         i = max(tree - self.first, 0)
-        return Change(self.first + i, self.stop, self.slots, self.leaf[i:], self.dg[i:], self.dh[i:])
+        return SumChange(self.first + i, self.stop, self.slots, self.leaf[i:], self.dg[i:], self.dh[i:])
 
 
 @kernel
 def change_sums(nodes: Any, change: Any, sign: int, cells: Any, candidates: Any, scratch: Any) -> None:
-    """Add a :class:`Change` (``sign`` 1), or subtract it (-1), at all nodes above the leaves of its rows.
+    """Add a :class:`SumChange` (``sign`` 1), or subtract it (-1), at all nodes above the leaves of its rows.
 
     ``scratch``, uint32, has room for the features. O(trees x rows x depth x entries of a row).
     """

@@ -36,7 +36,7 @@ from raydt.learners.gbdt.workspace import (
     TREES_RETRAINED,
     LocalBatch,
     PassRoom,
-    Rules,
+    PassRules,
     pass_room,
 )
 
@@ -102,7 +102,7 @@ class LocalTrees:
         batch.F[:, :n] = e.loss.origin
         batch.member[batch.slots[:n]] = True
         rows = int(np.count_nonzero(e.leaf[0] != e.absent)) + own * (role == INSERTED)
-        rules = Rules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, rows, e.stale, e.most_drift)
+        rules = PassRules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, rows, e.stale, e.most_drift)
         counts = np.zeros(COUNTS, dtype=np.int64)
         n = update_pass(e.arrays(), self._sums, batch, role, own, n, rules, compares, room, grow_room, counts)
         self.taken = batch.slots[:n]

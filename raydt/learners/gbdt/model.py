@@ -13,7 +13,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
 from raydt.learners.gbdt.derivatives import softmax
@@ -103,7 +103,7 @@ class GBDTPredictor:
 
     def staged(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Iterator[npt.NDArray[np.float64]]:
         """F after each iteration, shape (n, trees of an iteration); one array that changes."""
-        rows, F = Rows.of(X, sparse), np.full((len(X), self._per), self._origin)
+        rows, F = RowBlock.of(X, sparse), np.full((len(X), self._per), self._origin)
         for m in range(self.iterations):
             self._add(m, m + 1, rows, F)
             yield F
@@ -111,10 +111,10 @@ class GBDTPredictor:
     def scores(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.float64]:
         """F, shape (n, trees of an iteration). O(depth) a row and tree."""
         F = np.full((len(X), self._per), self._origin)
-        self._add(0, self.iterations, Rows.of(X, sparse), F)
+        self._add(0, self.iterations, RowBlock.of(X, sparse), F)
         return F
 
-    def _add(self, first: int, stop: int, rows: Rows, F: npt.NDArray[np.float64]) -> None:
+    def _add(self, first: int, stop: int, rows: RowBlock, F: npt.NDArray[np.float64]) -> None:
         score_rows(self._trees, first, stop, rows, self._bins, F)
 
     def classes_of(self, F: npt.NDArray[np.float64]) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.rows_on_shards import Rows, joined_rows
+from raydt.batches.rows_on_shards import RowBlock, joined_rows
 
 #: ``pending`` of an example in a state.
 NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
@@ -29,12 +29,12 @@ class PendingUpdates:
 
     def __init__(self) -> None:
         self.inserts, self.deletes, self._cancelled = _NONE, _NONE, _NONE
-        self._rows: list[Rows] = []
+        self._rows: list[RowBlock] = []
 
     def __len__(self) -> int:
         return len(self.inserts) + len(self.deletes)
 
-    def add(self, new: Slots, rows: Rows | None, old: Slots) -> None:
+    def add(self, new: Slots, rows: RowBlock | None, old: Slots) -> None:
         """Add insertions into the slots ``new`` (with ``rows``, if features are needed) and deletions of ``old``."""
         self.inserts = np.concatenate([self.inserts, new])
         if rows is not None:
@@ -53,12 +53,12 @@ class PendingUpdates:
         return np.concatenate([self.deletes, self._cancelled])
 
     @property
-    def rows(self) -> Rows | None:
+    def rows(self) -> RowBlock | None:
         """Features of the examples to insert, in the order of ``inserts``; None where they are not needed."""
         return joined_rows(self._rows) if self._rows else None
 
     @rows.setter
-    def rows(self, rows: Rows | None) -> None:
+    def rows(self, rows: RowBlock | None) -> None:
         self._rows = [] if rows is None else [rows]
 
     def status(self, slots: Slots) -> npt.NDArray[np.int8]:

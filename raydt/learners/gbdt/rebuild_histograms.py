@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raydt.exchange.messages import Exchange, Tell
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.histograms import Change
+from raydt.learners.gbdt.histograms import SumChange
 from raydt.learners.gbdt.split_search import RANKED
 
 #: Rows times trees that are summed up in one round.
@@ -39,5 +39,5 @@ def sum_up(ensemble: Ensemble, slots: npt.NDArray[np.int32], y: npt.NDArray[Any]
         stop = min(begin + step, total)
         g = np.stack([e.gradients(t, slots, y) for t in range(begin, stop)])
         leaf = e.leaf[begin:stop, slots].astype(np.int16, order="C")
-        change = Change(begin, stop, slots, leaf, g, e.hessians(g))
+        change = SumChange(begin, stop, slots, leaf, g, e.hessians(g))
         yield Tell("change", {"change": change, "keep": total, "splits": none})

@@ -23,7 +23,7 @@ EXACT_ROWS = 2**22
 
 
 @dataclass(frozen=True)
-class RecordedTree:
+class RecordedGBDTTree:
     """One tree's node arrays, shape (n,) each, in preorder."""
 
     feature: Ints
@@ -59,7 +59,7 @@ class RecordedTree:
             raise MalformedModelError(f"the root reaches {end[0] if n else 0} of {n} nodes")
 
 
-def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[RecordedTree]:
+def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[RecordedGBDTTree]:
     """The trees of a coordinator's state.
 
     Raises
@@ -77,7 +77,7 @@ def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[Re
     trees = []
     for t, end in enumerate(ends.tolist()):
         begin = end - int(state["tree_nodes"][t])
-        trees.append(RecordedTree(*(array[begin:end] for array in nodes)))
+        trees.append(RecordedGBDTTree(*(array[begin:end] for array in nodes)))
         try:
             trees[t].check(cuts)
         except MalformedModelError as error:
@@ -109,7 +109,7 @@ def only(sparse: SparseRows, indices: Ints) -> SparseRows:
     return SparseRows.of_lengths(np.bincount(row, minlength=len(sparse)), place[kept].astype(np.int32), len(indices))
 
 
-class Rows:
+class RawRows:
     """Binned rows, dealt down one tree after the other."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Rows:
         self.ones_begin = np.searchsorted(self.sparse.indices[order], np.arange(many + 1))
         self.n, self.l2, self.units = len(X), l2, units
 
-    def deal(self, tree: RecordedTree, g: Ints, h: Ints, candidates: tuple[Ints, Ints]) -> RecomputedTree:
+    def deal(self, tree: RecordedGBDTTree, g: Ints, h: Ints, candidates: tuple[Ints, Ints]) -> RecomputedTree:
         """Everything about one tree. O(features * depth * rows)."""
         n = len(tree)
         nothing, zero = np.zeros(n, np.int64), np.zeros(n)

@@ -33,7 +33,7 @@ def training_bins(
     return dense, indices[ones < len(X)].astype(np.int64)
 
 
-class Candidates:
+class RecomputedCandidates:
     """Candidates: which cuts may split, and how many a feature has at most, of dense features and ``sparse`` ones."""
 
     def __init__(self, bins: Sequence[FeatureBins], sparse: int, options: GBDTOptions) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.batches.binning import Bins, learn_bins
-from raydt.batches.rows_on_shards import Rows, ShardWithRows
+from raydt.batches.rows_on_shards import RowBlock, ShardWithRows
 from raydt.examples.features import Features
 from raydt.learners.gbdt.binned_rows import ENCODED, CellStore
 from raydt.learners.gbdt.candidates import draw, most_candidates
 from raydt.learners.gbdt.growth import Growth, Jobs, keep_splits, new_growth, open_roots, part_rows, sides, split_leaves
-from raydt.learners.gbdt.histograms import Change, ShardTrees, change_sums
+from raydt.learners.gbdt.histograms import ShardTrees, SumChange, change_sums
 from raydt.learners.gbdt.leaf_search import LocalSums
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import FEATURE, FIELDS, Units, count_better
@@ -33,7 +33,7 @@ class GBDTShard(ShardWithRows):
         self.owned = self.columns
         self._cells: CellStore | None = None
         self._trees: ShardTrees | None = None
-        self._change: Change | None = None
+        self._change: SumChange | None = None
         self._growth: Growth | None = None
 
     # ---------------------------------------------------------------- rows
@@ -61,14 +61,14 @@ class GBDTShard(ShardWithRows):
             self._cells.arrange(part, self._ones(part))
         self._draw()
 
-    def _own(self, slots: npt.NDArray[np.int32]) -> Rows:
+    def _own(self, slots: npt.NDArray[np.int32]) -> RowBlock:
         """The features of some rows."""
         return self._ones(slots)._replace(X=self._held.X[slots])
 
-    def _ones(self, slots: npt.NDArray[np.int32]) -> Rows:
+    def _ones(self, slots: npt.NDArray[np.int32]) -> RowBlock:
         """The sparse features alone."""
         sparse = self._held.sparse(slots)
-        return Rows(self._held.X[:0], sparse.indptr, sparse.indices)
+        return RowBlock(self._held.X[:0], sparse.indptr, sparse.indices)
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: histograms follow from rows, leaves and ledger."""
@@ -132,7 +132,7 @@ class GBDTShard(ShardWithRows):
         self._trees.parent[:], self._trees.histogram[:] = parent, histogram
         self._trees.sums[:] = 0
 
-    def _on_change(self, change: Change, keep: int, splits: Any) -> npt.NDArray[np.int64]:
+    def _on_change(self, change: SumChange, keep: int, splits: Any) -> npt.NDArray[np.int64]:
         """Change histograms along the paths of rows; how many candidates gain more than each of some splits.
 
         First the change before is rolled back on the trees from ``keep`` on. ``splits`` are ``RANKED`` records.
@@ -146,7 +146,7 @@ class GBDTShard(ShardWithRows):
         count_better(splits, self._trees, self._candidates, self._units, none, better)
         return better
 
-    def _apply(self, change: Change, sign: int) -> None:
+    def _apply(self, change: SumChange, sign: int) -> None:
         change_sums(self._trees, change, sign, self._local.cells, self._candidates, self._scratch)
 
     # ---------------------------------------------------------------- growing

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
 from raydt.exchange.messages import Exchange, Tell
 from raydt.learners.gbdt.ensemble import Ensemble
@@ -48,7 +48,7 @@ class LocalTrainer:
         """Encode the first rows of a new ensemble."""
         yield from self.trees.encode_first(slots, self._rows)
 
-    def take(self, slots: Slots, rows: Rows) -> Rows | None:
+    def take(self, slots: Slots, rows: RowBlock) -> RowBlock | None:
         """Encode new rows. Returns the features that their insertion will need: none."""
         self.trees.cells.add(slots, rows)
         return None
@@ -61,7 +61,7 @@ class LocalTrainer:
             self.trees.shorten(self.ensemble.shortened(iterations))
 
     def update(
-        self, y: Labels, slots: Slots, role: int, rows: Rows | None, anew: Slots
+        self, y: Labels, slots: Slots, role: int, rows: RowBlock | None, anew: Slots
     ) -> Exchange[tuple[Counts, Slots]]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
@@ -77,7 +77,7 @@ class LocalTrainer:
         self.trees = LocalTrees(ensemble, self._features, self.trees.cells)
         self.trees.sum_up(held, y)
 
-    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[Rows | None]:
+    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[RowBlock | None]:
         """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
         yield from self.encode(np.union1d(held, new).astype(np.int32))
         self.trees.sum_up(held, y)
@@ -95,7 +95,7 @@ class DistributedTrainer:
         yield Tell("begin", self.ensemble.begin())
         yield Tell("encode", {"slots": slots})
 
-    def take(self, slots: Slots, rows: Rows) -> Rows | None:
+    def take(self, slots: Slots, rows: RowBlock) -> RowBlock | None:
         """Return the features that the insertion of new rows will need: all. The shards encode each row they get."""
         return rows
 
@@ -107,11 +107,11 @@ class DistributedTrainer:
             yield Tell("shorten", {"trees": len(self.ensemble.leaf)})
 
     def update(
-        self, y: Labels, slots: Slots, role: int, rows: Rows | None, anew: Slots
+        self, y: Labels, slots: Slots, role: int, rows: RowBlock | None, anew: Slots
     ) -> Exchange[tuple[Counts, Slots]]:
         """As :meth:`LocalTrainer.update`; ``rows`` are the features of inserted rows, fetched if not given."""
         if role != INSERTED:
-            rows = Rows.none(self._features)
+            rows = RowBlock.none(self._features)
         elif rows is None:
             rows = yield from self._rows.take(slots)
         update = InPlaceUpdate(self.ensemble, y, slots, role, rows, anew)
@@ -124,7 +124,7 @@ class DistributedTrainer:
         yield from sum_up(ensemble, held, y)
         yield Tell("encode", {"slots": new})
 
-    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[Rows | None]:
+    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[RowBlock | None]:
         """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
         yield from sum_up(self.ensemble, held, y)
         if not len(new):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.rng import permutation, stream_key
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.derivatives import ONE, TOGETHER, derive, derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.ensemble import Ensemble
@@ -121,11 +121,11 @@ class HeldOut:
     Parameters
     ----------
     ensemble : Ensemble
-    rows : Rows
+    rows : RowBlock
     y : ndarray, shape (n,)
     """
 
-    def __init__(self, ensemble: Ensemble, rows: Rows, y: npt.NDArray[Any]) -> None:
+    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any]) -> None:
         self._ensemble, self._rows, self._y = ensemble, rows, y
         self._F = ensemble.origins(len(y))
         self.best, self._least = -1, math.inf

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.histograms import Change
+from raydt.learners.gbdt.histograms import SumChange
 from raydt.learners.gbdt.regrowth import Roots, collapse
 from raydt.learners.gbdt.split_search import RANKED
 from raydt.learners.gbdt.trees import LEAF, add_scores
@@ -76,7 +76,7 @@ class Counts:
         self.depth = min([d for d in (self.depth, other.depth) if d >= 0], default=-1)
 
 
-class Growth(NamedTuple):
+class PassGrowth(NamedTuple):
     """The rows below the roots from which trees of a window have grown."""
 
     tree: npt.NDArray[np.int64]  #: Shape (rows,).
@@ -91,7 +91,7 @@ class Growth(NamedTuple):
     changed_rows: npt.NDArray[np.int32]  #: Slots of those rows below roots that were subtrees, or have become some.
 
 
-_NO_GROWTH = Growth(
+_NO_GROWTH = PassGrowth(
     np.empty(0, dtype=np.int64),
     np.empty(0, dtype=np.int32),
     np.empty(0),
@@ -112,7 +112,7 @@ class InPlaceUpdate:
         Rows to delete or insert.
     role : int
         DELETED or INSERTED.
-    rows : Rows
+    rows : RowBlock
         Features of the inserted rows.
     anew : ndarray of int32
         Rows whose derivatives are all computed anew.
@@ -124,7 +124,7 @@ class InPlaceUpdate:
         y: npt.NDArray[Any],
         slots: npt.NDArray[np.int32],
         role: int,
-        rows: Rows,
+        rows: RowBlock,
         anew: npt.NDArray[np.int32],
     ) -> None:
         self._ensemble = ensemble
@@ -199,7 +199,7 @@ class InPlaceUpdate:
         far = moved.sum(axis=0) > e.trees.above[trees].astype(np.int64) + e.trees.below[trees] + self._stale.step
         return moved, np.asarray(far)
 
-    def _follow(self, window: Window, stop: int, growth: Growth) -> npt.NDArray[np.int32]:
+    def _follow(self, window: Window, stop: int, growth: PassGrowth) -> npt.NDArray[np.int32]:
         """Note how far the scores of rows move by the iterations of a window; returns those that join the batch."""
         e, per = self._ensemble, self._ensemble.per
         joining = [growth.slots[:0]]
@@ -221,7 +221,7 @@ class InPlaceUpdate:
                     joining.append(self._charge(slots, units[slots]))
         return np.concatenate(joining)
 
-    def _row_moves(self, t: int, growth: Growth, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _row_moves(self, t: int, growth: PassGrowth, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """How far the scores of some rows below roots of a tree have moved."""
         moves = np.empty(len(which), dtype=np.int64)
         before, above, below = growth.before[which], growth.above[which], growth.below[which]
@@ -255,7 +255,7 @@ class InPlaceUpdate:
         splits, valid = np.empty(most, dtype=RANKED), np.empty(most, dtype=np.bool_)
         count = int(touched_splits(trees, first, window.touched, e.units, splits, valid))
         splits, valid = splits[:count], valid[:count]
-        change = Change(first, last, batch.slots, window.leaf, window.dg, window.dh)
+        change = SumChange(first, last, batch.slots, window.leaf, window.dg, window.dh)
         self.counts.rounds += 1
         replies = yield Ask("change", {"change": change, "keep": keep, "splits": splits})
         fails = ~valid | (np.sum(replies, axis=0) + 1 > e.tolerance)
@@ -265,7 +265,9 @@ class InPlaceUpdate:
         growing_trees(trees, first, window.touched, e.options.robustness_tolerance, e.options.max_leaf_nodes, needs)
         return failed, needs
 
-    def _retrain(self, window: Window, which: npt.NDArray[np.int64], failed: npt.NDArray[np.uint8]) -> Exchange[Growth]:
+    def _retrain(
+        self, window: Window, which: npt.NDArray[np.int64], failed: npt.NDArray[np.uint8]
+    ) -> Exchange[PassGrowth]:
         """Grow trees of a window again below the nodes that failed."""
         e, o = self._ensemble, self._ensemble.options
         if not len(which):
@@ -296,7 +298,7 @@ class InPlaceUpdate:
         c.depth = min([d for d in [c.depth, *depths] if d >= 0], default=-1)
         c.nodes += int((2 * splits + roots.collapsed)[changed].sum())
         again = roots.slots[np.repeat(changed, roots.end - roots.begin)]
-        return Growth(tree, slots, before, above, below, kept, again)
+        return PassGrowth(tree, slots, before, above, below, kept, again)
 
     def _score_again(self, before: npt.NDArray[np.float64], first: int, stop: int) -> None:
         """Compute F before iteration ``stop`` again, from that before ``first``: trees between were retrained."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.binning import Bins
-from raydt.batches.rows_on_shards import Rows
+from raydt.batches.rows_on_shards import RowBlock
 from raydt.learners.gbdt.derivative_tolerance import kept_entries, kept_residual, move
 from raydt.learners.gbdt.derivatives import Loss, gradient, hessian, probabilities, quantise, residual
 from raydt.learners.gbdt.split_search import gain_of
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
     slots: npt.NDArray[np.int32]  #: Shape (n,).
     role: npt.NDArray[np.int8]  #: Shape (n,).
-    rows: Rows  #: Features of the inserted rows, which are the first.
+    rows: RowBlock  #: Features of the inserted rows, which are the first.
     F: npt.NDArray[np.float64]  #: Shape (n, K'): score before the next iteration.
     y: npt.NDArray[Any]
 

@@ -17,7 +17,7 @@ NEVER, RETRAINED, BOUNDED = 0, 1, 2
 TREES_RETRAINED, SUBTREES, ROWS, NODES, DEPTH, REFRESHED, COUNTS = 0, 1, 2, 3, 4, 5, 6
 
 
-class Rules(NamedTuple):
+class PassRules(NamedTuple):
     """How an update decides."""
 
     follow: int  #: NEVER, RETRAINED or BOUNDED.

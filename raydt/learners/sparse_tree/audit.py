@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport
-from raydt.audits.finder_counters import Buckets
+from raydt.audits.finder_counters import BucketLimits
 from raydt.audits.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
 from raydt.audits.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.fully_dynamic import not_promised
-from raydt.learners.sparse_tree.recompute import Counted, Recounted, Sets
+from raydt.learners.sparse_tree.recompute import FeatureCounts, RecountedSparseTree, Sets
 
 if TYPE_CHECKING:
     from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -60,7 +60,7 @@ def audit(
         return AuditReport(
             "violated", "violated", "there are more than two classes", failures=["more than two classes"]
         )
-    truth = Recounted(tree, features, options.finder == "updent", history)
+    truth = RecountedSparseTree(tree, features, options.finder == "updent", history)
     warming, scheduled = bool(np.any(state["warmup_left"] > 0)), len(features.names) > 0
     epsilon = Fraction(options.resolved_epsilon()) if scheduled else None
     broken = compare_rows(state, truth, history) + compare_counts(state, truth)
@@ -91,14 +91,14 @@ def audit(
     return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible, entries=entries)
 
 
-def _may_split(options: SparseTreeOptions, truth: Recounted, sets: Sets) -> Bools:
+def _may_split(options: SparseTreeOptions, truth: RecountedSparseTree, sets: Sets) -> Bools:
     """Whether neither size, nor depth, nor purity makes a leaf of each node."""
     n, depth = sets.counts.sum(axis=1), FOREVER if options.max_depth is None else options.max_depth
     impure = (sets.counts > 0).all(axis=1)
     return np.asarray((n >= options.min_samples_split) & (truth.tree.depth < depth) & impure, np.bool_)
 
 
-def _built(options: SparseTreeOptions, truth: Recounted, warming: bool) -> list[str]:
+def _built(options: SparseTreeOptions, truth: RecountedSparseTree, warming: bool) -> list[str]:
     """Every node against BUILD of its S0: leaf or split, and that the split is the best."""
     inner, sets = truth.tree.feature >= 0, truth.then
     least = np.minimum(sets.least, sets.dense)
@@ -119,21 +119,25 @@ def _built(options: SparseTreeOptions, truth: Recounted, warming: bool) -> list[
 
 
 def _structures(
-    options: SparseTreeOptions, features: Features, truth: Recounted, groups: Mapping[int, Arrays], warming: bool
+    options: SparseTreeOptions,
+    features: Features,
+    truth: RecountedSparseTree,
+    groups: Mapping[int, Arrays],
+    warming: bool,
 ) -> list[str]:
     """The features and buckets of every group at every node against the live examples."""
     names = ("node", "feature", "n1", "c11")
     parts = [] if warming else truth.features
     all_of = [np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)]) for name in names]
     order = np.lexsort((all_of[1], all_of[0]))
-    counted = Counted(*(column[order] for column in all_of))
+    counted = FeatureCounts(*(column[order] for column in all_of))
     kept = truth.tree.depth[counted.node] < (FOREVER if options.max_depth is None else options.max_depth)
     group_of = features.groups_of(counted.feature)
-    buckets = Buckets.of(options.finder, options.finder_alpha)
+    buckets = BucketLimits.of(options.finder, options.finder_alpha)
     broken = []
     for number, group in sorted(groups.items()):
         mine = kept & (group_of == number)
-        part = Counted(*(getattr(counted, name)[mine] for name in names))
+        part = FeatureCounts(*(getattr(counted, name)[mine] for name in names))
         if not all(np.array_equal(group[name], getattr(part, name)) for name in names):
             broken.append(f"the structures of feature group {number} do not count the examples of the nodes")
             continue
@@ -152,7 +156,7 @@ def _structures(
     return broken
 
 
-def _feasibility(options: SparseTreeOptions, truth: Recounted) -> tuple[dict[str, float], list[str]]:
+def _feasibility(options: SparseTreeOptions, truth: RecountedSparseTree) -> tuple[dict[str, float], list[str]]:
     """Worst gaps over all nodes, and where the promise does not hold."""
     sets, inner = truth.now, truth.tree.feature >= 0
     may = _may_split(options, truth, sets)

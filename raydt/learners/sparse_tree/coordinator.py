@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.rows_on_shards import Rows, RowsOnShards
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.batches.window_length import WindowLength
 from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
@@ -23,7 +23,7 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.sparse_tree.coordinator_build import Builder
-from raydt.learners.sparse_tree.coordinator_update import Rules, list_steps, roll_back, walk
+from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps, roll_back, walk
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.trees.canonical_arrays import Arrays
@@ -82,7 +82,7 @@ class SparseTreeCoordinator(TreeCoordinator):
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
-        rows = Rows.of(batch.X, batch.sparse)
+        rows = RowBlock.of(batch.X, batch.sparse)
         yield from self._rows.put(admitted.new[added], rows.take(admitted.row[added]))
         steps, position = steps_of(batch, part, admitted)
         log = new_log(len(steps))
@@ -103,14 +103,14 @@ class SparseTreeCoordinator(TreeCoordinator):
         steps: npt.NDArray[np.void],
         leaf_of: npt.NDArray[np.int64],
         begin: int,
-        rows: Rows,
+        rows: RowBlock,
         log: npt.NDArray[np.void],
     ) -> Exchange[int]:
         """Take some steps from ``begin`` on, and rebuild what has to be after the last of them; the next step."""
         live, y = self.live, self.store.y
         warmup = int(live.tree.reg[WARMUP_LEFT])
         limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._length.steps)
-        rules = Rules(live.categorical, self._rules, self._scheduled, warmup == 0)
+        rules = StepRules(live.categorical, self._rules, self._scheduled, warmup == 0)
         stop, broken = walk(live.tree, live.examples, rows, steps, leaf_of, begin, limit, rules)
         done, beaten = stop, -1
         if not warmup:
@@ -171,7 +171,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         depth = self.live.tree.nodes["depth"]
         return a if depth[a] <= depth[b] else b
 
-    def _alike(self, row: Rows) -> Slots:
+    def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
         live = self.live
         leaf = route(live.tree, live.categorical, row, 0)

@@ -26,7 +26,7 @@ def _count(tree: Any, leaf: int, label: int, by: int) -> None:
         node = tree.nodes[node].parent
 
 
-class Rules(NamedTuple):
+class StepRules(NamedTuple):
     """How steps are taken."""
 
     categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).

@@ -14,13 +14,13 @@ import numpy as np
 
 from raydt.arrays.sparse import SparseRows
 from raydt.audits.finder_counters import score_of_counts
-from raydt.audits.recorded_tree import FOREVER, Bools, Column, Floats, Ints, RecordedTree, best_splits
+from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RankedColumn, RecordedTree, best_splits
 from raydt.examples.features import Features
 from raydt.examples.history import History
 
 
 @dataclass(frozen=True)
-class Counted:
+class FeatureCounts:
     """Features at nodes, ascending by node and feature: rows with a 1, and those of class 1 among them."""
 
     node: Ints
@@ -47,14 +47,14 @@ class Sets:
         return cls(np.zeros((nodes, 2), np.int64), zero, zero.copy(), np.full(nodes, np.inf), np.full(nodes, np.inf))
 
 
-class Recounted:
+class RecountedSparseTree:
     """All that a history says about a recorded tree: attributes as of ``recorded_tree.Truth``, and
 
     Attributes
     ----------
     now, then : Sets
         Of S(v) and of S0(v); ``then`` only of a complete history.
-    features : list of Counted
+    features : list of FeatureCounts
         Features of S(v), one part for each level of the tree.
     """
 
@@ -66,7 +66,7 @@ class Recounted:
         self._columns = []
         for j, categorical in enumerate(features.categorical):
             values, code = np.unique(history.X[:, j], return_inverse=True)
-            self._columns.append(Column(values, code.astype(np.int32), categorical))
+            self._columns.append(RankedColumn(values, code.astype(np.int32), categorical))
         self._X, self._sparse, self.y = history.X, history.sparse, history.y.astype(np.int64)
         self.alive = history.deleted == FOREVER
         replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
@@ -74,7 +74,7 @@ class Recounted:
         died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
 
         self.leaf, self.c, self.passed = np.zeros(len(self.y), np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-        self.now, self.then, self.features = Sets.none(n), Sets.none(n), list[Counted]()
+        self.now, self.then, self.features = Sets.none(n), Sets.none(n), list[FeatureCounts]()
         rows, node = np.arange(len(self.y)), np.zeros(len(self.y), np.int64)
         while len(rows):
             self.leaf[rows] = node
@@ -106,7 +106,7 @@ class Recounted:
         right[at] = np.bincount(np.repeat(np.arange(len(at)), part.lengths)[hit], minlength=len(at)) > 0
         return right
 
-    def _look(self, sets: Sets, rows: Ints, node: Ints, right: Bools) -> Counted:
+    def _look(self, sets: Sets, rows: Ints, node: Ints, right: Bools) -> FeatureCounts:
         """Count the rows of the nodes of one level."""
         at, local = np.unique(node, return_inverse=True)
         y = self.y[rows]
@@ -124,14 +124,14 @@ class Recounted:
         counted = _count(self._sparse[rows], local, y)
         scores = score_of_counts(self._entropy, n[counted.node], c1[counted.node], counted.n1, counted.c11)
         np.minimum.at(sets.least, at[counted.node], scores)
-        return Counted(at[counted.node], counted.feature, counted.n1, counted.c11)
+        return FeatureCounts(at[counted.node], counted.feature, counted.n1, counted.c11)
 
 
-def _count(sparse: SparseRows, node: Ints, y: Ints) -> Counted:
+def _count(sparse: SparseRows, node: Ints, y: Ints) -> FeatureCounts:
     """Count the features of rows by their node."""
     width = max(1, sparse.n_features)
     key, place = np.unique(np.repeat(node, sparse.lengths) * width + sparse.indices, return_inverse=True)
     of_one = np.repeat(y, sparse.lengths) == 1
     at, feature = np.divmod(key, width)
     n1, c11 = np.bincount(place, minlength=len(key)), np.bincount(place[of_one], minlength=len(key))
-    return Counted(at, feature, n1, c11)
+    return FeatureCounts(at, feature, n1, c11)

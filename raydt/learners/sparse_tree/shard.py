@@ -33,14 +33,14 @@ from raydt.learners.sparse_tree.shard_build import (
     CANDIDATE,
     FEATURE,
     THRESHOLD,
-    Found,
-    Level,
+    LevelCandidates,
+    LevelRows,
     best_candidates,
     open_nodes,
     release_nodes,
 )
 from raydt.learners.sparse_tree.shard_nodes import NODE, Groups
-from raydt.learners.sparse_tree.shard_update import Limits, Steps, roll_back, watch
+from raydt.learners.sparse_tree.shard_update import Limits, ShardSteps, roll_back, watch
 from raydt.trees.records import number_nodes
 
 #: Entries made room for at once, at most.
@@ -69,7 +69,7 @@ class SparseTreeShard(ShardWithRows):
         self._pool: Pool = new_pool(len(self._buckets.s))
         self._nodes = np.empty(0, dtype=NODE)
         self._table = xlogx_table(0)
-        self._steps = Steps.none()  # of the last window
+        self._steps = ShardSteps.none()  # of the last window
         self._done = 0
         self._saved: dict[int, dict[str, Any]] = {}
         self._room_for(1)
@@ -136,7 +136,7 @@ class SparseTreeShard(ShardWithRows):
         if not len(self.groups):
             return np.array([len(sign), -1], dtype=np.int64)
         marks = np.empty(len(sign), dtype=np.int64)
-        self._steps = steps = Steps(np.array(sign), np.array(label), np.array(slot), np.array(leaf), marks)
+        self._steps = steps = ShardSteps(np.array(sign), np.array(label), np.array(slot), np.array(leaf), marks)
         reg = self._pool.reg
         reg[NOTES] = -1 if alone else 0
         self._table = table_of(self._buckets.entropy, int(self._nodes["n"][0]) + len(sign), self._table)
@@ -168,7 +168,7 @@ class SparseTreeShard(ShardWithRows):
         """Roll back the steps of the last window from ``keep`` on."""
         if keep < self._done:
             roll_back(self._structure, self._nodes, self._steps, keep, self._done)
-        self._done, self._steps = 0, Steps.none()
+        self._done, self._steps = 0, ShardSteps.none()
         self._pool.reg[NOTES] = -1
 
     # ---------------------------------------------------------------- building
@@ -219,8 +219,8 @@ class SparseTreeShard(ShardWithRows):
         rows = self._held.ones
         self._table = table_of(self._buckets.entropy, len(slots), self._table)
         self._pool = with_entries(self._pool, self._most_entries(rows.end[slots] - rows.begin[slots], np.array(ends)))
-        level, dense = Level(nodes, np.array(ends), slots, labels), len(self._features.names)
-        rest = rows, level, self._rules.max_depth, dense, Found(found, right)
+        level, dense = LevelRows(nodes, np.array(ends), slots, labels), len(self._features.names)
+        rest = rows, level, self._rules.max_depth, dense, LevelCandidates(found, right)
         open_nodes(self._structure, t, self._owned, *rest)
         if len(self.columns):
             begins = [0, *ends[:-1].tolist()]

@@ -61,7 +61,7 @@ def _ones_of(rows: Any, slots: Any, feature: int, out: Any) -> None:
         out[i] = is_one(rows.values, rows.begin[slots[i]], rows.end[slots[i]], feature)
 
 
-class Level(NamedTuple):
+class LevelRows(NamedTuple):
     """Nodes to open, and the rows of all of them, one node after the other."""
 
     nodes: npt.NDArray[np.int64]  #: Shape (nodes,).
@@ -70,7 +70,7 @@ class Level(NamedTuple):
     labels: npt.NDArray[np.int8]  #: Shape (rows,).
 
 
-class Found(NamedTuple):
+class LevelCandidates(NamedTuple):
     """The best splits of a level."""
 
     candidates: npt.NDArray[np.int64]  #: Shape (nodes, groups, CANDIDATE): of each group.

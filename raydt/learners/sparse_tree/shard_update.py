@@ -15,7 +15,7 @@ from raydt.learners.sparse_tree.rules import beaten, impurity, may_split
 from raydt.learners.sparse_tree.shard_nodes import unit_of
 
 
-class Steps(NamedTuple):
+class ShardSteps(NamedTuple):
     """Rows that come and go."""
 
     sign: npt.NDArray[np.int8]  #: Shape (steps,): 1: a row is inserted, -1: it is deleted.
@@ -25,7 +25,7 @@ class Steps(NamedTuple):
     marks: npt.NDArray[np.int64]  #: Shape (steps,): takes how many notes the journal had before each step.
 
     @classmethod
-    def none(cls) -> Steps:
+    def none(cls) -> ShardSteps:
         """No steps."""
         flags, links = np.empty(0, dtype=np.int8), np.empty(0, dtype=np.int64)
         return cls(flags, flags, np.empty(0, dtype=np.int32), links, links)
