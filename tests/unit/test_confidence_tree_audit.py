@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from raydt.learners.confidence_tree.recompute import theorem_width, width_of
 from raydt.sessions.session import InProcessSession
 from tests.unit.confidence_cases import CASES, Case, case
 
-PACKAGE = Path(__file__).parents[2] / "raydt" / "learners" / "confidence_tree"
 SPLITS = ("stamp", "m", "t", "classes", "rival_feature", "rival_cut", "reason", "own", "left")
 SCORES = ("phi", "rival_phi", "impurity", "epsilon")
 
@@ -269,23 +266,3 @@ def test_the_estimator_is_audited_on_its_live_examples() -> None:
     assert (report.conformance, report.feasibility, report.checked["live"]) == ("holds", "not_promised", 333)
     proof = ConfidenceTreeClassifier(confidence="theorem", rival="split").fit(X, X[:, 0] > 0.5).audit()
     assert (proof.feasibility, proof.reason[:31]) == ("not_promised", "only the live examples are know")
-
-
-def test_nothing_of_the_fast_path_is_imported() -> None:
-    fast = {
-        "bounds",
-        "impurity",
-        "tree",
-        "live",
-        "statistics",
-        "structured",
-        "deciding",
-        "coordinator",
-        "shard",
-        "model",
-    }
-    for name in ("audit", "recompute", "replay"):
-        tree = ast.parse((PACKAGE / f"{name}.py").read_text())
-        names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        assert not {module.rsplit(".", 1)[-1] for module in names if "confidence_tree" in module} & fast
-        assert not any("kernel" in module or "binning" in module for module in names)
