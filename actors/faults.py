@@ -11,7 +11,7 @@ from typing import Any
 
 from ray import exceptions
 
-from raydt.errors import ProcessLostError, RaydtError
+from raydt.errors import ProcessLostError, RaydtError, message_of
 
 
 def translate(error: exceptions.RayError, name: str) -> RaydtError:
@@ -20,9 +20,8 @@ def translate(error: exceptions.RayError, name: str) -> RaydtError:
         cause: Any = error.cause
         if isinstance(cause, RaydtError):
             return cause
-        return RaydtError(
-            f"{name} failed with {type(cause).__name__}: {cause}. This is a defect of raydt; please report it"
-        )
+        what = f"{name} failed with {type(cause).__name__}: {message_of(cause)}"
+        return RaydtError(f"{what}. This is a defect of raydt; please report it")
     # Before ActorDiedError, and no kind of it: the memory monitor ended the process.
     if isinstance(error, exceptions.OutOfMemoryError):
         return ProcessLostError(

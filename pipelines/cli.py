@@ -20,7 +20,6 @@ import raydt
 from pipelines.command_options import ADDRESS, EPILOG, JSON, OUT_RUN, OVERWRITE_RUN, RECEIPT_KEY, RECEIPTS, SET, SIGN
 from pipelines.printing import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
-from raydt.redaction import discreet, quoting
 
 if TYPE_CHECKING:
     from pipelines.receipts import ReceiptFile
@@ -55,7 +54,7 @@ _RETIRED = {"warmup": "raydt doctor --compile"}
 
 
 class _Group(click.Group):
-    """The commands, whose messages quote values or do not."""
+    """The commands."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of this name; a retired one is refused with what to use instead."""
@@ -63,21 +62,13 @@ class _Group(click.Group):
             raise click.UsageError(f"{cmd_name} was retired. Use {_RETIRED[cmd_name]}", ctx)
         return super().get_command(ctx, cmd_name)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that the arguments name."""
-        advice = "without --no-quote-values its traceback is shown"
-        passing = (click.ClickException, click.exceptions.Exit, click.Abort)
-        with quoting(not ctx.params["no_quote_values"]), discreet(advice, *passing):
-            return super().invoke(ctx)
-
 
 @click.group(
     cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EPILOG
 )
 @click.version_option(raydt.__version__, prog_name="raydt")
 @click.option("-v", "--verbose", is_flag=True, help="Show log messages on stderr.")
-@click.option("--no-quote-values", is_flag=True, help="Quote no ids and values of the data in errors and warnings.")
-def cli(verbose: bool, no_quote_values: bool) -> None:
+def cli(verbose: bool) -> None:
     """Decision trees on Ray that stay correct while training examples are inserted and deleted.
 
     \b

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.outputs import Input, require_apart, writing_alone
-from pipelines.saved_runs import load_model, quoting_as_its_run
+from pipelines.redaction import quoting_as_its_run
+from pipelines.saved_runs import load_model
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write

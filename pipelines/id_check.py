@@ -65,7 +65,7 @@ class Found:
 
 def without_remedy(error: InputError) -> InputError:
     """The same error of a row that is skipped: it needs no remedy."""
-    return InputError(error.problem, file=error.file, row=error.row, column=error.column)
+    return error.but(remedy=None)
 
 
 def search(stream: Stream, skip: bool) -> Found | None:

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.printing import escaped, frames
+from pipelines.printing import escaped
+from pipelines.redaction import resolve
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, NotWrittenError
-from raydt.redaction import quotes
 
 #: Loggers whose records belong to a run.
 OURS = ("raydt", "actors", "pipelines")
@@ -76,7 +76,7 @@ class JsonFormatter(logging.Formatter):
         }
         entry |= {key: value for key, value in vars(record).items() if key not in _PLAIN and key[0] != "_"}
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info) if quotes() else frames(record.exc_info[1])
+            entry["traceback"] = record.exc_text or self.formatException(record.exc_info)
         try:
             return json.dumps(entry, default=_plain, allow_nan=False)
         except ValueError:
@@ -144,8 +144,10 @@ class _LogFile(logging.Handler):
 
 
 @contextmanager
-def log_to(folder: RunFolder) -> Iterator[LogContext]:
+def log_to(folder: RunFolder, quote: bool = True) -> Iterator[LogContext]:
     """Append the records of this process to ``log.jsonl`` of ``folder`` while the block runs.
+
+    Unless they may ``quote`` values, no handler after this one sees a value in them.
 
     Yields
     ------
@@ -162,8 +164,11 @@ def log_to(folder: RunFolder) -> Iterator[LogContext]:
     handler.setFormatter(JsonFormatter(context))
     loggers = [logging.getLogger(name) for name in OURS]
     levels = [logger.level for logger in loggers]
+    handler.addFilter(lambda record: resolve(record, quote))
     for logger in loggers:
         logger.addHandler(handler)
+        if not quote:
+            logger.handlers.sort(key=lambda one: one is not handler)  # before a run that may
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
     try:

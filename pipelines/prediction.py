@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, require_apart, writing_alone
-from pipelines.saved_runs import load_model, quoting_as_its_run
+from pipelines.redaction import may_quote, quoting_as_its_run, said
+from pipelines.saved_runs import load_model
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.learners import traits_of
@@ -113,7 +114,7 @@ def predict_file(
     return {
         "rows": rows,
         "skipped": skipped,
-        "first_skipped": None if first is None else str(first),
+        "first_skipped": None if first is None else said(first, may_quote(model)),
         "unseen": unseen,
         "unseen_columns": [saved.features.names[j] for j in np.flatnonzero(unseen_columns)],
         "out": str(target),
@@ -181,7 +182,7 @@ def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:
 def _for_prediction(error: InputError, *, remedy: bool = True) -> InputError:
     """A bad row, with what can be done about it here."""
     advice = "Correct the row, or give such rows null predictions with --on-error skip" if remedy else None
-    return InputError(error.problem, file=error.file, row=error.row, column=error.column, remedy=advice)
+    return error.but(remedy=advice)
 
 
 def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:

@@ -9,7 +9,6 @@ import unicodedata
 from types import TracebackType
 
 from raydt.errors import RaydtError
-from raydt.redaction import quotes
 
 #: Characters of an error's longest word, such as a path, and of its longest line.
 LONGEST_WORD, LONGEST_LINE = 1000, 4000
@@ -73,6 +72,5 @@ class TerminalFormatter(logging.Formatter):
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (logging's name)
-        """Its traceback, without messages where no value is quoted."""
-        text = super().formatException(ei) if quotes() else frames(ei[1]).rstrip("\n")
-        return escaped(text, keep="\n")
+        """Its traceback."""
+        return escaped(super().formatException(ei), keep="\n")

@@ -6,11 +6,9 @@ the coordinator, each feature group, and the stream with the dictionaries of its
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any
 
 from pipelines.config import Config, load_config
 from pipelines.run_folder import RunFolder
@@ -19,16 +17,12 @@ from raydt.errors import FormatVersionError, InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.learners import traits_of
-from raydt.redaction import quoting
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import make_stream
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
@@ -98,30 +92,6 @@ def require_format(folder: RunFolder) -> None:
             except ModelFileError:
                 continue
             return
-
-
-def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
-    """Have messages of a function quote values only if the run allows it that its first argument lies in, if any."""
-    name = next(iter(inspect.signature(work).parameters))
-
-    @functools.wraps(work)
-    def discreetly(*arguments: P.args, **named: P.kwargs) -> R:
-        folder = RunFolder(cast("str | Path", arguments[0] if arguments else named[name]))
-        above = folder.location.rpartition("/")[0]
-        places = [folder, *(RunFolder(place) for place in (above, above.rpartition("/")[0]) if place)]
-        run = next((place for place in places if place.has("config.yaml")), None)
-        with quoting(run is None or _quotes(run)):
-            return work(*arguments, **named)
-
-    return discreetly
-
-
-def _quotes(run: RunFolder) -> bool:
-    """Whether messages about a run may quote values: of whatever format its config is, and not if it is damaged."""
-    try:
-        return load_yaml(run.read_text("config.yaml"))["output"]["quote_values"] is not False
-    except (OSError, ValueError, TypeError, LookupError):
-        return False
 
 
 def states_of(config: Config, folder: RunFolder) -> RunFolder:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pipelines.config import Config
 from pipelines.id_check import Found, search, without_remedy
+from pipelines.redaction import quoting, said
 from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.preparing import features_of, require_useful_shards
 from pipelines.running.preparation.shards import with_shards
@@ -15,7 +16,7 @@ from pipelines.saved_runs import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.presentation.words import counted
-from raydt.redaction import WITHHELD, quotes, quoting
+from raydt.redaction import WITHHELD
 from raydt.sources.base import Source
 from raydt.sources.columns.numerals import doubt
 from raydt.sources.options import FileOptions
@@ -49,6 +50,7 @@ def look_at(config: Config) -> dict[str, Any]:
 
 
 def _look_at(config: Config) -> dict[str, Any]:
+    quote = config.output.quote_values
     source, stream = open_stream(config)
     require_useful_shards(config.cluster, features_of(source, config), traits_of(config.learner).parts)
     rows = next(iter(source.rows()), None)
@@ -76,20 +78,20 @@ def _look_at(config: Config) -> dict[str, Any]:
         "updates": stream.length(),
         "deletions": stream.deletions if isinstance(stream, DeletionLogStream) else None,
         "rows_read": len(rows),
-        "bad_rows": [str(error) for error in bad],
+        "bad_rows": [said(error, quote) for error in bad],
         "ids_checked": ids.updates,
         "ids_all": ids.complete,
         "refused": ids.refused,
-        "bad_updates": [str(error) for error in ids.errors],
+        "bad_updates": [said(error, quote) for error in ids.errors],
         "stops_at": ids.stops_at,
-        "classes": None if traits_of(config.learner).reading.regression else list(map(_class, source.classes)),
+        "classes": None if traits_of(config.learner).reading.regression else _classes(source, quote),
         "warnings": _warnings(config, source, len(rows)),
         "config_hash": config.model_hash(),
     }
 
 
-def _class(label: Any) -> str:
-    return str(label) if quotes() else WITHHELD
+def _classes(source: Source, quote: bool) -> list[str]:
+    return [str(label) if quote else WITHHELD for label in source.classes]
 
 
 def _warnings(config: Config, source: Source, rows: int) -> list[str]:

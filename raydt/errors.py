@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
+
+from raydt.redaction import in_quotes, marked, text
 
 #: What can be done about an error of a filesystem.
 STORAGE_REMEDIES = {
@@ -42,10 +45,14 @@ class RaydtError(Exception):
     @property
     def lines(self) -> list[str]:
         """The lines of the message."""
-        return [str(line) for line in self.args]
+        return [text(str(line)) for line in self.args]
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
+
+    def redact(self) -> None:
+        """Withhold the values that the message quotes, from now on."""
+        self.args = tuple(text(str(line), quote=False) for line in self.args)
 
 
 class ConfigError(RaydtError, ValueError):
@@ -80,22 +87,39 @@ class InputError(RaydtError, ValueError):
         row: int | None = None,
         remedy: str | None = None,
     ) -> None:
-        self.problem, self.file, self.column, self.row, self.remedy = problem, file, column, row, remedy
+        #: The arguments, their values marked (:mod:`raydt.redaction`); the attributes of these names are plain.
+        self.parts: dict[str, Any] = {"problem": problem, "file": file, "column": column, "row": row, "remedy": remedy}
+        self._show()
         place = ", ".join(
             part
             for part in (
                 file or "",
                 f"row {row}" if row is not None else "",
-                f"column {column!r}" if column is not None else "",
+                f"column {in_quotes(column)}" if column is not None else "",
             )
             if part
         )
         super().__init__((f"{place}: " if place else "") + problem + (f". {remedy}" if remedy else ""))
 
+    def redact(self) -> None:
+        """Withhold the values that message and attributes quote, from now on."""
+        super().redact()
+        self.parts = {name: text(part, False) if isinstance(part, str) else part for name, part in self.parts.items()}
+        self._show()
+
+    def but(self, **changes: Any) -> InputError:
+        """Return an error of the same parts, but for ``changes``."""
+        return InputError(**{**self.parts, **changes})
+
     def without_skipping(self) -> InputError:
-        """The same error, whose remedy does not offer to skip bad rows: they are skipped, or cannot be here."""
-        remedy = (self.remedy or "").removesuffix(OR_SKIP) or None
-        return InputError(self.problem, file=self.file, column=self.column, row=self.row, remedy=remedy)
+        """Return the same error, whose remedy does not offer to skip bad rows: they are skipped, or cannot be here."""
+        return self.but(remedy=(self.parts["remedy"] or "").removesuffix(OR_SKIP) or None)
+
+    def _show(self) -> None:
+        self.problem = text(self.parts["problem"])
+        self.file: str | None = self.parts["file"]
+        self.row: int | None = self.parts["row"]
+        self.column, self.remedy = (part and text(part) for part in map(self.parts.get, ("column", "remedy")))
 
 
 class UpdateError(InputError):
@@ -122,6 +146,13 @@ class NotWrittenError(ModelFileError):
 
 class ResourceError(RaydtError):
     """The machine is out of memory or of open files: nothing that was read is to blame, and another try may succeed."""
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says, with its values marked; of an unexpected one all, as other packages quote values."""
+    name = type(error).__name__
+    ours = isinstance(error, RaydtError)
+    return "\n".join(map(str, error.args)) if ours else marked(str(error) or name, name)
 
 
 def shortage(error: BaseException, file: str = "") -> ResourceError | None:

@@ -16,8 +16,8 @@ from pipelines.purging.runs import RunPurge
 from pipelines.purging.scope import Scope, read_ids
 from pipelines.purging.states import StatePurge
 from pipelines.receipts import ReceiptFile, opened_receipts
+from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder, fitting
-from pipelines.saved_runs import quoting_as_its_run
 from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST

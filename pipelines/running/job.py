@@ -13,6 +13,7 @@ from pipelines.config import Config, load_config
 from pipelines.logs import LOG, log_to
 from pipelines.outputs import inputs_of, require_run_apart
 from pipelines.progress import STARTING_RAY, Reporter
+from pipelines.redaction import may_quote, quoting
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop.incarnations import Incarnations
@@ -41,14 +42,9 @@ from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import traits_of
-from raydt.redaction import discreet, quoting
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]
-
-
-#: Where more about an unexpected error is found.
-_PLACE = "log.jsonl, if the run got to it, names the place"
 
 
 def replay(
@@ -95,7 +91,7 @@ def replay(
     given, config = config, _with_address(load_config(config, overrides), address)
     progress = progress or Reporter()
     began = time.perf_counter()
-    with Interruption() as interruption, quoting(config.output.quote_values), discreet(_PLACE):
+    with Interruption() as interruption, quoting(config.output.quote_values):
         location = location_of(out, config.name)
         require_run_apart(RunFolder(location), config, inputs_of(config, given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
@@ -164,7 +160,6 @@ def resume(
             with locked(folder):
                 return _completed(folder, progress)
         stack.enter_context(quoting(config.output.quote_values))
-        stack.enter_context(discreet(_PLACE))
         source, stream = open_stream(config)
         features = features_of(source, config)
         require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
@@ -249,7 +244,7 @@ def _run(
             if past is None:
                 with writing(folder.location):  # before the log: with its config, a run can be resumed
                     folder.write_text("config.yaml", config.to_yaml())
-            with log_to(folder) as context:
+            with log_to(folder, config.output.quote_values) as context:
                 run = Run(config, folder, incarnations, interruption, data, context, past)
                 return run.run(start.progress, began)
         except BaseException:
@@ -287,7 +282,7 @@ def _completed(folder: RunFolder, progress: Reporter) -> RunResult:
     """The result of a run that has completed; of its report too, if its last process did not get to that."""
     if _lacks_report(folder):
         progress.stage(f"{folder.location}: the run has completed, only its report is missing")
-        with log_to(folder):
+        with log_to(folder, may_quote(folder.location)):
             write_report(folder)
     else:
         progress.stage(f"{folder.location}: the run has completed; there is nothing to do")

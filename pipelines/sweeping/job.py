@@ -30,6 +30,7 @@ from pipelines.config import Config, load_config, load_variants
 from pipelines.logs import log_to
 from pipelines.outputs import inputs_of, require_apart
 from pipelines.progress import STARTING_RAY, Reporter
+from pipelines.redaction import quoting
 from pipelines.report.document import document
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import Interruption
@@ -41,10 +42,10 @@ from pipelines.sweeping.page import article
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
 from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
-from raydt.errors import InputError, NotWrittenError, ProcessLostError
+from raydt.errors import InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
 from raydt.presentation.words import counted
-from raydt.redaction import quoting
+from raydt.redaction import text
 from raydt.sources.stored import StoredSource
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ def sweep(
                 reading = time.perf_counter() - began
                 one = _Sweep(axes, values, configs, folder, interruption)
                 try:
-                    with log_to(folder):
+                    with log_to(folder, quote):
                         return one.run(trials, source, reading, progress)
                 except (SystemExit, NotWrittenError):
                     folder.discard_beginning()
@@ -280,7 +281,7 @@ class _Sweep:
                 source = trial.read()
             except InputError as error:
                 for index in trial.settings:
-                    self._record(index, {"updates": 0, "error": str(error), "exit_code": error.exit_code})
+                    self._record(index, {"updates": 0, "error": message_of(error), "exit_code": error.exit_code})
                 continue
             self.reading += time.perf_counter() - began
             yield trial, source
@@ -293,8 +294,10 @@ class _Sweep:
         self.curves[index] = result.pop("curve", {})
         kind = self.configs[index].learner.kind
         row = {"setting": index, "learner": kind, **self.values[index], **result}
+        failed = "error" in row
+        if failed:
+            row["error"] = text(row["error"], self.configs[index].output.quote_values)
         self.rows.append(row)
-        failed = "error" in result
         log.log(logging.ERROR if failed else logging.INFO, f"setting {'failed' if failed else 'done'}", extra=row)
 
     def _so_far(self) -> str:

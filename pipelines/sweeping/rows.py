@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.saved_runs import no_rows
-from raydt.errors import ConfigError, InputError
+from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.learners import traits_of
@@ -62,7 +62,7 @@ class Trial:
                 try:
                     make_stream(config.stream, opened)
                 except ConfigError as error:
-                    raise ConfigError(f"with {named(setting)}: {error}") from error
+                    raise ConfigError(f"with {named(setting)}: {message_of(error)}") from error
         self._opened = opened
 
     def read(self) -> StoredSource:
@@ -112,7 +112,7 @@ def _require_same_rows(reading: Reading, first: Reading, setting: Mapping[str, A
     try:
         require(reading, features)
     except InputError as error:
-        raise ConfigError(f"with {named(setting)}: {error}") from error
+        raise ConfigError(f"with {named(setting)}: {message_of(error)}") from error
     # Both take the features that there are; the others that they might take do not show in what is read.
     if any(getattr(reading, name) != getattr(first, name) for name in _SEEN_IN_ROWS):
         raise _other_rows(setting, "labels or missing values")

@@ -11,13 +11,12 @@ from pipelines.running.loop.feeding import feed
 from pipelines.running.loop.intake import Intake
 from pipelines.running.preparation.preparing import features_of
 from pipelines.running.records.tally import Tally
-from raydt.errors import RaydtError
+from raydt.errors import message_of
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.evaluation.scoring import Watching
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
-from raydt.redaction import quoting, said
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_missing, load_kernels
 from raydt.sources.stored import StoredSource
@@ -71,13 +70,6 @@ def run_setting(
         ``exit_code``. None if the setting was ended early.
     """
     loaded(config.learner)
-    with quoting(config.output.quote_values):  # also in a process of Ray
-        return _run_setting(source, config, arm)
-
-
-def _run_setting(
-    source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None
-) -> dict[str, Any] | None:
     updates = 0
     moments: list[tuple[int, int | None, float, float]] = []
     try:
@@ -126,10 +118,8 @@ def _run_setting(
             "digest": session.digest(),
             "curve": dict(zip(CURVE, zip(*moments, strict=True), strict=True)) if moments else {},
         }
-    except RaydtError as error:
-        return {"updates": updates, "error": str(error), "exit_code": error.exit_code}
     except Exception as error:  # one setting's defect must not end the others
-        return {"updates": updates, "error": said(error), "exit_code": 1}
+        return {"updates": updates, "error": message_of(error), "exit_code": getattr(error, "exit_code", 1)}
 
 
 def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:

@@ -95,7 +95,7 @@ class Insertions:
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
         """The same error, naming file, row and label of the row that the learner refuses."""
         assert self.source is not None
-        problem = f"{quoted(float(self.y[row]))}: {error.problem}"
+        problem = f"{quoted(float(self.y[row]))}: {error.parts['problem']}"
         return _at(self.source, row, label, problem, f"{error.remedy}. {_NOTHING}")
 
 

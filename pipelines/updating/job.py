@@ -16,9 +16,10 @@ import numpy as np
 from pipelines.config import Config
 from pipelines.outputs import Input, require_apart
 from pipelines.receipts import ReceiptFile, Receipts, opened_receipts
+from pipelines.redaction import QUOTE_VALUES, may_quote, quoting_as_its_run
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import config_of, open_state, quoting_as_its_run, states_of
+from pipelines.saved_runs import config_of, open_state, states_of
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -210,6 +211,7 @@ def _contents(
     meta |= {"lineage": [*saved.meta.get("lineage", []), step]}
     meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
     meta |= {"numbered": names.numbered} if names.numbered else {}
+    meta |= {} if may_quote(folder.location) else {QUOTE_VALUES: False}
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     components: dict[str, Any] = state_components(*session.state())

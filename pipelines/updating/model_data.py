@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.learners import traits_of
-from raydt.redaction import quoted_columns, quotes
+from raydt.redaction import marked, quoted_columns
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.columns.indices import holds_indices, is_empty_list
 from raydt.sources.columns.tokens import holds_tokens
@@ -43,7 +43,7 @@ def without_a_config() -> Iterator[None]:
             remedy = "Replay with a larger source.n_features, which leaves room for more"
         else:
             remedy = "Correct the file" + (f", or replay with {others[1]}" if others else "")
-        raise InputError(error.problem, file=error.file, column=error.column, row=error.row, remedy=remedy) from None
+        raise error.but(remedy=remedy) from None
 
 
 def find_rows(
@@ -96,7 +96,7 @@ def find_rows(
             if name not in file.names:
                 why = "the model needs this column" if name in needed else wanted[name]
                 near = difflib.get_close_matches(name, file.names, 1)
-                hint = f"Did you mean {near[0]!r}? " if near and name in wanted and quotes() else ""
+                hint = marked(f"Did you mean {near[0]!r}? ", "") if near and name in wanted else ""
                 problem = f"{why}, but the file lacks it"
                 remedy = f"{hint}Its columns are {quoted_columns(file.names)}"
                 raise InputError(problem, file=file.name, column=name, remedy=remedy)

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.rng import permutation, stream_key
-from raydt.errors import InputError
+from raydt.errors import InputError, message_of
 from raydt.examples.reading import CLASSES, Reading
-from raydt.redaction import said
 from raydt.sources.base import Rows
 from raydt.sources.columns.encoding import is_text, plain
 from raydt.sources.columns.indices import holds_indices
@@ -77,7 +76,7 @@ class PermutedFiles(FileSource):
     def _placed(self, error: InputError, row: int) -> InputError:
         """The error with the file and row that it is about."""
         file, line = self.where(row)
-        return InputError(error.problem, file=file, row=line, column=error.column, remedy=error.remedy)
+        return error.but(file=file, row=line)
 
     def _load(self) -> npt.NDArray[np.int64]:
         """The drawn order; reads the files the first time."""
@@ -92,7 +91,7 @@ class PermutedFiles(FileSource):
                 table = pa.concat_tables(tables, promote_options="permissive") if tables else self._table
             except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
                 raise InputError(
-                    f"the files cannot be put into one table ({said(error)})",
+                    f"the files cannot be put into one table ({message_of(error)})",
                     file=self._files[0].name,
                     remedy="Give their columns the same types, or drop source.permutation",
                 ) from error

@@ -10,11 +10,11 @@ from raydt.sources.base import Source
 
 
 class Skipped(NamedTuple):
-    """A bad row that was passed over: its number over all files, its file, and what is wrong (with the row there)."""
+    """A bad row that was passed over."""
 
-    row: int
+    row: int  #: Its number over all files.
     file: str
-    reason: str
+    reason: str  #: What is wrong, with the row in the file; values are marked (:mod:`raydt.redaction`).
 
 
 class Stream(Protocol):

@@ -98,7 +98,7 @@ class LoggedDeletions:
             seen = len(self.ids)
             if self.file.flaws:
                 flaw = self.file.flaws[min(self.file.flaws)]
-                raise self._error(flaw.problem, flaw.column, flaw.row)
+                raise self._error(flaw.parts["problem"], flaw.column, flaw.row)
             column = self._ids(self._read(batch, "id", seen), kind, seen)
             if "after" in columns:
                 after.append(self._positions(self._read(batch, "after", seen), seen))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.errors import InputError
+from raydt.errors import InputError, message_of
 from raydt.examples.targets import no_targets
 from raydt.sources.base import Rows, Source
 from raydt.sources.columns.operations import IGNORED
@@ -109,7 +109,8 @@ class RowReader:
                 good[place] = False
                 row = chunk.start + place
                 if row >= self._recorded:
-                    self._bad.append(Skipped(row, self._source.where(row)[0], str(chunk.bad[place].without_skipping())))
+                    why = message_of(chunk.bad[place].without_skipping())
+                    self._bad.append(Skipped(row, self._source.where(row)[0], why))
             rows = rows[good]
         if rows.op is not None and (rows.op == IGNORED).any():
             rows = rows[rows.op != IGNORED]
@@ -164,7 +165,7 @@ class RowReader:
         """Pass over the next row, which must be available, and record it as bad."""
         row = int(self.take(1).row[0])
         if row >= self._recorded:
-            self.skipped.append(Skipped(row, self._source.where(row)[0], str(error.without_skipping())))
+            self.skipped.append(Skipped(row, self._source.where(row)[0], message_of(error.without_skipping())))
 
     def finish(self) -> None:
         """Say why no row is available: return at the end of the source, raise the error of a bad row."""

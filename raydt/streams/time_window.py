@@ -22,7 +22,7 @@ from sortedcontainers import SortedList
 
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
-from raydt.redaction import WITHHELD, quotes
+from raydt.redaction import marked
 from raydt.sources.base import Rows, Source
 from raydt.sources.columns.times import LARGEST_TIME, TimeColumn
 from raydt.streams.durations import Duration, microseconds, spelled
@@ -93,7 +93,7 @@ class _TimedReader(RowReader):
         show = spelled if self._column.kind == "timestamp" else str
         file, line = self._source.where(row)
         return InputError(
-            f"it is late: its time is {show(by) if quotes() else WITHHELD} before the latest so far, stream.lateness "
+            f"it is late: its time is {marked(show(by))} before the latest so far, stream.lateness "
             f"allows {show(self._lateness)}",
             file=file,
             row=line,

@@ -4,6 +4,8 @@ Every value of every file is a canary: ids, categories, tokens, classes and numb
 whose row of names is missing. Each file is damaged in every way below, for every command that reads it. What a command
 was asked to show (an explanation, predictions, classes in a report) is its result and goes to stdout or a file; errors,
 warnings and logs go to stderr and ``log.jsonl``. ``validate`` shows nothing but what is wrong, on stdout.
+
+With ``true`` each message below that stands for a kind of value quotes it, so that there is something to withhold.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +24,15 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+import pipelines
 from pipelines.cli import main
-from tests.canaries import contents
+from pipelines.config import load_config
+from pipelines.sweeping.job import sweep
+from pipelines.validation import look_at
+from raydt.errors import RaydtError
+from raydt.redaction import text
+from raydt.sources.files.damage import without_flaws
+from tests.canaries import TEXT, contents
 
 WORD, DIGITS = "zqxcanary", "503459"
 NEEDLES = (WORD.encode(), DIGITS.encode())
@@ -116,13 +127,12 @@ class Told:
         if run is not None and run.exists():
             kept = [*run.glob("log.jsonl"), *run.glob("quarantine/*")]
             texts += [part for file in kept for part in contents(file)]
-        for text in texts:
+        for said in texts:
             for needle in NEEDLES:
-                if needle in text:
-                    at = text.index(needle)
-                    self.leaks.append(
-                        (case, " ".join(words[:2]), text[max(0, at - 300) : at + 40].decode(errors="replace"))
-                    )
+                if needle in said:
+                    at = said.index(needle)
+                    quote = said[max(0, at - 300) : at + 40].decode(errors="replace")
+                    self.leaks.append((case, " ".join(words[:2]), quote))
 
 
 @pytest.fixture
@@ -248,13 +258,231 @@ def test_other_sources(seed: int, told: Told, tmp_path: Path) -> None:
             source = {"kind": kind, "label": label, "id": None, **more}
             job = config(tmp_path, file, source=source, learner={"kind": "best_split"}, stream={"warmup": 10})
             told.run("validate", job, case=file, stdout=True)
-            told.run(
-                "-v",
-                "replay",
-                job,
-                "--out",
-                str(tmp_path / f"{kind}{len(more)}"),
-                case=file,
-                run=tmp_path / f"{kind}{len(more)}",
-            )
+            out = tmp_path / f"{kind}{len(more)}"
+            told.run("-v", "replay", job, "--out", str(out), case=file, run=out)
     assert not told.leaks
+
+
+GOOD = "id,a,y\n" + "".join(f"{i},{i}.5,{'yes' if i % 3 else 'no'}\n" for i in range(200))
+_TEXT_IDS = "id,a,y,op\n" + "".join(f"n{i},{i}.5,{'yes' if i % 3 else 'no'},insert\n" for i in range(200))
+_PAIRS = "".join(f"{i % 2} {i % 5}:1\n" for i in range(200))
+_TIMES = "t,a,y\n" + "".join(f"{i},{i}.5,{i % 2}\n" for i in range(200))
+_CSV, _LIBSVM = {"kind": "csv", "path": "data.csv", "label": "y"}, {"kind": "libsvm", "path": "data.svm"}
+_CHANGES = {**_CSV, "id": "id", "op": "op"}, {"model": "changelog"}
+_LOG = {**_CSV, "id": "id"}, {"model": "deletion_log", "deletion_log": "gone.csv"}
+
+#: Source, stream and files of a job with a bad row.
+SKIPPED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
+    "number": ({**_CSV, "id": "id"}, {}, {"data.csv": f"{GOOD}900,{TEXT},no\n"}),
+    "length": ({**_CSV, "id": "id"}, {}, {"data.csv": f"{GOOD}900,1.5,no,{TEXT}\n"}),
+    "operation": (*_CHANGES, {"data.csv": f"{_TEXT_IDS}n900,1.5,no,{TEXT}\n"}),
+    "unknown id": (*_CHANGES, {"data.csv": f"{_TEXT_IDS}{TEXT},1.5,no,delete\n"}),
+    "live id": (*_CHANGES, {"data.csv": f"{_TEXT_IDS}{2 * f'{TEXT},1.5,no,insert{chr(10)}'}"}),
+    "duplicate id": (
+        {**_CSV, "id": "id", "features": ["a"]},
+        {"model": "random_updates", "insert_probability": 1.0},
+        {"data.csv": f"{_TEXT_IDS}{2 * f'{TEXT},1.5,no,insert{chr(10)}'}"},
+    ),
+    "late": (
+        {**_CSV, "ts": "t"},
+        {"model": "time_window", "duration": 10**6},
+        {"data.csv": f"{_TIMES}503659,1.5,0\n200,1.5,0\n"},
+    ),
+    "pair": (_LIBSVM, {}, {"data.svm": f"{_PAIRS}1 {TEXT}:1\n"}),
+    "label of pairs": (_LIBSVM, {}, {"data.svm": f"{_PAIRS}{TEXT} 3:1\n"}),
+}
+#: What is no bad row: the run cannot begin, whatever ``on_error`` says.
+REFUSED = {
+    "deletion log": (*_LOG, {"data.csv": GOOD, "gone.csv": f"id,after\n3,100\n{TEXT},150\n"}),
+    "deletion in the warm-up": (
+        _LOG[0],
+        {**_LOG[1], "warmup": 600_000},
+        {"data.csv": GOOD, "gone.csv": "id,after\n3,503459\n"},
+    ),
+    "decimal comma": (_CSV, {}, {"data.csv": "id,a,y\n" + f'1,"1,{int(TEXT[:4], 16)}999",no\n' * 50}),
+    "first pair": (_LIBSVM, {}, {"data.svm": f"{TEXT} 3:1\n"}),
+}
+
+
+def job_of(folder: Path, case: str, on_error: str, quote: bool) -> dict[str, Any]:
+    source, stream, files = {**SKIPPED, **REFUSED}[case]
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    log = {"deletion_log": str(folder / stream["deletion_log"])} if "deletion_log" in stream else {}
+    return {
+        "source": {**source, "path": str(folder / source["path"])},
+        "stream": {"model": "incremental", "on_error": on_error, **stream, **log},
+        "learner": {"kind": "sparse_tree" if source["kind"] == "libsvm" else "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "checkpoint": {"every_seconds": None},
+        "output": {"quote_values": quote},
+    }
+
+
+def holds(said: bytes) -> bool:
+    return any(needle in said for needle in (TEXT[:24].encode(), b"50345999", b"503459"))
+
+
+def files_with_values(run: Path) -> set[str]:
+    """Files of a run, but for its data, that hold a canary."""
+    data = {"checkpoints", "model", "config.yaml"}
+    files = [file for file in run.rglob("*") if file.is_file() and file.relative_to(run).parts[0] not in data]
+    return {file.name for file in files if any(map(holds, contents(file)))}
+
+
+@pytest.mark.parametrize("quote", [True, False])
+@pytest.mark.parametrize("case", [*SKIPPED, *REFUSED])
+def test_errors_and_files(case: str, quote: bool, tmp_path: Path) -> None:
+    if case in SKIPPED:
+        run = Path(pipelines.replay(job_of(tmp_path, case, "skip", quote), tmp_path / "skipped").path)
+        assert files_with_values(run) >= {"part-00000.parquet"} if quote else not files_with_values(run)
+    with pytest.raises(RaydtError) as caught:
+        pipelines.replay(job_of(tmp_path, case, "error", quote), tmp_path / "run")
+    attributes = f"{caught.value} {caught.value.args} {vars(caught.value)}"
+    assert holds(attributes.encode()) is quote, attributes
+    assert quote or "(a value)" in str(caught.value)
+    if (tmp_path / "run" / "log.jsonl").exists():
+        assert (
+            files_with_values(tmp_path / "run") >= {"log.jsonl"} if quote else not files_with_values(tmp_path / "run")
+        )
+
+
+def test_validate_and_sweep(tmp_path: Path) -> None:
+    (bad,) = look_at(load_config(job_of(tmp_path, "number", "skip", False)))["bad_rows"]
+    assert "(a value)" in bad
+    assert TEXT not in bad
+    sweep(job_of(tmp_path, "unknown id", "error", False), ["learner.max_depth=2,3"], tmp_path / "sweep")
+    written = [
+        file.read_text() for file in (tmp_path / "sweep").rglob("*") if file.suffix != ".parquet" and file.is_file()
+    ]
+    assert any("(a value)" in one for one in written)
+    assert not any(TEXT in one for one in written)
+
+
+#: A run whose checkpoints, stream and report fail with errors of other packages, which say a value.
+UNEXPECTED = f"""
+import pipelines.running.loop.run as run
+import pipelines.running.outcome.outcome as outcome
+from pipelines.cli import main
+from raydt.folders.checkpoint import CheckpointStore
+
+def fails(*given, **named):
+    raise ValueError("{TEXT}")
+
+def feeds_and_fails(*given, feed=run.feed):
+    feed(*given)
+    fails()
+
+CheckpointStore.write = outcome.publish_report = fails
+run.feed = feeds_and_fails
+main()
+"""
+
+
+@pytest.mark.parametrize(("quote", "words"), [(True, ["-v"]), (False, ["-v"]), (False, [])])
+def test_unexpected_errors(quote: bool, words: list[str], tmp_path: Path) -> None:
+    """They are named, with the place, and their text is in no file and not on the terminal."""
+    job = job_of(tmp_path, "number", "skip", quote) | {"checkpoint": {"every_updates": 50}}
+    job["cluster"] |= {"batch_size": 10}
+    (tmp_path / "config.yaml").write_text(json.dumps(job))
+    for command in (["replay", str(tmp_path / "config.yaml"), "--out"], ["resume"]):
+        arguments = [sys.executable, "-c", UNEXPECTED, *words, *command, str(tmp_path / "run")]
+        ended = subprocess.run(arguments, capture_output=True, check=False)
+        assert ended.returncode == 1
+        assert holds(ended.stderr) is quote
+        assert (b"log.jsonl" in ended.stderr) is not quote
+        assert (
+            files_with_values(tmp_path / "run") >= {"log.jsonl", "summary.json"}
+            if quote
+            else not files_with_values(tmp_path / "run")
+        )
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert {"run_failed", "checkpoint_failed", "report_failed"} <= {record["event"] for record in records}
+    for failed in (record for record in records if record["event"] == "run_failed"):
+        assert re.search(r", in feeds_and_fails.*ValueError", failed["traceback"], re.DOTALL)
+
+
+#: Rows from which a CSV file is known to have numbers in column a.
+_NEW = "id,a,y\n" + "".join(f"{1000 + i},{i}.5,no\n" for i in range(200))
+#: What is wrong with what a command is given: its words, the text of a file, and what a message quotes.
+COMMANDS = {
+    "row to insert": ("update PLACE --dry-run --insert FILE", f"{_NEW}900,{TEXT},no\n", TEXT),
+    "id to insert": ("update PLACE --dry-run --insert FILE", "id,a,y\n503459,1.5,no\n503459,1.5,no\n", "503459"),
+    "id to delete": ("update PLACE --dry-run --delete FILE", "id\n503459\n", "503459"),
+    "id deleted twice": ("update PLACE --dry-run --delete FILE", "id\n5\n5\n", "id 5"),
+    "row to predict": ("predict PLACE FILE --out OUT", f"{_NEW}1,{TEXT},no\n", TEXT),
+    "predictions skipped": ("predict PLACE FILE --out OUT --on-error skip", f"{_NEW}1,{TEXT},no\n2,1,no\n", TEXT),
+    "row to explain": ("explain PLACE FILE --row 200", f"{_NEW}1,{TEXT},no\n", TEXT),
+    "id to purge": ("purge PLACE --dry-run --ids FILE", "id\n5\n", "id 5"),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Path]:
+    """A run that quotes values, and one that does not; and a state that was made from each."""
+    found = {}
+    for quote in (True, False):
+        folder = tmp_path_factory.mktemp("places")
+        job = job_of(folder, "number", "skip", quote)
+        found["run", quote] = Path(pipelines.replay(job, folder / "run").path)
+        (folder / "gone.csv").write_text("id\n0\n")
+        pipelines.update(folder / "run", out=folder / "first", delete=folder / "gone.csv")
+        (folder / "gone.csv").write_text("id\n1\n")
+        pipelines.update(folder / "first", out=folder / "second", delete=folder / "gone.csv")
+        found["state", quote] = folder / "second"
+    return found
+
+
+@pytest.mark.parametrize("quote", [True, False])
+@pytest.mark.parametrize("place", ["run", "state"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_obey_the_run(
+    name: str, place: str, quote: bool, places: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, content, value = COMMANDS[name]
+    (tmp_path / "given.csv").write_text(content)
+    meant = {"PLACE": places[place, quote], "FILE": tmp_path / "given.csv", "OUT": tmp_path / "out.parquet"}
+    with pytest.raises(SystemExit) as ended:
+        main([str(meant.get(word, word)) for word in words.split()])
+    said = capsys.readouterr().err
+    assert ended.value.code == (0 if "skip" in words else 2), said
+    assert (value in said) is quote, said
+    assert ("(a value)" in said) is not quote, said
+
+
+def test_an_unexpected_error_of_a_command_is_only_named(
+    places: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*given: Any, **named: Any) -> None:
+        raise ValueError(TEXT)
+
+    monkeypatch.setattr("pipelines.updating.job.open_state", fails)
+    with pytest.raises(ValueError, match=TEXT):
+        main(["update", str(places["run", True]), "--dry-run", "--delete", "gone.csv"])
+    with pytest.raises(SystemExit):
+        main(["update", str(places["run", False]), "--dry-run", "--delete", "gone.csv"])
+    said = capsys.readouterr().err
+    assert "ValueError" in said
+    assert TEXT not in said
+
+
+def test_a_word_for_no_label_and_a_code_are_values(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "number", "skip", False)
+    (tmp_path / "data.csv").write_text(GOOD.replace("yes", "1").replace("no", "0") + "900,1.5,NA\n")
+    (bad,) = look_at(load_config(job))["bad_rows"]
+    assert "no label ((a value) among" in bad
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 50345999]), pa.array(["a"]), safe=False)
+    _, flaws = without_flaws(pa.RecordBatch.from_arrays([coded], names=["a"]))
+    assert [text(problem, quote=False) for _, problem in flaws.values()] == [
+        "code (a value) is beyond its dictionary of 1 values"
+    ]
+
+
+def test_validate_says_what_a_deadline_does_not_bound(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "number", "skip", True)
+    job |= {"checkpoint": {"every_seconds": 60, "max_age": "1h"}, "erasure": {"deadline": "2h"}}
+    job["output"]["predictions"] = True
+    (warning,) = look_at(load_config(job))["warnings"]
+    assert all(place in warning for place in ("predictions/", "quarantine/", "log.jsonl"))
+    assert look_at(load_config(job | {"output": {"quote_values": False}}))["warnings"] == []
+    assert look_at(load_config(job | {"checkpoint": {}, "erasure": {}}))["warnings"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from pyarrow import fs as pafs
 from pipelines import logs
 from pipelines.logs import FIELDS, LinesToLog, log_to
 from pipelines.run_folder import RunFolder
+from raydt.errors import InputError
+from raydt.redaction import quoted
 
 log = logging.getLogger("raydt.test")
 
@@ -57,6 +60,20 @@ def test_what_other_packages_add_to_a_record_is_left_out(folder, tmp_path):
     with log_to(folder):
         log.info("x", extra={"_stamp_of_another": 1, "rows": 17})
     assert entries(tmp_path)[0].keys() == {"time", "level", "logger", "message", *FIELDS, "rows"}
+
+
+def test_a_run_that_forbids_values_withholds_them_from_every_log(folder, tmp_path):
+    """Whatever else logs in the process, and whichever run began first."""
+    with log_to(RunFolder.create(tmp_path / "other")), log_to(folder, quote=False):
+        log.warning("%s: %s", InputError(f"{quoted('v1')} is bad"), OSError("v2"), extra={"why": quoted("v3")})
+        try:
+            raise ValueError("v4")
+        except ValueError:
+            log.exception("failed")
+    for run in ("my-run", "other"):
+        text = (tmp_path / run / "log.jsonl").read_text()
+        assert re.search(r"\(a value\) is bad: OSError.*, in test_a_run.*ValueError", text, re.DOTALL)
+        assert not re.search(r"v[1-4]", text)
 
 
 def test_every_record_says_where_the_run_is(folder, tmp_path):

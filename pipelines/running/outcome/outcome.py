@@ -27,7 +27,6 @@ from pipelines.running.records.table_parts import writing
 from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import fault
 from raydt.presentation.words import counted
-from raydt.redaction import said
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 
@@ -197,7 +196,7 @@ def write_report(folder: RunFolder) -> bool:
     except Exception as error:  # whatever it is, the run is what counts
         log.warning(
             "the report could not be written: %s. The run is complete. Write its report: raydt report %s",
-            said(error),
+            error,
             folder.location,
             extra={"event": "report_failed"},
         )

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import raydt
 from actors.memory import peak_rss_bytes
 from pipelines.config import Config
+from pipelines.redaction import said
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import InputError, RaydtError
 from raydt.folders.manifest import parsed
 from raydt.learners import description_of
-from raydt.redaction import said
 from raydt.sources.base import Source
 
 SCHEMA_VERSION = 1
@@ -68,7 +68,7 @@ def run_summary(config: Config, source: Source, recorder: Recorder, ended: Ended
     return {
         "schema_version": SCHEMA_VERSION,
         "name": config.name,
-        **_ending(ended.error, ended.stop),
+        **_ending(ended.error, ended.stop, config.output.quote_values),
         "learner": config.learner.kind,
         "updates": recorder.updates,
         "inserts": recorder.inserts,
@@ -116,7 +116,7 @@ def exit_code_of(error: Exception | None) -> int | None:
     return None if error is None else error.exit_code if isinstance(error, RaydtError) else 1
 
 
-def _ending(error: Exception | None, stop: signal.Signals | None) -> dict[str, Any]:
+def _ending(error: Exception | None, stop: signal.Signals | None, quote: bool) -> dict[str, Any]:
     """How a run has ended: ``exit_reason`` is ``end_of_stream``, the name of a signal, or the class of the error."""
     if error is not None:
         status, reason, code = "failed", type(error).__name__, exit_code_of(error)
@@ -124,7 +124,7 @@ def _ending(error: Exception | None, stop: signal.Signals | None) -> dict[str, A
         status, reason, code = "interrupted", stop.name, 128 + stop
     else:
         status, reason, code = "completed", "end_of_stream", 0
-    text = said(error) if error is not None else None
+    text = said(error, quote) if error is not None else None
     return {"status": status, "exit_reason": reason, "exit_code": code, "error": text}
 
 

@@ -16,11 +16,10 @@ from typing import Any
 
 from actors.telemetry import Meter, Unmetered
 from pipelines.config import Checkpoint
-from raydt.errors import CheckpointsFailError, DeadlineMissedError, ProcessLostError, RaydtError
+from raydt.errors import CheckpointsFailError, DeadlineMissedError, ProcessLostError, RaydtError, message_of
 from raydt.exchange.snapshot import Barrier, Segment, Snapshot
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.presentation.words import duration
-from raydt.redaction import said
 from raydt.streams.base import Stream
 from raydt.streams.durations import microseconds
 
@@ -184,7 +183,7 @@ class Checkpointer:
             self._note_failure(error)
             extra = {"event": "checkpoint_failed", "at": number}
             why = None if isinstance(error, RaydtError) else error
-            log.warning("a checkpoint could not be written: %s", self._cause, extra=extra, exc_info=why)
+            log.warning("a checkpoint could not be written: %s", error, extra=extra, exc_info=why)
         finally:
             with self._lock:
                 self._busy = False
@@ -192,7 +191,7 @@ class Checkpointer:
     def _note_failure(self, error: Exception) -> None:
         self.failed += 1
         self._failed_in_a_row += 1
-        self._cause = said(error)
+        self._cause = message_of(error)
 
     def _write(
         self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]

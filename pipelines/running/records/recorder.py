@@ -29,6 +29,7 @@ from raydt.arrays.arrow import arrow_column
 from raydt.evaluation.scoring import Watching
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, Log, Refusal, UpdateBatch
+from raydt.redaction import text
 from raydt.streams.base import Skipped, Stream
 
 _METRIC_ROWS = 256
@@ -55,7 +56,7 @@ class Recorder(Tally):
         self._predictions = TableWriter(
             folder, "predictions", predictions_schema(self._source.id_kind == "text", self._source.target_dtype)
         )
-        self._predicting = output.predictions
+        self._predicting, self._quote = output.predictions, output.quote_values
         self._alarms = TableWriter(folder, "alarms", ALARMS)
         self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
         self._tables = {
@@ -108,7 +109,7 @@ class Recorder(Tally):
                     "seq": [-1] * len(skipped),
                     "source_row": [entry.row for entry in skipped],
                     "file": [entry.file for entry in skipped],
-                    "reason": [entry.reason for entry in skipped],
+                    "reason": [text(entry.reason, self._quote) for entry in skipped],
                 }
             )
 
@@ -243,7 +244,7 @@ class Recorder(Tally):
                     for row in (int(batch.row[refusal.position]) for refusal in refused)
                 ],
                 "file": [error.file for error in errors],
-                "reason": [error.problem for error in errors],
+                "reason": [text(error.parts["problem"], self._quote) for error in errors],
             }
         )
 

@@ -8,7 +8,7 @@ import re
 import pyarrow as pa
 
 from raydt.errors import InputError
-from raydt.redaction import quoted_columns, quotes
+from raydt.redaction import marked, quoted_columns
 
 #: A name that looks like this is a value: the file has no header.
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
@@ -19,7 +19,7 @@ _COMPARED = 10_000
 def unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
     """The error of ``option``, with what the name could have been."""
     near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
-    hint = f"Did you mean {near[0]!r}? " if near and quotes() else ""
+    hint = marked(f"Did you mean {near[0]!r}? ", "") if near else ""
     if {"before", "after", "op"} <= set(schema.names):
         hint = "If it is a field of before and after, set source.envelope: debezium. "
     elif f"/{name}=" in file:
@@ -30,5 +30,5 @@ def unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> Inpu
         f"{option} names a column that does not exist",
         file=file,
         column=name,
-        remedy=f"{hint}The columns are {quoted_columns(schema.names) or 'none at all'}",
+        remedy=f"{hint}The columns are {quoted_columns(schema.names)}",
     )

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
-from raydt.redaction import quoted, quoted_column
+from raydt.redaction import marked, quoted
 from raydt.sources.columns.numerals import DECIMAL_COMMA, NUMBER, share
 from raydt.sources.columns.times import kind_of_times
 from raydt.sources.files.damage import END_BYTES
@@ -89,7 +89,7 @@ class CsvDataFile(DataFile):
         self._check_header(names)
         twice = next((name for name, times in Counter(names).items() if times > 1), None)
         if twice is not None:
-            column = quoted_column(twice)
+            column = marked(twice)
             raise InputError("two columns have this name", file=self.name, column=column, remedy="Rename one of them")
         self.untyped = frozenset(field.name for field in inferred if pa.types.is_null(field.type))
         self.n_rows = 0 if is_empty else None
@@ -109,7 +109,7 @@ class CsvDataFile(DataFile):
             raise InputError(
                 f"{quoted(texts[0].as_py(), 40)} looks like a number with a decimal comma",
                 file=self.name,
-                column=quoted_column(name),
+                column=marked(name),
                 remedy="Write decimal points, or list the column under source.categorical if these are names",
             )
         return pa.float64() if share(texts, NUMBER) > 0.5 else kind

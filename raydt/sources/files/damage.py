@@ -125,5 +125,5 @@ def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
             texts.append(None if value is None else value.decode())
         except UnicodeDecodeError:
             texts.append(None)
-            problems[row] = f"{quoted(value[:40]).removeprefix('b')} is not UTF-8 text"
+            problems[row] = f"{quoted(value[:40])} is not UTF-8 text"
     return pa.array(texts, column.type), problems

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from raydt.errors import OR_SKIP, InputError, shortage
-from raydt.redaction import quoted, quotes
+from raydt.redaction import marked, quoted
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
 
@@ -182,11 +182,12 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
         short = shortage(error, file)
         if short is not None:
             raise short from error
-        # Arrow quotes values that it cannot convert.
-        text = getattr(error, "strerror", None) or (str(error) if quotes() else "")
-        reason = text.strip().splitlines()[0][:200] if text.strip() else type(error).__name__
+        name, said = type(error).__name__, getattr(error, "strerror", None) or str(error)
+        reason = said.strip().splitlines()[0][:200].rstrip(".") if said.strip() else name
+        if not getattr(error, "strerror", None):
+            reason = marked(reason, name)  # Arrow quotes values that it cannot convert
         how = f" as {kind}" if kind else ""
-        problem = f"{'it' if row is None else 'from here on it'} cannot be read{how} ({reason.rstrip('.')})"
+        problem = f"{'it' if row is None else 'from here on it'} cannot be read{how} ({reason})"
         raise InputError(problem, file=file, row=row, remedy="Check that it is complete and readable") from error
 
 
@@ -230,8 +231,7 @@ class DataFile(ABC):
             return error
         found = diagnosis(*self._ends_of_file(), self.kind)
         if found is None and isinstance(error.__cause__, UnicodeDecodeError):
-            name = quoted(error.__cause__.object).removeprefix("b")
-            found = f"the column name {name} is not UTF-8 text", "Rename the column"
+            found = f"the column name {quoted(error.__cause__.object)} is not UTF-8 text", "Rename the column"
         return error if found is None else InputError(found[0], file=self.name, remedy=found[1])
 
     @abstractmethod

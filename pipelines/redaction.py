@@ -1,0 +1,94 @@
+"""Which messages quote values of the data: what ``output.quote_values`` of a run says of its errors and its log."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ParamSpec, TypeVar, cast
+
+from pipelines.printing import frames
+from pipelines.run_folder import RunFolder
+from pipelines.yaml12 import load_yaml
+from raydt.errors import STORAGE_REMEDIES, RaydtError, message_of
+from raydt.folders.manifest import MANIFEST, newest, read_manifest
+from raydt.redaction import text
+
+#: Key of the manifest of a state that ``update`` wrote, which has no config.
+QUOTE_VALUES = "quote_values"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def said(error: BaseException, quote: bool) -> str:
+    """Return what an error says, with or without the values in it."""
+    return text(message_of(error), quote)
+
+
+@contextmanager
+def quoting(allowed: bool) -> Iterator[None]:
+    """Let errors leave the block with values only if ``allowed``; else an unexpected one leaves as one of ours."""
+    try:
+        yield
+    except RaydtError as error:
+        if not allowed:
+            error.redact()
+            raise error from None
+        raise
+    except Exception as error:
+        of_the_machine = isinstance(error, MemoryError) or getattr(error, "errno", None) in STORAGE_REMEDIES
+        if allowed or of_the_machine:  # which have no values in them
+            raise
+        advice = "log.jsonl, if the run got to it, names the place"
+        raise RaydtError(f"unexpected {type(error).__name__}; {advice}") from None
+
+
+def resolve(record: logging.LogRecord, quote: bool) -> bool:
+    """Put the text of a log record, of its fields and of its traceback in the place of what is marked; return True.
+
+    Errors are given to a logger as they are, as arguments: their text is made here.
+    """
+    if isinstance(record.args, tuple):
+        record.args = tuple(message_of(one) if isinstance(one, BaseException) else one for one in record.args)
+    record.msg, record.args = record.getMessage(), ()
+    for name, value in vars(record).items():
+        if isinstance(value, str):
+            setattr(record, name, text(value, quote))
+    if record.exc_info and not quote:
+        record.exc_text = frames(record.exc_info[1]).rstrip("\n")
+    return True
+
+
+def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
+    """Have errors of a function quote values only if :func:`may_quote` allows it of its first argument."""
+    name = next(iter(inspect.signature(work).parameters))
+
+    @functools.wraps(work)
+    def redacted(*arguments: P.args, **named: P.kwargs) -> R:
+        with quoting(may_quote(cast("str | Path", arguments[0] if arguments else named[name]))):
+            return work(*arguments, **named)
+
+    return redacted
+
+
+def may_quote(place: str | Path) -> bool:
+    """Return True unless the run that a model or state lies in, or a state was made from, forbids to quote values.
+
+    A config that is damaged forbids it; it may be of any format.
+    """
+    folder = RunFolder(place)
+    above = folder.location.rpartition("/")[0]
+    places = [folder, *(RunFolder(one) for one in (above, above.rpartition("/")[0]) if one)]
+    run = next((one for one in places if one.has("config.yaml")), None)
+    try:
+        if run is not None:
+            return load_yaml(run.read_text("config.yaml"))["output"][QUOTE_VALUES] is not False
+        state = newest(folder)
+        meta = read_manifest(state).meta if state.has(MANIFEST) else {}
+        return meta.get(QUOTE_VALUES, meta["config"]["output"][QUOTE_VALUES] if "config" in meta else True) is not False
+    except (OSError, ValueError, TypeError, LookupError):
+        return False
