@@ -20,8 +20,8 @@ NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 #: Rooms of a package, lowest first: a room imports from those before it only; those of one line are apart.
 ROOMS = {
     "raydt": (
-        ("errors", "namesakes", "settings", "version"),
-        ("redaction",),
+        ("namesakes", "redaction", "settings", "version"),
+        ("errors",),
         ("arrays",),
         ("exchange",),
         ("examples",),
