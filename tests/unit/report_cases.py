@@ -22,7 +22,7 @@ from pipelines.sweeping.grid import read_grid, settings_of
 from raydt.presentation.blocks import Article
 from tests.cases import CASES
 from tests.golden.small import CONFIGS, HERE, SMALL
-from tests.unit.fabricated_run import RECOVERED, fabricated_run
+from tests.unit.fabricated_run import RECOVERED, fabricated_run, write_table
 from tests.unit.fabricated_split import AUDIT, best_split_run
 from tests.unit.fabricated_sweep import fabricated_sweep, failed, rows_of
 from tests.unit.report_outline import outline
@@ -82,6 +82,23 @@ def compared(*changes: dict[str, Any]) -> Callable[[Path], Article]:
     return made
 
 
+def alarmed(folder: Path) -> Article:
+    """Show alarms of ADWIN, and skipped rows."""
+    run, n = fabricated_run(folder, rows=20, rebuilds=40), 30
+    before = {"seq": np.arange(n) * 60, "predictions": np.arange(n) + 50}
+    write_table(run / "alarms", {**before, "error_before": np.full(n, 0.1), "error_after": np.full(n, 0.25)})
+    skipped = {"seq": np.full(n, -1), "source_row": np.arange(n), "file": ["rows.csv"] * n, "reason": ["bad"] * n}
+    write_table(run / "quarantine", skipped)
+    return run_article(read_run(run), "run")
+
+
+def numeric(folder: Path) -> Article:
+    """Compare runs of numeric labels."""
+    scores = [{"mse": 2.0, "rmse": 1.4, "mae": 1.0, "r2": 0.5}, {"mse": 1.0, "rmse": 1.0, "mae": 2.0, "r2": 0.7}]
+    runs = [fabricated_run(folder / str(k), rows=9, rebuilds=9, metrics=one) for k, one in enumerate(scores)]
+    return compare([read_run(run) for run in runs], ["one", "two"])
+
+
 def kinds(folder: Path) -> Article:
     """Compare a tree with two best splits."""
     splits = [best_split_run(folder / name, finder={"name": name}) for name in ("updgini", "scan")]
@@ -117,6 +134,7 @@ PAGES: dict[str, Callable[[Path], Article]] = {
     "failed": made_up(rows=1, rebuilds=1, status="failed", error="e", audit=None),
     "interrupted": made_up(rows=20, rebuilds=40, status="interrupted", exit_reason="SIGINT", refused=3, skipped=1234),
     "behind": made_up(rows=20, rebuilds=40, metrics={"accuracy": 0.6}, baselines={"no_change": 0.6, "majority": 0.5}),
+    "alarmed": alarmed,
     "best split, made up": lambda folder: run_article(read_run(best_split_run(folder, audit=AUDIT)), "run"),
     **{name: shipped(name) for name in SMALL if name not in ("cluster", "laptop")},
     **{
@@ -128,6 +146,7 @@ PAGES: dict[str, Callable[[Path], Article]] = {
     "two compared": compared({"rows": 40}, {"rows": 20, "updates_per_second": 5.0, **RECOVERED}),
     "three compared": compared({"rows": 40}, {"rows": 1}, {"rows": 10, "source_fingerprint": "x"}),
     "learners compared": kinds,
+    "numbers compared": numeric,
     "predictions compared": predicted,
     "sweep": swept("learner.epsilon=0:1:0.1", broken=(3,)),
     "sweep over two keys": swept("learner.epsilon=0.01,1,100", "stream.window=1:20:1"),

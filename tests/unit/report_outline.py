@@ -32,8 +32,9 @@ def _block(block: Any) -> Iterator[str]:
     if isinstance(block, Text):
         yield f"text {block.tone}: {numbers(block.text)}"
     elif isinstance(block, Facts):
-        shown = "" if block.kind == "digests" else "; ".join(numbers(f"{f.value} {f.remark}") for f in block.facts)
-        yield f"facts {block.kind} {len(block.facts)}: {shown}"
+        shown = [] if block.kind == "digests" else block.facts
+        values = (f"{f.tone} {numbers(f'{f.value} {f.remark} {f.share or str()}')}".strip() for f in shown)
+        yield f"facts {block.kind} {len(block.facts)}: {'; '.join(values)}"
     elif isinstance(block, Beside):
         for table in filter(has_content, block.tables):
             yield from _block(table)
@@ -43,7 +44,7 @@ def _block(block: Any) -> Iterator[str]:
             bar = "" if row.share is None else f" {row.tone} {row.share:.4g}"
             yield "  " + "|".join("*" * isinstance(cell, Best) + numbers(cell) for cell in row.cells) + bar
     elif isinstance(block, Chart):
-        yield f"chart {block.key} {len(block.at)} {block.span} {len(block.uprights)}: {numbers(block.caption)}"
+        yield f"chart {block.key} {len(block.at)} {block.span} {len(block.uprights)}: {numbers(f'{block.caption} {block.label}')}"
         for panel in block.panels:
             ticks = " ".join(numbers(tick.label) for tick in panel.axis.ticks)
             yield f"  panel {panel.height:g}{' shaded' if panel.shade else ''}: {ticks}"
