@@ -7,9 +7,9 @@ to v; S0(v) what was live just after the BUILD that made v, and routes to v.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,21 +77,6 @@ class RecordedTree:
             parent=np.array(parent, np.int64),
             depth=np.array(depth, np.int64),
         )
-
-    def route(self, X: Floats, categorical: Bools) -> Iterator[tuple[Ints, Ints]]:
-        """Level by level: the rows of X that get so far, and the node each of them is at."""
-        rows, node = np.arange(len(X)), np.zeros(len(X), np.int64)
-        while len(rows):
-            yield rows, node
-            inner = self.feature[node] >= 0
-            rows, node = rows[inner], node[inner]
-            node = np.where(self.goes_left(X, categorical, rows, node), self.left[node], self.right[node])
-
-    def goes_left(self, X: Floats, categorical: Bools, rows: Ints, node: Ints) -> Bools:
-        """Whether each of some rows of X lies on the left of an inner node."""
-        feature, threshold = self.feature[node], self.threshold[node]
-        x = X[rows, feature]
-        return np.where(categorical[feature], x == threshold, x <= threshold)
 
 
 @dataclass(frozen=True)
@@ -201,28 +186,3 @@ def best_of(nodes: int, splits: Iterable[tuple[Floats, Floats]]) -> tuple[Floats
         better = s > score
         score[better], feature[better], threshold[better] = s[better], j, t[better]
     return score, feature, threshold
-
-
-class Routed(Protocol):
-    """Where the examples of a history are in a recorded tree: what an audit recomputes from it."""
-
-    tree: RecordedTree
-    complete: bool
-    alive: Bools
-    y: npt.NDArray[Any]
-    leaf: Ints
-
-    @property
-    def live_counts(self) -> Ints:
-        """Class counts of S(v), shape (n, K)."""
-
-
-class Truth(Routed, Protocol):
-    """And what it says of builds, of any tree that has them."""
-
-    c: Ints
-    passed: Bools
-
-    @property
-    def built_counts(self) -> Ints:
-        """Class counts of S0(v), shape (n, K)."""

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport
-from raydt.audits.recorded_tree import Bools, Ints, Routed, Truth
+from raydt.audits.recorded_tree import FOREVER, Bools, Ints
+from raydt.audits.routed_history import BuildHistory, RoutedHistory
 from raydt.examples.history import History
 
 
 def report_of(
-    truth: Truth,
+    truth: BuildHistory,
     history: History,
     feasibility: Literal["proven", "violated", "not_promised"],
     reason: str,
@@ -63,11 +64,16 @@ def found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any])
     ]
 
 
-def compare_rows(state: Mapping[str, npt.NDArray[Any]], truth: Routed, history: History) -> list[str]:
-    """Live examples against the history, and each in the leaf it routes to."""
-    live = np.flatnonzero(truth.alive)
-    live = live[np.argsort(history.id[live], kind="stable")]
-    order = np.argsort(state["id"], kind="stable")
+def live_by_id(history: History) -> Ints:
+    """Return the places of the live examples in a history, by ascending id."""
+    live = np.flatnonzero(history.deleted == FOREVER)
+    ordered: Ints = live[np.argsort(history.id[live], kind="stable")]
+    return ordered
+
+
+def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: Ints | None = None) -> list[str]:
+    """Compare the live examples of a state with a history and, of a tree, the leaf of each with its route."""
+    live, order = live_by_id(history), np.argsort(state["id"], kind="stable")
     if not np.array_equal(state["id"][order], history.id[live]):
         lost = np.setdiff1d(history.id[live], state["id"])
         extra = np.setdiff1d(state["id"], history.id[live])
@@ -75,9 +81,9 @@ def compare_rows(state: Mapping[str, npt.NDArray[Any]], truth: Routed, history: 
             f"the model holds {len(order)} examples, the history {len(live)}: "
             f"{len(lost)} are missing (first ids {lost[:3].tolist()}), {len(extra)} too many ({extra[:3].tolist()})"
         ]
-    known = {"y": ("label", truth.y), "leaf": ("leaf", truth.leaf)}
-    if truth.complete:
-        known["born"] = ("time of insertion", history.inserted)
+    known = {"y": ("label", history.y), "born": ("time of insertion", history.inserted)}
+    if leaf is not None:
+        known["leaf"] = ("leaf", leaf)
     failures = []
     for name, (what, expected) in known.items():
         wrong = np.flatnonzero(state[name][order] != expected[live])
@@ -90,7 +96,7 @@ def compare_rows(state: Mapping[str, npt.NDArray[Any]], truth: Routed, history: 
     return failures
 
 
-def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: Routed) -> list[str]:
+def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: RoutedHistory) -> list[str]:
     """Class counts of all nodes, from which labels follow, against the live examples."""
     recorded = np.zeros_like(truth.live_counts)
     recorded[:, : state["counts"].shape[1]] = state["counts"]
@@ -115,7 +121,7 @@ def compare_warmup(state: Mapping[str, npt.NDArray[Any]], history: History) -> l
     return [] if left in (0, expected) else [f"{left} insertions of the warm-up are left, not {expected}"]
 
 
-def compare_counters(truth: Truth, epsilon: Fraction | None, warmup: int, warming: bool) -> list[str]:
+def compare_counters(truth: BuildHistory, epsilon: Fraction | None, warmup: int, warming: bool) -> list[str]:
     """s, c and built of every node against the history; with ``epsilon`` Lemma 3.4, and that no rebuild is due."""
     tree = truth.tree
     s, c = truth.built_counts.sum(axis=1), np.zeros_like(truth.c) if warming else truth.c

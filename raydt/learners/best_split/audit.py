@@ -20,6 +20,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.audits.audit_report import AuditReport
 from raydt.audits.finder_counters import BucketLimits, Floats, Ints, score_of_counts
+from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.examples.features import Features
 from raydt.examples.history import History
 
@@ -35,7 +36,6 @@ UNDECIDED = -1
 ROUNDING = 1e-9
 #: Ones for a feature from which ``auto`` keeps a structure.
 STRUCTURE_FROM = 50
-_LIVE = np.iinfo(np.int64).max
 
 
 class _CountedFeatures(NamedTuple):
@@ -75,10 +75,10 @@ def audit(
         split was. ``worst``: ``score`` of the split, ``optimum``, and ``ratio`` of both.
     """
     assert history.sparse is not None
-    broken = _rows(state, history)
+    broken = compare_rows(state, history)
     seq, searched = int(state["seq"][0]), int(state["searched"][0])
     waits = seq < int(state["warmup"][0])
-    live = np.flatnonzero(history.deleted == _LIVE)
+    live = live_by_id(history)
     now = _CountedFeatures.of(history.sparse[live], history.y[live])
     finder = int(state["finder"][0])
     if history.complete:
@@ -109,25 +109,6 @@ def audit(
     failures = broken + ([] if proven else [reason])
     feasibility: Literal["proven", "violated"] = "proven" if proven else "violated"
     return AuditReport("violated" if broken else "holds", feasibility, reason, checked, worst, failures)
-
-
-def _rows(state: Arrays, history: History) -> list[str]:
-    """Live examples against the history."""
-    live = np.flatnonzero(history.deleted == _LIVE)
-    live = live[np.argsort(history.id[live], kind="stable")]
-    order = np.argsort(state["id"], kind="stable")
-    if not np.array_equal(state["id"][order], history.id[live]):
-        lost, extra = np.setdiff1d(history.id[live], state["id"]), np.setdiff1d(state["id"], history.id[live])
-        return [
-            f"the model holds {len(order)} examples, the history {len(live)}: {len(lost)} are missing (first ids "
-            f"{lost[:3].tolist()}), {len(extra)} too many ({extra[:3].tolist()})"
-        ]
-    truth = {"label": (state["y"], history.y), "birth": (state["born"], history.inserted)}
-    return [
-        f"{int(wrong.sum())} examples have another {name} in the history, first id {state['id'][order][wrong][0]}"
-        for name, (ours, theirs) in truth.items()
-        if (wrong := ours[order] != theirs[live]).any()
-    ]
 
 
 def _chosen(options: BestSplitOptions, state: Arrays, history: History) -> list[str]:

@@ -54,7 +54,7 @@ def audit(
         truth = RecountedTree(options, features, state, history)
     except (MalformedTreeError, MalformedModelError) as error:
         return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
-    broken = compare_rows(state, truth, history) + compare_counts(state, truth)
+    broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     broken += _totals(state, truth) + _nodes(state, truth) + _bins(truth, state, groups)
     broken += _statistics(state, truth, groups)
     records = Records(truth, state)

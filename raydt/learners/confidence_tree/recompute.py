@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.sparse import SparseRows
 from raydt.audits.recorded_bins import FeatureBins, derived_bins, recorded_bins
 from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree
+from raydt.audits.routed_history import RoutedHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
 
@@ -114,38 +114,15 @@ def widths_needed(options: ConfidenceTreeOptions) -> int:
     return 2 if options.rule in ("ctree", "corrected") else 1
 
 
-class RecountedTree:
-    """All that a history says about a recorded tree.
+def _joined(levels: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Rows and nodes of all levels."""
+    nothing = np.empty(0, np.int64)
+    rows, node = ([nothing, *(level[column] for level in levels)] for column in (0, 1))
+    return np.concatenate(rows), np.concatenate(node)
 
-    Attributes
-    ----------
-    tree : RecordedTree
-        ``built`` is the time at which a node was made.
-    fixed : bool
-        Whether the warm-up is over.
-    complete : bool
-        Whether what was deleted is known, too.
-    bins : list of FeatureBins
-        Of the dense features, as recorded.
-    versions : list of (int, list of FeatureBins)
-        All bins there ever were, derived, and the time from after which each were used; of a complete history.
-    renewed, lived : int
-        Examples taken when the bins were made last, and those live then; of a complete history.
-    alive, taken : ndarray of bool
-        Of the examples of the history: live now; ever taken by the tree.
-    leaf, y : ndarray of int64
-        Of each example.
-    codes : ndarray of int64, shape (n, dense features)
-    live_counts, own : ndarray of int64, shape (nodes, K)
-        Classes of the live examples that route through each node, and of those it has counted.
-    fresh : ndarray of int64, shape (nodes, K)
-        Classes of the live examples that the trial of each node has counted.
-    counted, in_trials : tuple of ndarray
-        Rows and nodes of what is counted now, by leaves and by trials.
-    began, restarted : ndarray of int64, shape (nodes,)
-        When the trial of each node began, and when the node was restarted; -1 where neither was.
-    compared : int
-        Time of the last comparison of trials.
+
+class RecountedTree(RoutedHistory):
+    """All that a history says about a recorded tree, whose ``built`` is the time at which a node was made.
 
     Raises
     ------
@@ -155,80 +132,58 @@ class RecountedTree:
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, state: Arrays, history: History) -> None:
         renamed = {"s": state["since"], "c": state["since"], "built": state["created"]}
-        self.tree = tree = RecordedTree.read({**state, **renamed}, len(features))
-        self.options, self.features, self.complete = options, features, history.complete
-        self.X, self.y = history.X, history.y.astype(np.int64)
-        self.sparse = history.sparse or SparseRows.empty(features.sparse, len(self.y))
-        self.alive = history.deleted == FOREVER
-        replaced = np.isin(history.deleted, history.inserted)
-        self.born = 2 * history.inserted + 1
-        self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
+        tree = RecordedTree.read({**state, **renamed}, len(features))
+        super().__init__(tree, features, history)
+        self.options, self.y = options, history.y.astype(np.int64)
         warmup = int(state["warmup"][0])
-        self.fixed = 0 < warmup <= int(state["seq"][0])
+        self.fixed = 0 < warmup <= int(state["seq"][0])  #: Whether the warm-up is over.
         self.first = self.born < 2 * warmup
-        self.taken = (~self.first | (self.died >= 2 * warmup)) & self.fixed
-        dense = replace(features, sparse=0)
-        self.bins = recorded_bins(state, dense)[0] if self.fixed else []
+        self.taken = (~self.first | (self.died >= 2 * warmup)) & self.fixed  #: Whether the tree ever took an example.
+        #: Of the dense features, as recorded.
+        self.bins = recorded_bins(state, replace(features, sparse=0))[0] if self.fixed else []
+        #: Of a complete history: all bins there ever were, derived, and the time from after which each were used.
         self.versions: list[tuple[int, Sequence[FeatureBins]]] = []
-        self.renewed = self.lived = 0
+        self.renewed = self.lived = 0  #: Examples taken when the bins were made last, and those live then.
         if self.fixed and self.complete:
             self._derive_bins()
+        #: Shape (examples, dense features): bin of each value.
         self.codes = np.stack([b.codes(self.X[:, j]) for j, b in enumerate(self.bins)] or [self.y], axis=1)
         self.classes = max(2, int(self.y.max(initial=0)) + 1, state["counts"].shape[1])
-        self.compared, none = int(state["compared"][0]), np.full(len(tree), -1)
-        self.began, self.restarted = (state.get(f"trial_{name}", none) for name in ("began", "restarted"))
+        self.compared = int(state["compared"][0])  #: Time of the last comparison of trials.
+        none = np.full(len(tree), -1)
+        self.began = state.get("trial_began", none)  #: When the trial of each node began; -1 without one.
+        self.restarted = state.get("trial_restarted", none)  #: When each node was restarted last; -1 if never.
         self.stamp = np.full(len(tree), FOREVER)
         self.stamp[tree.feature >= 0] = state["split_stamp"]
+        self._members: dict[int, Ints] = {}
+        self.live_counts = np.zeros((len(tree), self.classes), np.int64)
         self._walk()
 
     def _walk(self) -> None:
-        """Route all examples, level by level."""
-        tree, nodes = self.tree, len(self.tree)
-        self.leaf, self._members = np.zeros(len(self.y), np.int64), dict[int, Ints]()
-        self.live_counts = np.zeros((nodes, self.classes), np.int64)
-        self.own = np.zeros_like(self.live_counts)
+        """Route all examples: who is at each node, and what leaves and trials have counted of the live ones."""
         counted, in_trials = [], []
-        rows, node = np.arange(len(self.y)), np.zeros(len(self.y), np.int64)
-        while len(rows):
-            self.leaf[rows] = node
+        for rows, node, _ in self.levels():
             order = np.argsort(node, kind="stable")
             at, begin = np.unique(node[order], return_index=True)
             self._members |= dict(zip(at.tolist(), np.split(rows[order], begin[1:]), strict=True))
             live = self.alive[rows]
             np.add.at(self.live_counts, (node[live], self.y[rows[live]]), 1)
-            mine = live & self.taken[rows] & (self.born[rows] > tree.built[node]) & (tree.feature[node] < 0)
+            live &= self.taken[rows]
+            born, began = self.born[rows], self.began[node]
+            mine = live & (born > self.tree.built[node]) & (self.tree.feature[node] < 0)
             counted.append((rows[mine], node[mine]))
-            began = self.began[node]
-            tried = (
-                live & self.taken[rows] & (began >= 0) & (self.born[rows] > began) & (self.born[rows] <= self.compared)
-            )
+            tried = live & (began >= 0) & (born > began) & (born <= self.compared)
             in_trials.append((rows[tried], node[tried]))
-            inner = tree.feature[node] >= 0
-            rows, node = rows[inner], node[inner]
-            right = self._goes_right(rows, tree.feature[node], tree.threshold[node])
-            node = np.where(right, tree.right[node], tree.left[node])
-        nothing = np.empty(0, np.int64)
-        self.counted, self.in_trials = (
-            tuple(np.concatenate([nothing, *(part[i] for part in parts)]) for i in (0, 1))
-            for parts in (counted, in_trials)
-        )
-        self.fresh = np.zeros_like(self.own)
-        for sums, (rows, node) in ((self.own, self.counted), (self.fresh, self.in_trials)):
-            np.add.at(sums, (node, self.y[rows]), 1)
+        #: Rows and nodes of what leaves, and trials, count now.
+        self.counted, self.in_trials = _joined(counted), _joined(in_trials)
+        #: Shape (nodes, K): classes of the live examples that each node, and each trial, has counted.
+        self.own, self.fresh = self._sums(*self.counted), self._sums(*self.in_trials)
 
-    def _goes_right(self, rows: Ints, feature: Ints, threshold: Floats) -> Bools:
-        """Whether each row goes right; NaN does."""
-        dense, kinds = len(self.features.names), np.array(self.features.categorical, np.bool_)
-        right = np.zeros(len(rows), np.bool_)
-        at = np.flatnonzero(feature < dense)
-        if len(at):
-            x = self.X[rows[at], feature[at]]
-            right[at] = ~np.where(kinds[feature[at]], x == threshold[at], x <= threshold[at])
-        at = np.flatnonzero(feature >= dense)
-        part = self.sparse[rows[at]]
-        hit = part.indices == np.repeat(feature[at] - dense, part.lengths)
-        right[at] = np.bincount(np.repeat(np.arange(len(at)), part.lengths)[hit], minlength=len(at)) > 0
-        return right
+    def _sums(self, rows: Ints, node: Ints) -> Ints:
+        """Class counts by node."""
+        sums = np.zeros_like(self.live_counts)
+        np.add.at(sums, (node, self.y[rows]), 1)
+        return sums
 
     def members(self, node: int) -> Ints:
         """Examples that were ever taken and route through a node."""
@@ -236,7 +191,7 @@ class RecountedTree:
         return rows[self.taken[rows]]
 
     def arrivals(self, node: int) -> Ints:
-        """Those of them that came once the node was there, or since what it was restarted with, up to its split."""
+        """Members that arrived after the node was created or restarted and before it split."""
         rows = self.members(node)
         born = self.born[rows]
         come: Ints = rows[(born > self.tree.built[node]) & (born <= self.stamp[node])]

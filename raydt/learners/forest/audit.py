@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport
+from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
@@ -26,7 +27,6 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 #: Cells (members x features) of trees that are built again; of a larger forest some trees are.
 REBUILT_CELLS = 20_000_000
-_LIVE = np.iinfo(np.int64).max
 _ARRAYS = ("feature", "threshold", "left", "right", "totals")
 
 
@@ -45,7 +45,7 @@ def audit(
         votes are wrong out of sample, which no verdict depends on.
     """
     live = live_by_id(history)
-    broken = compare_rows(state, history, live)
+    broken = compare_rows(state, history)
     X, y, warming = history.X[live], history.y[live], int(state["seq"][0]) < int(state["warmup"][0])
     definition = definition_of(options, features)
     if options.numeric:
@@ -113,30 +113,6 @@ def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
     few = trees if cells <= REBUILT_CELLS else max(1, trees * REBUILT_CELLS // cells)
     chosen: list[int] = np.unique(np.linspace(0, trees - 1, few).astype(np.int64)).tolist()
     return chosen
-
-
-def live_by_id(history: History) -> npt.NDArray[np.int64]:
-    """Places of the live examples in the history, by ascending id."""
-    live = np.flatnonzero(history.deleted == _LIVE)
-    ordered: npt.NDArray[np.int64] = live[np.argsort(history.id[live], kind="stable")]
-    return ordered
-
-
-def compare_rows(state: Arrays, history: History, live: npt.NDArray[np.int64]) -> list[str]:
-    """Live examples against the history; ``live`` are sorted by id."""
-    order = np.argsort(state["id"], kind="stable")
-    if not np.array_equal(state["id"][order], history.id[live]):
-        lost, extra = np.setdiff1d(history.id[live], state["id"]), np.setdiff1d(state["id"], history.id[live])
-        return [
-            f"the model holds {len(order)} examples, the history {len(live)}: {len(lost)} are missing (first ids "
-            f"{lost[:3].tolist()}), {len(extra)} too many ({extra[:3].tolist()})"
-        ]
-    truth = {"label": (state["y"], history.y), "birth": (state["born"], history.inserted)}
-    return [
-        f"{int(wrong.sum())} examples have another {name} in the history, first id {state['id'][order][wrong][0]}"
-        for name, (ours, theirs) in truth.items()
-        if (wrong := ours[order] != theirs[live]).any()
-    ]
 
 
 def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) -> list[str]:

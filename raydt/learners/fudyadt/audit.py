@@ -82,7 +82,7 @@ def audit(
     epsilon = Fraction(options.resolved_epsilon())
     warming = bool(np.any(state["warmup_left"] > 0))
 
-    broken = compare_rows(state, truth, history) + compare_counts(state, truth)
+    broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     if options.numeric:
         broken += compare_sums(state, truth) + compare_range(state, truth, history, options.label_range)
     if history.complete:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RankedColumn, RecordedTree, best_of, best_splits
+from raydt.audits.recorded_tree import Bools, Floats, Ints, RankedColumn, RecordedTree, best_of, best_splits
+from raydt.audits.routed_history import BuildHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
 
@@ -24,89 +25,60 @@ from raydt.examples.history import History
 Best: TypeAlias = tuple[Floats, Ints, Floats]
 
 
-class Impurity(Protocol):
-    """What an audit makes of the labels at each of m nodes: of *statistics*, an array of int64, shape (m, width)."""
-
-    width: int
-    square: int  #: Masses and gains are so many times those that alpha and beta are given in.
-    step: float  #: Mass that one edit adds or takes at most.
-
-    def labels(self, y: npt.NDArray[Any]) -> Ints:
-        """Labels as whole numbers."""
-
-    def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
-        """Statistics of so many nodes from the node and the label of each row."""
-
-    def counts(self, statistics: Ints) -> Ints:
-        """Examples at each node by class, shape (m, classes); with numbers there is one class."""
-
-    def numerators(self, statistics: Ints) -> list[int]:
-        """Impurity at each node times the square of its examples, exactly."""
-
-    def half(self, alpha: Fraction) -> Fraction:
-        """Impurity up to which BUILD makes a leaf."""
-
-    def mass(self, statistics: Ints) -> Floats:
-        """Impurity times examples, rounded once or twice as the fast path does it."""
-
-    def scores(self, left: Ints, statistics: Ints) -> Floats:
-        """n^2 times the gain of each node's split, from the statistics of its left side."""
-
-    def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
-        """Score, feature and threshold of the best split at each node."""
-
-
 class Gini:
-    """Class counts."""
+    """The Gini index at each of m nodes, by *statistics*, int64, shape (m, classes): class counts."""
 
-    square, step = 1, 2.0
+    square = 1  #: Masses and gains are so many times those that alpha and beta are given in.
+    step = 2.0  #: Mass that one edit adds or takes at most.
 
     def __init__(self, classes: int) -> None:
         self.width = classes
 
     def labels(self, y: npt.NDArray[Any]) -> Ints:
-        """Codes."""
+        """Return labels as whole numbers: class codes."""
         return y.astype(np.int64)
 
     def count(self, node: Ints, labels: Ints, nodes: int) -> Ints:
-        """Examples by class."""
+        """Return the statistics of so many nodes from the node and the label of each row."""
         counts = np.bincount(node * self.width + labels, minlength=nodes * self.width)
         return counts.reshape(nodes, self.width)
 
     def counts(self, statistics: Ints) -> Ints:
-        """The statistics themselves."""
+        """Return the examples at each node by class, shape (m, classes); with numbers there is one class."""
         return statistics
 
     def numerators(self, statistics: Ints) -> list[int]:
-        """n^2 - sum c_k^2."""
+        """Return the impurity at each node times the square of its examples, exactly: n^2 - sum c_k^2."""
         pairs: list[int] = (statistics.sum(axis=1) ** 2 - (statistics * statistics).sum(axis=1)).tolist()
         return pairs
 
     def half(self, alpha: Fraction) -> Fraction:
-        """Half of alpha."""
+        """Return the impurity up to which BUILD makes a leaf."""
         return alpha / 2
 
     def mass(self, statistics: Ints) -> Floats:
-        """The pairs of different classes over n, one rounded division."""
+        """Return impurity times examples as the fast path rounds it: pairs of different classes over n."""
         n = statistics.sum(axis=1)
         mass: Floats = (n * n - (statistics * statistics).sum(axis=1)) / np.maximum(n, 1)
         return mass
 
     def scores(self, left: Ints, statistics: Ints) -> Floats:
-        """Sum of float(D_k)^2 over float(n_left n_right)."""
+        """Return n^2 times the gain of each node's split, from the statistics of its left side.
+
+        That is the sum of float(D_k)^2 over float(n_left n_right).
+        """
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
     def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
-        """By class counts."""
+        """Return score, feature and threshold of the best split at each node."""
         return best_splits(columns, rows, labels, node, statistics)
 
 
-class Variance:
-    """Number, sum and sum of squares of labels that are counted in units, the power of two, of a range."""
-
-    width = 3
+class Variance(Gini):
+    """The variance, by number, sum and sum of squares of labels in units, the power of two, of a range."""
 
     def __init__(self, low: float, high: float) -> None:
+        super().__init__(3)
         self._low, self._high, self._unit, top = low, high, 1.0, 0
         if low < high:
             self._unit = 2.0 ** (math.frexp(high - low)[1] - 16)
@@ -174,7 +146,7 @@ class SplitConditions:
     alpha: Fraction
     min_samples_split: int
     max_depth: int
-    impurity: Impurity
+    impurity: Gini
 
     @property
     def half_alpha(self) -> Fraction:
@@ -198,8 +170,10 @@ class SplitConditions:
         return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
 
 
-class Recomputed:
-    """All that a history says about a recorded tree.
+class Recomputed(BuildHistory):
+    """All that a history says about a recorded tree. O(depth * cells * log(rows)).
+
+    Without a complete history only ``leaf`` and ``live``, ``live_...`` mean something.
 
     Parameters
     ----------
@@ -209,71 +183,34 @@ class Recomputed:
     history : History
     budget : int
         Cells (rows x features) of build-time sets that are searched; beyond it nodes are sampled.
-
-    Attributes
-    ----------
-    leaf : ndarray of int64, shape (examples,)
-        Leaf each example of the history routes to.
-    live, built : ndarray of int64, shape (n, width)
-        Statistics of S(v) and of S0(v).
-    c : ndarray of int64, shape (n,)
-        Insertions and deletions that route to v after its BUILD.
-    m0 : ndarray of float64, shape (n,)
-        Mass that the split of v left on S0(v); that of S0(v) for a leaf.
-    gone : ndarray of int64, shape (n,)
-        Examples of S0(v) that have been deleted.
-    passed : ndarray of bool, shape (n,)
-        Whether the update that is recorded to have built v routes to v.
-    live_score : ndarray of float64, shape (n,)
-        Best score on S(v); -1 where none was searched or exists.
-    replayed : ndarray of bool, shape (n,)
-        Nodes whose S0(v) asks for a split and was searched for the best one.
-    built_score, built_feature, built_threshold : ndarray, shape (n,)
-        That best split; score -1 where nothing separates S0(v).
-
-    Notes
-    -----
-    Without a complete history only ``leaf`` and ``live_*`` mean something. O(depth * cells * log(rows)).
     """
 
     def __init__(
-        self,
-        tree: RecordedTree,
-        features: Features,
-        rules: SplitConditions,
-        history: History,
-        budget: int,
+        self, tree: RecordedTree, features: Features, rules: SplitConditions, history: History, budget: int
     ) -> None:
-        n = len(tree)
-        self.tree, self.rules, self.complete = tree, rules, history.complete
-        self.categorical = np.array(features.categorical, np.bool_)
-        self.columns = []
-        for j, categorical in enumerate(features.categorical):
-            values, code = np.unique(history.X[:, j], return_inverse=True)
-            self.columns.append(RankedColumn(values, code.astype(np.int32), categorical))
-        self.X, self.y = history.X, history.y
+        super().__init__(tree, features, history)
+        n, self.rules, self.columns = len(tree), rules, self.ranked_columns()
         self.labels = rules.impurity.labels(history.y)
-        self.alive = history.deleted == FOREVER
-        replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
-        self.born = 2 * history.inserted + 1
-        self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
-
-        self.leaf = np.zeros(len(self.y), np.int64)
-        self.live, self.built = (np.zeros((n, rules.impurity.width), np.int64) for _ in range(2))
-        self.c, self.passed, self.replayed = np.zeros(n, np.int64), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        self.m0, self.gone = np.zeros(n), np.zeros(n, np.int64)
-        self.live_score, self.built_score = np.full(n, -1.0), np.full(n, -1.0)
-        self.built_feature, self.built_threshold = np.full(n, -1), np.zeros(n)
+        self.live = np.zeros((n, rules.impurity.width), np.int64)  #: Statistics of S(v).
+        self.built = np.zeros_like(self.live)  #: Statistics of S0(v).
+        self.m0 = np.zeros(n)  #: Mass that the split of v left on S0(v); that of S0(v) for a leaf.
+        self.gone = np.zeros(n, np.int64)  #: Examples of S0(v) that have been deleted.
+        self.live_score = np.full(n, -1.0)  #: Best score on S(v); -1 where none was searched or exists.
+        self.replayed = np.zeros(n, np.bool_)  #: Nodes whose S0(v) asks for a split and was searched for the best one.
+        #: That best split; score -1 where nothing separates S0(v).
+        self.built_score, self.built_feature, self.built_threshold = np.full(n, -1.0), np.full(n, -1), np.zeros(n)
 
         sampled = _sample(tree.s, len(features), budget)
         place = np.zeros(n, np.int64)
-        for depth, (rows, node) in enumerate(tree.route(history.X, self.categorical)):
-            self.leaf[rows] = node
+        for depth, (rows, node, right) in enumerate(self.levels()):
             at = np.flatnonzero(tree.depth == depth)
             place[at] = np.arange(len(at))
             self._look_at_now(at, rows, place[node])
             if self.complete:
-                self._look_back(at, rows, place[node], sampled[at])
+                then = self.look_back(rows, node)
+                self._look_at_build(at, rows[then], place[node[then]], ~right[then], sampled[at])
+        self.live_counts = rules.impurity.counts(self.live)
+        self.built_counts = rules.impurity.counts(self.built)
 
     def _look_at_now(self, at: Ints, rows: Ints, local: Ints) -> None:
         """Live counts and best scores of the nodes ``at`` one level; ``local`` is each row's place in ``at``."""
@@ -284,18 +221,11 @@ class Recomputed:
         wanted |= self.tree.feature[at] >= 0
         self.live_score[at] = self._search(at, wanted, counts, rows, local)[0]
 
-    def _look_back(self, at: Ints, rows: Ints, local: Ints, sampled: Bools) -> None:
-        """Counters and build-time splits of the nodes ``at`` one level."""
-        built, born, died = self.tree.built[at][local], self.born[rows], self.died[rows]
-        gone = (died > built) & ~self.alive[rows]
-        self.c[at] = np.bincount(local[born > built], minlength=len(at)) + np.bincount(local[gone], minlength=len(at))
-        self.passed[at] = np.bincount(local[(born == built) | (died == built)], minlength=len(at)) > 0
-        then = (born <= built) & (built < died)
-        rows, local = rows[then], local[then]
+    def _look_at_build(self, at: Ints, rows: Ints, local: Ints, left: Bools, sampled: Bools) -> None:
+        """Statistics of S0 and the best splits of it for the nodes ``at`` one level."""
         counts = self.built[at] = self._count(local, rows, len(at))
         self.gone[at] = np.bincount(local[~self.alive[rows]], minlength=len(at))
-        split = np.flatnonzero(self.tree.feature[at][local] >= 0)
-        left = split[self.tree.goes_left(self.X, self.categorical, rows[split], at[local[split]])]
+        left &= self.tree.feature[at][local] >= 0
         on_left = self._count(local[left], rows[left], len(at))  # nothing of a leaf
         self.m0[at] = self.rules.impurity.mass(on_left) + self.rules.impurity.mass(counts - on_left)
         wanted = sampled & self.rules.may_split(counts, self.tree.depth[at])
@@ -306,16 +236,6 @@ class Recomputed:
 
     def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
         return self.rules.impurity.count(local, self.labels[rows], nodes)
-
-    @property
-    def live_counts(self) -> Ints:
-        """Examples of S(v), by class."""
-        return self.rules.impurity.counts(self.live)
-
-    @property
-    def built_counts(self) -> Ints:
-        """Examples of S0(v), by class."""
-        return self.rules.impurity.counts(self.built)
 
     def _search(self, at: Ints, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> tuple[Floats, Ints, Floats]:
         """Best splits of those of the nodes ``at`` one level that are ``wanted``."""

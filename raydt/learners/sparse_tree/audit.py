@@ -63,7 +63,7 @@ def audit(
     truth = RecountedSparseTree(tree, features, options.finder == "updent", history)
     warming, scheduled = bool(np.any(state["warmup_left"] > 0)), len(features.names) > 0
     epsilon = Fraction(options.resolved_epsilon()) if scheduled else None
-    broken = compare_rows(state, truth, history) + compare_counts(state, truth)
+    broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     if history.complete:
         broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(options, truth, warming)
         broken += compare_warmup(state, history)
@@ -87,7 +87,7 @@ def audit(
             f"features by more than beta ({worst['gap']:.4g} at most)"
         )
     replayed = int((tree.feature >= 0).sum()) if history.complete else 0
-    entries = sum(len(part.node) for part in truth.features)
+    entries = sum(len(part.node) for part in truth.counted)
     return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible, entries=entries)
 
 
@@ -127,7 +127,7 @@ def _structures(
 ) -> list[str]:
     """The features and buckets of every group at every node against the live examples."""
     names = ("node", "feature", "n1", "c11")
-    parts = [] if warming else truth.features
+    parts = [] if warming else truth.counted
     all_of = [np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)]) for name in names]
     order = np.lexsort((all_of[1], all_of[0]))
     counted = FeatureCounts(*(column[order] for column in all_of))

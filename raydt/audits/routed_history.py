@@ -1,0 +1,89 @@
+"""The examples of a history on their routes through a recorded tree: NumPy, and nothing of the fast path.
+
+Time runs in half updates, as in :mod:`raydt.audits.recorded_tree`, which also defines the sets S(v) and S0(v).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.sparse import SparseRows
+from raydt.audits.recorded_tree import FOREVER, Bools, Ints, RankedColumn, RecordedTree
+from raydt.examples.features import Features
+from raydt.examples.history import History
+
+
+class RoutedHistory:
+    """When each example of a history was there, and where the tree routes it."""
+
+    live_counts: Ints  #: Shape (nodes, K): class counts of S(v); a learner's audit counts them.
+
+    def __init__(self, tree: RecordedTree, features: Features, history: History) -> None:
+        self.tree, self.features = tree, features
+        self.complete = history.complete  #: Whether deleted examples are known, too.
+        self.X = history.X
+        self.y: npt.NDArray[Any] = history.y
+        self.sparse = history.sparse or SparseRows.empty(features.sparse, len(history.y))
+        self.categorical = np.array(features.categorical, np.bool_)
+        self.alive = history.deleted == FOREVER
+        replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
+        self.born = 2 * history.inserted + 1
+        self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
+        self.leaf = np.zeros(len(self.y), np.int64)  #: Leaf of each example, once :meth:`levels` has ended.
+
+    def levels(self) -> Iterator[tuple[Ints, Ints, Bools]]:
+        """Level by level: the examples that get so far, the node of each, and whether it goes right there."""
+        rows, node = np.arange(len(self.y)), np.zeros(len(self.y), np.int64)
+        while len(rows):
+            self.leaf[rows] = node
+            right = self._goes_right(rows, node)
+            yield rows, node, right
+            inner = self.tree.feature[node] >= 0
+            rows, node, right = rows[inner], node[inner], right[inner]
+            node = np.where(right, self.tree.right[node], self.tree.left[node])
+
+    def _goes_right(self, rows: Ints, node: Ints) -> Bools:
+        """Return which rows go right at their node: NaN does, and nothing does at a leaf."""
+        feature, dense = self.tree.feature[node], len(self.categorical)
+        right = np.zeros(len(rows), np.bool_)
+        at = np.flatnonzero((feature >= 0) & (feature < dense))
+        if len(at):
+            x, threshold = self.X[rows[at], feature[at]], self.tree.threshold[node[at]]
+            right[at] = ~np.where(self.categorical[feature[at]], x == threshold, x <= threshold)
+        at = np.flatnonzero(feature >= dense)
+        ones = self.sparse[rows[at]]
+        hit = ones.indices == np.repeat(feature[at] - dense, ones.lengths)
+        right[at] = np.bincount(np.repeat(np.arange(len(at)), ones.lengths)[hit], minlength=len(at)) > 0
+        return right
+
+    def ranked_columns(self) -> list[RankedColumn]:
+        """Return the dense features for the search of best splits. O(examples x features x log)."""
+        columns = []
+        for j, categorical in enumerate(self.features.categorical):
+            values, code = np.unique(self.X[:, j], return_inverse=True)
+            columns.append(RankedColumn(values, code.astype(np.int32), categorical))
+        return columns
+
+
+class BuildHistory(RoutedHistory):
+    """And what it says of BUILD, of a tree whose nodes know when they were built."""
+
+    built_counts: Ints  #: Shape (nodes, K): class counts of S0(v); a learner's audit counts them.
+
+    def __init__(self, tree: RecordedTree, features: Features, history: History) -> None:
+        super().__init__(tree, features, history)
+        self.c = np.zeros(len(tree), np.int64)  #: Insertions and deletions that route to v after its BUILD.
+        self.passed = np.zeros(len(tree), np.bool_)  #: Whether the update that is recorded to have built v routes to v.
+
+    def look_back(self, rows: Ints, node: Ints) -> Bools:
+        """Count the updates since BUILD of the nodes of one level; return which rows are in S0 of their node."""
+        built, born, died = self.tree.built[node], self.born[rows], self.died[rows]
+        gone = (died > built) & ~self.alive[rows]
+        for passing in (born > built, gone):
+            self.c += np.bincount(node[passing], minlength=len(self.c))
+        self.passed[node[(born == built) | (died == built)]] = True
+        return np.asarray((born <= built) & (built < died), np.bool_)
