@@ -1,4 +1,4 @@
-"""The guarantee of approximate best splits, tested on whatever finds them, and mutants that have to fail the test.
+"""The guarantee of approximate best splits, tested on whatever finds them.
 
 A finder is anything with ``add(row, y)``, ``remove(row, y)`` and ``best()``, which gives (feature, score). To test
 another one, write an adapter and hand :func:`tallies` or :func:`differences` a callable that makes it.
@@ -92,55 +92,3 @@ def differences(
                 found.append(f"stream {number}, update {at}: other buckets for {sorted(moved)}")
                 break
     return found
-
-
-class NoLowerChecks(BucketTwin):
-    def too_low(self, j: int) -> bool:
-        return False
-
-
-class NoUpperChecks(BucketTwin):
-    def too_high(self, j: int) -> bool:
-        bucket = self.rule.buckets[self.bucket[j]]
-        return bucket.s == bucket.t and super().too_high(j)  # the exact buckets are another mutant's
-
-
-class NoExactChecks(BucketTwin):
-    def checked(self, by: int) -> Iterable[int]:
-        buckets = self.rule.buckets
-        return [j for j, k in self.bucket.items() if buckets[k].s < buckets[k].t]
-
-
-class ChecksAfterInsertsOnly(BucketTwin):
-    def checked(self, by: int) -> Iterable[int]:
-        return super().checked(by) if by > 0 else ()
-
-
-class StaleKeys(BucketTwin):
-    """A key is that of when the feature came into its bucket."""
-
-    def __init__(self, finder: str, alpha: float) -> None:
-        super().__init__(finder, alpha)
-        self.kept: dict[int, tuple[int, float]] = {}
-
-    def count(self, row: Iterable[int], y: int, by: int) -> None:
-        super().count(row, y, by)
-        now = {j: self.kept[j] for j, k in self.bucket.items() if self.kept.get(j, (None,))[0] == k}
-        self.kept = {j: now.get(j) or (k, super(StaleKeys, self).key(j)) for j, k in self.bucket.items()}
-
-    def key(self, j: int) -> float:
-        return self.kept[j][1]
-
-
-MUTANTS: dict[str, type[BucketTwin]] = {
-    "no L checks": NoLowerChecks,
-    "no U checks": NoUpperChecks,
-    "no exact-bucket checks": NoExactChecks,
-    "checks only after inserts": ChecksAfterInsertsOnly,
-    "stale key": StaleKeys,
-}
-
-
-def mutants(finder: str) -> list[str]:
-    """Those that differ from the twin: ``updgini`` has no exact buckets."""
-    return [name for name in MUTANTS if finder == "updent" or name != "no exact-bucket checks"]

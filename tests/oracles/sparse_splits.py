@@ -2,8 +2,7 @@
 
 Source: Tatti, "Approximating splits for decision trees quickly in sparse data streams". Where this leaves the paper:
 for both criteria a feature is in one bucket, and the intervals of the buckets overlap; rows may be deleted.
-:class:`BruteForce` looks at every feature, :class:`BucketTwin` at one of each bucket. The algorithms as they are
-printed are in ``sparse_printed.py``.
+:class:`BruteForce` looks at every feature, :class:`BucketTwin` at one of each bucket.
 
 Only plain Python here. Each float64 operation is written as the fast path has to do it: same operands, same order.
 """

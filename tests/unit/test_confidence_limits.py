@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 import raydt.finders.pool as pool_module
 import raydt.learners.confidence_tree.shard as shard_module
@@ -15,6 +14,7 @@ from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.sessions.session import InProcessSession
+from tests.unit.confidence_cases import Case, case
 
 
 def test_nodes_are_restarted_where_dead_entries_are_freed_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,16 +53,6 @@ def of_dense_rows(n_classes: int) -> tuple[Any, Features, InProcessSession]:
     return options, features, session
 
 
-def test_counts_in_other_bins_than_those_of_the_rows_are_refused() -> None:
-    options, features, session = of_dense_rows(2)
-    state, groups = session.state()
-    bins = groups[0]["bins"].copy()
-    place = int(np.argmax(bins[:, 0, 0]))
-    bins[place, [0, 1], 0] += [-1, 1]
-    with pytest.raises(ValueError, match="'bins' does not count the rows"):
-        LEARNER.check(options, features, 2, state, {**groups, 0: {**groups[0], "bins": bins}})
-
-
 def test_classes_that_were_announced_only_need_not_be_announced_again() -> None:
     options, features, session = of_dense_rows(9)
     again = InProcessSession(LEARNER, options, features, 2)
@@ -74,6 +64,25 @@ def test_classes_that_were_announced_only_need_not_be_announced_again() -> None:
     assert session.digest() == again.digest()
 
 
-def test_a_delta_that_leaves_the_numbers_is_refused() -> None:
-    with pytest.raises(ValidationError, match="delta"):
-        LEARNER.Options(confidence="theorem", delta=1e-300)
+def digest_of(one: Case, state: dict[str, Any]) -> str:
+    session = InProcessSession(LEARNER, one.options, one.features, 2)
+    session.restore(state, one.groups)
+    return session.digest()
+
+
+def test_who_was_right_shows_in_the_digest() -> None:
+    """Adaptive leaves predict by it: of two trees that differ in nothing else one may predict another class."""
+    one = case("gini")
+    other = one.state["was_right"].copy()
+    other[0] ^= 1
+    assert digest_of(one, {**one.state, "was_right": other}) != digest_of(one, one.state)
+
+
+def test_the_tallies_of_a_leaf_show_in_the_digest() -> None:
+    """A row in another leaf: nothing that the digest has of rows is another, but a leaf lacks its part."""
+    one = case("gini")
+    state, leaf = one.state, one.state["leaf"].copy()
+    tallied = (2 * state["born"] + 1 > state["created"][leaf]) & (state["was_right"] > 0)
+    row = int(np.flatnonzero(tallied)[0])
+    leaf[row] = next(v for v in np.flatnonzero(state["feature"] < 0) if v != leaf[row])
+    assert digest_of(one, {**state, "leaf": leaf}) != digest_of(one, state)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from raydt import ExactForestClassifier, ExactForestRegressor, load_model
-from raydt.errors import ConfigError, InputError, UpdateError
+from raydt import ExactForestClassifier, ExactForestRegressor
 from raydt.learners import learners
 
 LEARNER = learners()["forest"]
@@ -64,13 +62,6 @@ def test_no_order_of_classes_shows() -> None:
     assert other.audit().ok
 
 
-def test_equal_votes_go_to_the_smallest_label(tmp_path: Path) -> None:
-    forest = ExactForestClassifier(n_estimators=2, sample_share=1.0).fit([[0.0]], ["b"], ids=[1])
-    forest.partial_fit([[0.0]], ["a"], ids=[2])
-    forest.save(tmp_path / "model")
-    assert forest.predict([[0.0]]).tolist() == load_model(tmp_path / "model").predict([[0.0]]).tolist() == ["a"]
-
-
 def test_a_class_that_was_forgotten_leaves_nothing() -> None:
     X, y = letters()
     kept = y != "a"
@@ -81,22 +72,6 @@ def test_a_class_that_was_forgotten_leaves_nothing() -> None:
     assert forest.predict(X).tolist() == never.predict(X).tolist()
     never.partial_fit(X[:1], ["z"], ids=[1000]).forget([1000])
     assert forest.digest() == never.digest()
-
-
-@pytest.mark.parametrize("estimator", BOTH)
-def test_a_saved_forest_continues(estimator: Any, tmp_path: Path) -> None:
-    X, y = data()
-    forest = estimator(**SMALL).fit(X, y)
-    forest.save(tmp_path / "model")
-    forest.save(tmp_path / "state", with_examples=True)
-    assert load_model(tmp_path / "model").predict(X).tolist() == forest.predict(X).tolist()
-    loaded = load_model(tmp_path / "state")
-    assert type(loaded) is estimator
-    assert loaded.digest() == forest.digest()
-    for one in (forest, loaded):
-        one.forget([5, 6, 7])
-    assert loaded.digest() == forest.digest()
-    assert loaded.forget_examples(X[[10]], y[[10]]).ids.tolist() == [10]
 
 
 def test_lazy_trees_are_rebuilt_when_somebody_looks() -> None:
@@ -117,66 +92,6 @@ def test_features_that_tell_nothing_are_not_important() -> None:
     assert shares.sum() == pytest.approx(1.0)
     assert min(shares[0], shares[3]) > max(shares[1], shares[2])
     assert ExactForestClassifier(**SMALL).fit(X, np.ones(300)).feature_importances_.tolist() == [0.0] * 4
-
-
-@pytest.mark.parametrize("scale", [1e-130, 1.0, 1e130])
-def test_numbers_near_and_far_are_learned(scale: float) -> None:
-    X = np.arange(200.0)[:, None]
-    forest = ExactForestRegressor(**SMALL).fit(X, X[:, 0] * scale)
-    assert np.isfinite(forest.predict(X)).all()
-    assert ExactForestRegressor(**SMALL).fit(X, X[:, 0]).score(X, forest.predict(X) / scale) > 0.99
-    assert forest.audit().ok
-
-
-def test_tiny_numbers_have_no_past(tmp_path: Path) -> None:
-    X, y = np.arange(50.0)[:, None], np.arange(50.0) * 1e-139
-    forest = ExactForestRegressor(**SMALL).fit(X, y)
-    digest = forest.digest()
-    assert forest.audit().ok
-    forest.save(tmp_path / "state", with_examples=True)
-    assert load_model(tmp_path / "state").digest() == digest
-    forest.partial_fit([[3.0]], [1.0], ids=[1000]).forget([1000])
-    assert forest.digest() == digest
-
-
-def test_a_large_number_does_not_stay() -> None:
-    X = np.arange(200.0)[:, None]
-    forest = ExactForestRegressor(**SMALL).fit(X, X[:, 0])
-    digest = forest.digest()
-    forest.partial_fit([[3.0]], [1e9], ids=[1000])
-    assert forest.digest() != digest
-    forest.forget([1000])
-    assert forest.digest() == digest
-    assert ExactForestRegressor(**SMALL).fit(X, np.zeros(200)).predict([[1.0]]).tolist() == [0.0]
-
-
-def test_an_empty_forest_predicts_what_is_documented() -> None:
-    X, y = data(20)
-    forest = ExactForestClassifier(**SMALL).fit(X, y)
-    forest.forget(forest.row_ids_)
-    assert forest.predict(X[:2]).tolist() == [0, 0]
-    assert forest.predict_proba(X[:1]).tolist() == [[0.5, 0.5]]
-    assert forest.digest() == ExactForestClassifier(**SMALL).fit(X, y).forget(range(20)).digest_after
-
-
-def test_bad_input_is_one_error() -> None:
-    X, y = data(40)
-    for wrong in (
-        {"n_estimators": 0},
-        {"sample_share": 0.0},
-        {"thresholds": 0},
-        {"max_features": 0},
-        {"max_depth": 300},
-    ):
-        with pytest.raises(ConfigError, match=next(iter(wrong))):
-            ExactForestClassifier(**wrong).fit(X, y)
-    forest = ExactForestClassifier(**SMALL).fit(X, y)
-    with pytest.raises(UpdateError, match="live"):
-        forest.partial_fit(X[:1], y[:1], ids=[3])
-    with pytest.raises(UpdateError, match="no live example"):
-        forest.forget([100])
-    with pytest.raises(InputError, match="infinity"):
-        forest.partial_fit([[np.inf, 0, 0, 0]], [1])
 
 
 def colours() -> tuple[Any, Any]:

@@ -31,18 +31,6 @@ def inserts(begin: int, stop: int, warmup: int = 0) -> UpdateBatch:
     return UpdateBatch(begin, op, np.arange(begin, stop), X[begin:stop], Y[begin:stop], 2, np.full(n, -1), warmup)
 
 
-@pytest.mark.parametrize("plan", [WorkPlan(shared_store=False), WorkPlan(10**9, 1000), WorkPlan(0, 0)])
-def test_a_warm_up_restored_in_the_middle_is_finished_the_same(plan: WorkPlan) -> None:
-    straight, first, second = session(plan), session(plan), session(plan, shards=3)
-    straight.apply(inserts(0, 200, warmup=500))
-    straight.finish()
-    first.apply(inserts(0, 200, warmup=500))
-    second.restore(*first.state())
-    second.finish()
-    assert second.digest() == straight.digest()
-    assert second.statistics()["nodes"] > 3
-
-
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_a_class_announced_after_a_refusal_does_not_show(size: int) -> None:
     op = np.array([INSERT, INSERT, INSERT, DELETE, INSERT], dtype=np.int8)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 from sklearn.tree import DecisionTreeRegressor
 
-import pipelines
-import raydt
 from pipelines.display import audit_lines
-from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
+from raydt import FullyDynamicTreeRegressor
 from raydt.errors import InputError
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt import dynamic_tree
-from raydt.presentation.trees import Names, drawn_tree
-from raydt.presentation.words import figure
 from raydt.sessions.session import InProcessSession
 from tests.strategies import Stream
 
@@ -48,19 +41,6 @@ def test_as_good_as_a_tree_of_the_same_depth() -> None:
     assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
     assert "leaf_variance" in report.worst
     assert "worst leaf variance" in audit_lines(report.as_dict(), None)
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    X, y = rows(300)
-    tree = FullyDynamicTreeRegressor().fit(X, y)
-    for examples in (False, True):
-        tree.save(tmp_path / str(examples), with_examples=examples)
-        loaded = raydt.load_model(tmp_path / str(examples))
-        assert isinstance(loaded, FullyDynamicTreeRegressor)
-        assert loaded.predict(X).tolist() == tree.predict(X).tolist()
-    assert loaded.digest() == tree.digest()
-    assert loaded.forget(loaded.row_ids_[:50]).digest_after == tree.forget(tree.row_ids_[:50]).digest_after
-    assert loaded.audit().feasibility == "proven"
 
 
 def test_labels_beyond_the_range_count_as_its_ends() -> None:
@@ -123,75 +103,3 @@ def test_more_examples_than_sums_can_take_are_refused(monkeypatch: pytest.Monkey
     with pytest.raises(InputError, match="21 live examples with numeric labels are more than the 20"):
         tree.partial_fit(X[20:], y[20:])
     assert tree.session_.statistics()["active"] == 20
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "problem"),
-    [
-        ("sums", lambda a: a[:, :1], "two sums for each node"),
-        ("sums", lambda a: -a, "a sum that no labels have"),
-        ("sums", lambda a: a * 10**6, "a sum that no labels have"),
-        ("label_range", lambda a: a[::-1].copy(), "a smaller and a larger number"),
-        ("label_range", lambda a: a * np.nan, "a smaller and a larger number"),
-        ("y", lambda a: a * np.inf, "not finite"),
-        ("y", lambda a: a.astype(np.int32), "float64"),
-        ("counts", lambda a: np.hstack([a, a]), "of one count"),
-    ],
-)
-def test_damaged_states_are_refused(name: str, change: Any, problem: str) -> None:
-    X, y = rows(60)
-    tree = FullyDynamicTreeRegressor().fit(X, y + 20)
-    state, groups = tree.session_.state()
-    features = tree._features()
-    LEARNER.check(tree._fitted_options, features, 0, state, groups)
-    with pytest.raises(ValueError, match=problem):
-        LEARNER.check(tree._fitted_options, features, 0, {**state, name: change(state[name])}, groups)
-
-
-def test_a_state_of_one_class_is_not_taken_for_numbers() -> None:
-    """Kernels tell numbers by the one column of counts."""
-    X, y = rows(60)
-    tree = FullyDynamicTreeClassifier().fit(X, (y > 5).astype(int))
-    state, groups = tree.session_.state()
-    state["counts"] = state["counts"].sum(axis=1, keepdims=True)
-    state["y"] = np.zeros_like(state["y"])
-    with pytest.raises(ValueError, match="array 'counts' does not count the classes"):
-        LEARNER.check(tree._fitted_options, tree._features(), 2, state, groups)
-
-
-def test_the_report_shows_numbers() -> None:
-    X, y = rows(200)
-    tree = FullyDynamicTreeRegressor(max_depth=2).fit(X, y)
-    description = LEARNER.describe(tree._fitted_options.model_dump())
-    drawn = description.drawable(tree.session_.model())
-    root = drawn_tree(drawn, Names(tree._features().describe()))
-    assert root.counts == f"mean {figure(float(np.mean(y)))}"
-    leaves = [drawn["number"][i] for i in np.flatnonzero(drawn["feature"] < 0)]
-    assert sorted(set(tree.predict(X).tolist())) == sorted(leaves)
-
-
-def test_reports_and_receipts_speak_of_numbers(tmp_path: Path) -> None:
-    X, y = rows(600)
-    pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(3)}, "y": y}), tmp_path / "rows.parquet")
-    config = {
-        "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "label": "y"},
-        "stream": {"model": "sliding_window", "window": 200, "warmup": 100},
-        "learner": {"kind": "fudyadt", "criterion": "squared_error", "max_depth": 5},
-        "cluster": {"backend": "in_process"},
-    }
-    pipelines.replay(config, tmp_path / "run")
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "An update uses at most (1 + beta) / n" in page
-    assert "mean predicts the mean of the labels so far" in page
-    assert "most frequent label" not in page
-    tree = FullyDynamicTreeRegressor().fit(X, y)
-    receipt = tree.forget(tree.row_ids_[:5])
-    assert receipt.words.counts.startswith("counts changed at ")
-
-
-def test_the_published_schedule() -> None:
-    X, y = rows(400)
-    trees = [FullyDynamicTreeRegressor(schedule=s).fit(X, y) for s in ("published", "auto")]
-    published, auto = (tree.forget(tree.row_ids_[:100]).rebuilt_rows for tree in trees)
-    assert published > auto
-    assert [tree.audit().feasibility for tree in trees] == ["proven", "proven"]

@@ -46,17 +46,3 @@ def test_a_query_whose_label_is_far_is_predicted() -> None:
     result = session.apply(batch_of(10, [(QUERY, 0, 1e9)], 10, np.float64))
     assert not result.refused
     assert np.isfinite(result.predictions).all()
-
-
-@pytest.mark.parametrize("objective", ["auto", "multiclass", "squared_error"])
-@pytest.mark.parametrize("warmup", [12, 100])
-def test_a_state_predicts_as_the_model_it_holds(objective: Any, warmup: int) -> None:
-    options = GBDTOptions(max_iter=4, objective=objective, update_every=5)
-    session = InProcessSession(LEARNER, options, FEATURES)
-    dtype = np.float64 if options.regression else np.int32
-    session.apply(batch_of(0, [(INSERT, i, int(i % 5 > 1)) for i in range(14)], warmup, dtype))
-    X = np.arange(14.0)[:, None]
-    state, _ = session.state()
-    of_state = LEARNER.predictor(options, FEATURES, {**state, **session.coordinator.rows(np.arange(14))})
-    of_model = LEARNER.predictor(options, FEATURES, session.model())
-    assert of_state.predict(X).tolist() == of_model.predict(X).tolist() == session.coordinator.predict(X).tolist()

@@ -51,12 +51,3 @@ def test_each_run_of_neighbours_has_one_and_each_cut_its_turn():
         expected = ITERATIONS / np.repeat(length, length)
         times = np.bincount(mine.ravel(), minlength=cuts[j])
         assert (np.abs(times - expected) < 5 * np.sqrt(expected)).all()
-
-
-def test_a_shard_draws_for_its_features_what_one_process_draws():
-    bins, _ = _bins("quantile")
-    whole = draw(bins, np.arange(4), bins.cuts(), 10, 3, 5)
-    some = np.array([1, 3])
-    part = draw(bins.select(some), some, bins.cuts(), 10, 3, 5)
-    mine = np.isin(np.repeat(np.arange(4), np.diff(whole.first)), some)
-    assert np.array_equal(part.cuts, whole.cuts[:, mine])

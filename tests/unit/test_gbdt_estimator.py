@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.base import clone
 
-from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor, load_model
-from raydt.errors import InputError, UpdateError
+from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 
 RNG = np.random.default_rng(11)
 X = np.round(RNG.normal(size=(400, 4)), 1)
@@ -20,19 +16,6 @@ NUMBERS = 3.0 * X[:, 0] - X[:, 1] ** 2 + 100.0
 SMALL: dict[str, Any] = {"max_iter": 12, "max_leaf_nodes": 6, "max_bins": 64}
 BOTH = [(OnlineGradientBoostingClassifier, CLASSES), (OnlineGradientBoostingRegressor, NUMBERS)]
 each = pytest.mark.parametrize(("make", "y"), BOTH, ids=["classifier", "regressor"])
-
-
-@each
-def test_each_call_is_one_batch(make: Any, y: np.ndarray) -> None:
-    model = make(**SMALL).partial_fit(X[:300], y[:300])
-    assert model.digest() == make(**SMALL).fit(X[:300], y[:300]).digest()
-    model.partial_fit(X[300:], y[300:])
-    assert (model.last_update_["inserts"], model.last_update_["deletes"]) == (100, 0)
-    receipt = model.forget(model.row_ids_[:40])
-    assert (model.last_update_["inserts"], model.last_update_["deletes"]) == (0, 40)
-    assert (receipt.active, len(receipt.ids), receipt.digest_after) == (360, 40, model.digest())
-    np.testing.assert_array_equal(receipt.deletions["label"], y[300:340])
-    assert model.audit().conformance == "holds"
 
 
 @each
@@ -55,71 +38,10 @@ def test_stages_of_shares(labels: np.ndarray) -> None:
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
 
 
-@each
-def test_saved_models_go_on(make: Any, y: np.ndarray, tmp_path: Path) -> None:
-    model = make(**SMALL).fit(X[:300], y[:300])
-    model.save(tmp_path / "model")
-    model.save(tmp_path / "state", with_examples=True)
-    predicts, continues = load_model(tmp_path / "model"), load_model(tmp_path / "state")
-    assert type(predicts) is type(continues) is make
-    np.testing.assert_array_equal(predicts.predict(X), model.predict(X))
-    np.testing.assert_array_equal(predicts.feature_importances_, model.feature_importances_)
-    for other in (model, continues):
-        other.partial_fit(X[300:], y[300:]).forget(np.arange(20))
-    assert continues.digest() == model.digest()
-    assert clone(continues).get_params() == {**model.get_params(), "categorical_features": None}
-
-
-@each
-def test_missing_values(make: Any, y: np.ndarray) -> None:
-    frame = pd.DataFrame(X, columns=list("abcd")).assign(colour=np.where(X[:, 3] > 0, "red", "blue"))
-    frame.loc[::7, "a"] = np.nan
-    frame.loc[::5, "colour"] = None
-    model = make(**SMALL).fit(frame[:300], y[:300]).partial_fit(frame[300:], y[300:])
-    model.forget(model.row_ids_[:10])
-    assert model.audit().conformance == "holds"
-    nothing = pd.DataFrame({name: [None, None] for name in frame.columns})
-    assert len(set(model.predict(nothing).tolist())) == 1
-    with pytest.raises(InputError, match=r"row 0, column 'b': .*infinity"):
-        model.predict(frame[:1].assign(b=np.inf))
-
-
-def test_labels_of_a_regression() -> None:
-    model = OnlineGradientBoostingRegressor(**SMALL).fit(X, NUMBERS)
-    before = model.digest()
-    with pytest.raises(InputError, match=r"row 1: .*NaN"):
-        model.partial_fit(X[:2], [1.0, np.nan])
-    with pytest.raises(InputError, match=r"row 0: .*infinity"):
-        model.partial_fit(X[:2], [np.inf, 1.0])
-    with pytest.raises(InputError, match=r"row 1: .*text, 'two'"):
-        model.partial_fit(X[:2], [1.0, "two"])
-    with pytest.raises(UpdateError, match=r"row 1: .*target is more than 32 times"):
-        model.partial_fit(X[:2], [1.0, 1e9])
-    assert model.digest() == before
-    assert OnlineGradientBoostingRegressor(**SMALL).fit(X, NUMBERS.astype(int)).predict(X).dtype == np.float64
-
-
 def test_early_stopping_makes_fewer_trees() -> None:
     noise = RNG.integers(0, 2, 400)
     model = OnlineGradientBoostingClassifier(early_stopping=True, n_iter_no_change=2, max_bins=64).fit(X, noise)
     assert model.n_iter_ < 100
-
-
-@pytest.mark.parametrize("estimator", [OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor])
-def test_examples_are_forgotten_by_value(estimator: Any) -> None:
-    rng = np.random.default_rng(3)
-    X = np.round(rng.normal(size=(60, 3)), 1)
-    X[4, 1] = np.nan
-    X[7], y = X[4], (np.nan_to_num(X[:, 0]) > 0).astype(int)
-    y[7] = y[4]
-    by_value, by_id = (estimator(max_iter=3).fit(X, y, ids=np.arange(100, 160)) for _ in range(2))
-    receipt = by_value.forget_examples(X[[4, 4, 9]], y[[4, 4, 9]])
-    assert receipt.deletions["id"].tolist() == [104, 107, 109]
-    by_id.forget([104, 107, 109])
-    assert by_value.digest() == by_id.digest()
-    with pytest.raises(UpdateError, match="row 0: no live example equals this one"):
-        by_value.forget_examples(X[[4]], y[[4]])
-    assert by_value.digest() == by_id.digest()
 
 
 @pytest.mark.parametrize("classes", [2, 3])

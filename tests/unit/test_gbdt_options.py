@@ -16,12 +16,6 @@ def test_the_size_of_a_batch_follows_the_warmup(warmup: int, every: int) -> None
     assert GBDTOptions(update_every=7).every(warmup) == 7
 
 
-@pytest.mark.parametrize("wrong", [0, -3, "often", 1.5, True])
-def test_a_batch_has_at_least_one_update(wrong: object) -> None:
-    with pytest.raises(ValidationError, match="update_every"):
-        GBDTOptions(update_every=wrong)
-
-
 def test_a_truth_value_is_not_a_number() -> None:
     with pytest.raises(ValidationError, match="max_iter"):
         GBDTOptions(max_iter=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor, load_model
+from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 from raydt.errors import UpdateError
-from raydt.learners.description import Effects
-from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.retraining import TrainingRecord
 
@@ -37,11 +35,6 @@ def test_auto_compares_counts(now: TrainingRecord, changes: int, due: bool) -> N
     assert now.is_due(GBDTOptions(retrain="always"), changes, live=900, trees=10)
 
 
-def test_nothing_is_due_without_an_update() -> None:
-    for choice in ("auto", "never", "always"):
-        assert not record(0).is_due(GBDTOptions(retrain=choice), 0, live=900, trees=10)
-
-
 def test_auto_tries_an_update_again_after_some_trainings() -> None:
     """Sooner if the last one was little more work than a training: 10 trees of 900 rows."""
     for work, trainings in ((8999, 0), (9000, 1), (10_000, 4), (18_000, 22), (90_000, 73)):
@@ -51,40 +44,6 @@ def test_auto_tries_an_update_again_after_some_trainings() -> None:
             now.add_training(1000 + done, 900)
             done += 1
         assert done == trainings
-
-
-def test_trainings_are_counted_and_survive_a_file(tmp_path) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 3))
-    y = X[:, 0] > 0
-    boosting = OnlineGradientBoostingClassifier(max_iter=3, retrain="never").fit(X, y)
-    boosting.forget([0])
-    assert boosting.session_.coordinator.statistics()["trainings"] == 1
-    boosting = OnlineGradientBoostingClassifier(max_iter=3, retrain="always").fit(X, y)
-    boosting.forget([0])
-    boosting.save(tmp_path / "model", with_examples=True)
-    loaded = load_model(tmp_path / "model")
-    loaded.forget([1])
-    assert loaded.session_.coordinator.statistics()["trainings"] == 3
-
-
-def test_a_summary_and_a_receipt_show_trainings() -> None:
-    words = GBDTDescription()
-    outcome = words.outcome({"trainings": 2}, str)
-    assert outcome == {"trainings": 2}
-    assert words.outcome({}, str) == {}
-    summary = {"nodes": 1, "leaves": 1, "depth": 0, "rebuilds": 0, "rebuilt_rows": 0}
-    assert ("trainings", "2 trainings of all trees") in words.lines(summary | outcome)
-    assert "trainings" not in dict(words.lines(summary))  # a run of version 0.1
-    assert ("Trainings of all trees", "2") in words.compared(summary | outcome)
-    updated = words.receipt(
-        Effects(work={"trees_checked": 5, "trainings": 0, "trained": 0}, rebuilds=3, rebuilt_rows=9)
-    )
-    assert [name for name, _ in updated.lines] == ["rebuilds", "trees checked"]
-    assert updated.short == "3 rebuilds of 9 rows"
-    trained = words.receipt(Effects(work={"trainings": 2, "trained": 1850}))
-    assert trained.short == "2 trainings of all trees, on 1,850 rows in all"
-    assert trained.lines[0] == ("trainings", trained.short)
 
 
 def test_a_training_takes_over_classes_categories_missing_values_and_scale() -> None:

@@ -106,11 +106,6 @@ def test_a_balanced_tree_takes_as_many_rounds_as_it_is_deep() -> None:
     assert sizes == [1, 2, 3], "the children of the last split are asked for by nobody"
 
 
-def test_a_tree_of_one_split_takes_no_round_for_it() -> None:
-    asked = Told(2, max_iter=1, max_leaf_nodes=2).train(*bits_of(64))
-    assert (asked["grow"], asked["split"], asked["end"]) == (1, 0, 1)
-
-
 @pytest.mark.parametrize("shards", [2, 3])
 @pytest.mark.parametrize("leaves", [4, 12, 30])
 def test_no_tree_takes_more_rounds_than_it_is_deep(shards: int, leaves: int) -> None:
@@ -143,39 +138,3 @@ def test_no_bound_on_what_is_split_ahead_leaves_a_trace(
     split = sum(len(payload["steps"]) for method, payload in several.requests if method == "split")
     made = sum(len(payload["splits"]) for method, payload in several.requests if method == "end")
     assert split < made if ahead == 0 else split > 0
-
-
-def test_what_is_split_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first bound is used up, the second one never: more rounds, but the same tree in the same room."""
-    taken = {}
-    for ahead in (2, 100):
-        monkeypatch.setattr(leafwise, "split_ahead", lambda budget, most=ahead: np.minimum(budget, most))
-        told = Told(2, max_iter=1, max_leaf_nodes=30)
-        asked = told.train(*rows_of(400))
-        jobs = next(payload["jobs"] for method, payload in told.requests if method == "grow")
-        sizes = [len(payload["steps"]) for method, payload in told.requests if method == "split"]
-        assert sum(sizes) <= jobs.room[0]
-        taken[ahead] = asked["split"], max(sizes), told.session.digest()
-    (rounds, most, digest), (fewer, widest, same) = taken[2], taken[100]
-    assert most == 3 < widest
-    assert fewer < rounds
-    assert digest == same
-
-
-@pytest.mark.parametrize("derivatives", ["retrained", "changed_leaves", "never"])
-@pytest.mark.parametrize("iterations", [1, 2, 4])
-def test_one_process_follows_the_shards_over_many_updates(derivatives: str, iterations: int) -> None:
-    """Of one pass nothing stays for the next: not even of rows that joined the batch in its last iteration."""
-    options = {"max_iter": iterations, "max_leaf_nodes": 6, "derivatives": derivatives, "robustness_tolerance": 0.05}
-    here, spread = Told(2, here=True, **options), Told(2, **options)
-    X, y = rows_of(900)
-    for told in (here, spread):
-        told.train(X[:200], y[:200])
-    for begin in range(0, 200, 8):
-        for told in (here, spread):
-            told.apply(DELETE, np.arange(begin, begin + 8))
-            ids = np.arange(begin + 200, begin + 208)
-            told.apply(INSERT, ids, X[ids], y[ids])
-        assert here.session.digest() == spread.session.digest()
-    assert here.session.statistics()["rebuilds"] == spread.session.statistics()["rebuilds"] > 0
-    assert {method for method, _ in here.requests} <= {"learn", "gather", "rows"}

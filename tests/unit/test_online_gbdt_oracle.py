@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow.parquet as pq
-import pytest
 
 from raydt.learners.gbdt.options import GBDTOptions
 from tests.oracles.online_gbdt import OnlineGBDT
@@ -40,13 +35,6 @@ def test_one_split_by_hand() -> None:
     assert root.left.tried is None  # the budget ended growth, so nothing is known of its leaves
 
 
-def test_a_leaf_that_cannot_grow_is_recorded() -> None:
-    twin = model(LINE, max_leaf_nodes=8)
-    root = twin.trees[0, 0]
-    assert len(root.leaves()) == 2  # equal examples beyond: g is the same on both sides and lambda makes a split a loss
-    assert [v.tried for v in root.leaves()] == [(v.G, v.H) for v in root.leaves()]
-
-
 def test_several_classes_have_a_tree_each_and_the_factor() -> None:
     twin = model([((float(i),), float(i)) for i in range(3)], max_leaf_nodes=2, l2_regularization=0.0)
     assert sorted(twin.trees) == [(0, 0), (0, 1), (0, 2)]
@@ -69,16 +57,6 @@ def test_squared_error_by_hand() -> None:
     assert model([((0.0,), 2.0)], objective="squared_error").exponent == 1  # of one target, its own size
 
 
-def test_a_row_takes_out_what_it_put_in() -> None:
-    twin = model(LINE, max_iter=5, max_leaf_nodes=3, robustness_tolerance=1.0)
-    before = snapshot(twin)
-    work = twin.update([], [Row(9, (1.0,), 0.0)])
-    assert not work.retrained
-    assert snapshot(twin) != before
-    assert not twin.update([9], []).retrained
-    assert snapshot(twin) == before
-
-
 def test_a_split_that_is_not_the_best_any_more_is_replaced() -> None:
     rows = [((0.0, 0.0), 0.0)] * 4 + [((0.0, 1.0), 1.0)] + [((1.0, 1.0), 1.0)] * 5
     twin = model(rows, (False, False), max_leaf_nodes=2, robustness_tolerance=0.0)
@@ -92,15 +70,6 @@ def test_a_split_that_is_not_the_best_any_more_is_replaced() -> None:
     assert kept.trees[0, 0].feature == 1  # second of two is within the tolerance
 
 
-def test_a_split_with_an_empty_side_has_failed() -> None:
-    twin = model(LINE, max_leaf_nodes=2, robustness_tolerance=1.0)
-    twin.update([0, 1], [])
-    assert twin.trees[0, 0].is_leaf
-    assert len(twin.trees[0, 0].rows) == 2
-    twin.update([2, 3], [])
-    assert (twin.trees[0, 0].G, twin.trees[0, 0].H, twin.trees[0, 0].value) == (0, 0, 0.0)
-
-
 def test_a_third_class_makes_the_mirrored_tree_explicit() -> None:
     twin = model(LINE, max_iter=3, max_leaf_nodes=3, robustness_tolerance=1.0)
     twin.update([], [Row(4 + i, (9.0,), 3.0) for i in range(3)])
@@ -111,35 +80,6 @@ def test_a_third_class_makes_the_mirrored_tree_explicit() -> None:
     assert {row.ledger[0, k] for row in twin.rows.values() for k in range(4)} == {16384}
     assert twin.predict((9.0,)) == 3
     check_sums(twin)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("derivatives", ["retrained", "changed_leaves", "never"])
-def test_it_learns_in_place(data_dir: Path, derivatives: str) -> None:
-    table = pq.read_table(data_dir / "pendigits_train.parquet").slice(0, 360)
-    label = table.column_names[-1]
-    X = np.column_stack([table[name].to_numpy() for name in table.column_names if name != label]).astype(float)
-    _, y = np.unique(table[label].to_numpy(), return_inverse=True)
-    kept = np.flatnonzero(y < 3)[:90]
-    rows = [Row(int(i), tuple(X[i].tolist()), float(y[i])) for i in kept]
-    twin = OnlineGBDT(
-        [False] * X.shape[1], GBDTOptions(max_iter=4, max_leaf_nodes=4, max_bins=8, derivatives=derivatives)
-    )
-    twin.train(rows[:20])
-    twin.update([row.id for row in rows[:10]], rows[20:60])
-    hits = [twin.predict(row.x) == row.y for row in rows[60:]]
-    assert sum(hits) / len(hits) > 0.8
-    check_sums(twin)
-
-
-def snapshot(twin: OnlineGBDT) -> list[Any]:
-    """Everything a tree says, and all ledgers."""
-    trees = [
-        (place, v.feature, v.cut, v.G, v.H, v.value, v.tried)
-        for place in sorted(twin.trees)
-        for v in twin.trees[place].preorder()
-    ]
-    return [*trees, *((row.id, sorted(row.ledger.items())) for row in twin.rows.values())]
 
 
 def check_sums(twin: OnlineGBDT) -> None:

@@ -4,11 +4,9 @@ import hashlib
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from raydt.arrays.rng import stream_key, uniform
-from raydt.errors import ConfigError
-from raydt.sources import RandCbt, Reading, open_source
+from raydt.sources import RandCbt, open_source
 from raydt.sources.synthetic.randcbt import random_tree
 
 CASES = [
@@ -66,29 +64,6 @@ def test_the_tree_is_that_of_the_printed_recursion(leaves, d):
             np.testing.assert_array_equal(column, np.array(values))
 
 
-def test_thresholds_and_left_leaves_over_many_trees():
-    """On average a threshold is in the middle of the cube, and a little more than half of the leaves are left ones."""
-    roots, shares, lefts = [], [], []
-    for seed in range(400):
-        _, thresholds = printed(50, 5, iter(uniform(stream_key(seed, "randcbt trees"), np.arange(147))))
-        tree = tree_of(seed)
-        roots.append(thresholds[0])
-        shares.append(np.mean(thresholds))
-        lefts.append(tree.left.mean())
-    assert abs(np.mean(roots) - 0.5) < 0.05
-    assert abs(np.mean(shares) - 0.5) < 0.03
-    assert 0.4 < np.mean(lefts) < 0.75  # max(1, .) favours single leaves on the left
-
-
-def test_regions_partition_the_cube():
-    points = uniform(stream_key(1, "points"), np.arange(10_000)).reshape(-1, 5)
-    for seed in SEEDS:
-        tree = tree_of(seed)
-        assert (tree.low < tree.high).all()
-        assert abs(np.prod(tree.high - tree.low, axis=1).sum() - 1.0) < 1e-12
-        assert (membership(points, tree).sum(axis=1) == 1).all()
-
-
 def test_every_leaf_has_as_many_rows_and_its_share_of_labels():
     options = RandCbt(n=50_000, leaves=20, noise=0.3, seed=11)
     X, y, _ = read(options)
@@ -139,17 +114,3 @@ def test_bits_are_the_same_everywhere():
         X, y, _ = read(options)
         digest.update(X.astype("<f8").tobytes() + y.astype("<i4").tobytes())
     assert digest.hexdigest() == "911b9bbed18cf7cfae4549a1551548dd1e7da71027dfb69ef54d9733fa6f500a"
-
-
-def test_what_it_says_of_itself_and_refuses():
-    source = open_source(RandCbt())
-    assert (source.n_rows, source.features.names, source.classes) == (500_000, ("x0", "x1", "x2", "x3", "x4"), [0, 1])
-    assert source.where(4) == ("synthetic randcbt", 4)
-    prints = {open_source(RandCbt(**other)).fingerprint() for other in ({}, {"seed": 8}, {"leaves": 51})}
-    assert len(prints) == 3
-    with pytest.raises(ValidationError, match=r"source\.drift: the 5 rows of source\.n are too few for 6 trees"):
-        RandCbt(n=5, drift=5)
-    with pytest.raises(ValidationError, match="leaves"):
-        RandCbt(leaves=1)
-    with pytest.raises(ConfigError, match="draws classes"):
-        open_source(RandCbt(), reading=Reading(regression=True))

@@ -7,7 +7,6 @@ import pytest
 from pydantic import ValidationError
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
-from raydt.errors import ConfigError, InputError
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.finders.buckets import buckets_of
@@ -15,7 +14,6 @@ from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.sparse_tree.learner import LEARNER
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.sessions.session import InProcessSession
-from raydt.trees.canonical_arrays import check_tree
 
 
 def _session(n_features: int, dense: int, **options: object) -> InProcessSession:
@@ -42,11 +40,6 @@ def test_the_last_feature_that_fits_is_split_by(dense: int) -> None:
     assert session.model()["feature"].tolist() == [LARGEST_WIDTH - 1, -1, -1]
 
 
-def test_more_features_than_numbers_are_refused() -> None:
-    with pytest.raises(InputError, match=r"2 dense and 2,147,483,646 sparse features .* source\.n_features"):
-        Features(("a", "b"), (False, False), 4, LARGEST_WIDTH - 1)
-
-
 @pytest.mark.parametrize("finder", ["updgini", "updent"])
 def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
     for alpha in (0.01, 1e3):
@@ -63,25 +56,3 @@ def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
             BestSplitOptions(finder=finder, alpha=alpha)
         with pytest.raises(ValidationError, match=rf"\nfinder_alpha\n.* {bound}"):
             SparseTreeOptions(finder=finder, finder_alpha=alpha)
-
-
-def test_epsilon_is_refused_where_nothing_uses_it() -> None:
-    with pytest.raises(ValidationError, match="epsilon is not used with finder: updent"):
-        SparseTreeOptions(finder="updent", epsilon=0.1)
-    with pytest.raises(ConfigError, match=r"learner\.epsilon applies only to dense features"):
-        _session(10, 0, epsilon=0.1)
-    _session(10, 1, epsilon=0.1)
-
-
-@pytest.mark.parametrize("child", [0, 1, 2**31 - 1])
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_leaf_with_a_child_is_no_tree(side: str, child: int) -> None:
-    session = _session(5, 0, alpha=0.1, beta=0.2)
-    _insert(session, [[1], []] * 5, [1, 0] * 5, 5)
-    state, _ = session.state()
-    assert state["feature"].tolist() == [1, -1, -1]
-    check_tree(state, 5, 2)
-    state[side] = state[side].copy()
-    state[side][2] = child
-    with pytest.raises(ValueError, match="children to a leaf"):
-        check_tree(state, 5, 2)

@@ -1,10 +1,8 @@
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipelines.config import load_config
 from raydt.arrays.rng import stream_key, uniform
 from raydt.arrays.sparse import concatenated
 from raydt.errors import ConfigError
@@ -54,16 +52,6 @@ def test_a_row_does_not_depend_on_where_reading_starts(options, monkeypatch):
     np.testing.assert_array_equal(y3, y)
 
 
-def test_rows_have_room_however_many_ones_they_have(monkeypatch):
-    options = CASES[-1]
-    monkeypatch.setattr("raydt.sources.synthetic.sparse.CHUNK_DRAWS", 1)
-    source = open_source(options, reading=SPARSE)
-    source._draws = 1  # room for 64 ones at first, of which a row here has 1,500
-    crowded = list(source.rows())
-    assert len(crowded) > 100
-    same(concatenated([c.sparse for c in crowded]), read(options)[0])
-
-
 @pytest.mark.parametrize("options", [CASES[0], CASES[1], CASES[-1]], ids=str)
 def test_rows_are_those_of_plain_python(options):
     rows, y, _ = read(options)
@@ -90,33 +78,6 @@ def test_rows_are_those_of_plain_python(options):
         assert y[r] == (label != flipped)
 
 
-@pytest.mark.parametrize("options", CASES, ids=str)
-def test_indices_ascend_and_are_features(options):
-    rows, y, _ = read(options)
-    assert rows.n_features == options.informative + options.irrelevant
-    assert set(y.tolist()) == {0, 1}
-    for i in range(len(rows)):
-        assert (np.diff(rows.row(i)) > 0).all()
-        assert ((rows.row(i) >= 0) & (rows.row(i) < rows.n_features)).all()
-
-
-@pytest.mark.parametrize("options", CASES, ids=str)
-def test_limit_cuts_and_changes_nothing_else(options):
-    options = options.model_copy(update={"permutation": None})
-    short, (rows, y, _) = options.model_copy(update={"limit": 101}), read(options)
-    same(read(short)[0], rows[:101])
-    np.testing.assert_array_equal(read(short)[1], y[:101])
-    assert open_source(short, reading=SPARSE).n_rows == 101
-
-
-def test_a_permutation_only_changes_the_order():
-    options = CASES[0].model_copy(update={"permutation": 3})
-    (rows, y, ids), (rows0, y0, _) = read(options), read(CASES[0])
-    assert ids.tolist() != sorted(ids.tolist())
-    same(rows, rows0[ids])
-    np.testing.assert_array_equal(y, y0[ids])
-
-
 def test_bits_are_the_same_everywhere():
     digest = hashlib.sha256()
     for options in CASES:
@@ -141,52 +102,6 @@ def test_a_feature_is_its_label_flipped_with_its_own_probability():
     assert np.abs(theta[0] - theta[1]).max() > 0.1
 
 
-def test_irrelevant_features_are_independent_and_equally_often():
-    rows, _, _ = read(SparseSynthetic(n=50_000, informative=1, irrelevant=20, density=0.1))
-    X = rows.dense()[:, 1:]
-    # Each share is within 4.5 standard deviations, and so is each correlation.
-    assert np.abs(X.mean(axis=0) - 0.1).max() < 4.5 * np.sqrt(0.09 / 50_000)
-    correlation = np.corrcoef(X, rowvar=False) - np.eye(20)
-    assert np.abs(correlation).max() < 4.5 / np.sqrt(50_000)
-    ones, n = X.sum(axis=1), 20
-    assert abs(ones.var() - n * 0.09) < 0.1
-
-
-def test_gaps_are_geometric():
-    q = 0.25
-    rows, _, _ = read(SparseSynthetic(n=20_000, informative=1, irrelevant=64, density=q))
-    first = np.array([next((j - 1 for j in rows.row(i).tolist() if j), 64) for i in range(len(rows))])
-    for gap in range(8):
-        assert abs((first == gap).mean() - q * (1 - q) ** gap) < 4.5 * 0.5 / np.sqrt(20_000)
-
-
-def test_without_a_density_a_row_has_ten_irrelevant_ones():
-    for d2, mean in ((5, 5.0), (1_000, 10.0), (1_000_000, 10.0)):
-        rows, _, _ = read(SparseSynthetic(n=5_000, informative=1, irrelevant=d2))
-        assert abs((rows.indices > 0).sum() / 5_000 - mean) < 0.2
-
-
-def test_noise_flips_its_share_of_labels():
-    clean, noisy = (read(SparseSynthetic(n=30_000, irrelevant=20, noise=noise)) for noise in (0.0, 0.2))
-    same(clean[0], noisy[0])
-    assert abs((clean[1] != noisy[1]).mean() - 0.2) < 0.01
-
-
-def test_seeds_and_settings_show_in_the_fingerprint():
-    prints = [
-        open_source(o, reading=SPARSE).fingerprint() for o in (*CASES, SparseSynthetic(), SparseSynthetic(seed=8))
-    ]
-    assert len(set(prints)) == len(prints)
-
-
-def test_the_source_says_what_it_is():
-    source = open_source(SparseSynthetic(n=10), reading=SPARSE)
-    assert (source.features.names, source.features.sparse) == ((), 10_010)
-    assert source.features.name(17) == "indices[17]"
-    assert (source.classes, source.known_classes, source.n_rows, source.positive) == ([0, 1], 2, 10, None)
-    assert source.where(4) == ("synthetic sparse", 4)
-
-
 def test_what_cannot_be_drawn_or_taken_is_refused():
     with pytest.raises(ConfigError, match=r"source.generator: sparse draws indices of sparse features"):
         open_source(SparseSynthetic(), reading=CLASSES)
@@ -194,12 +109,3 @@ def test_what_cannot_be_drawn_or_taken_is_refused():
         open_source(SparseSynthetic(), reading=Reading(regression=True, sparse=True))
     with pytest.raises(ValueError, match="more than 2147483647 features"):
         SparseSynthetic(irrelevant=2**31 - 1)
-
-
-def test_it_can_be_configured(tmp_path: Path):
-    file = tmp_path / "job.yaml"
-    file.write_text(
-        "source: {kind: synthetic, generator: sparse, n: 50, informative: 3, irrelevant: 40, density: 1e-1}\n"
-        "stream: {model: incremental, warmup: 20}\nlearner: {kind: gbdt}\n"
-    )
-    assert load_config(file).source == SparseSynthetic(n=50, informative=3, irrelevant=40, density=0.1)
