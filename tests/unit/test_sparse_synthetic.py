@@ -25,7 +25,7 @@ def read(options, start=0):
     for chunk in chunks:
         assert chunk.X.shape == (len(chunk), 0)
         assert len(chunk.sparse) == len(chunk)
-        assert (chunk.n_classes, chunk.op, chunk.bad) == (2, None, {})
+        assert (chunk.op, chunk.bad) == (None, {})
     y, ids = (np.concatenate([getattr(c, name) for c in chunks]) for name in ("y", "id"))
     return concatenated([c.sparse for c in chunks]), y, ids
 
