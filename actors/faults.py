@@ -26,7 +26,7 @@ def translate(error: exceptions.RayError, name: str) -> RaydtError:
     if isinstance(error, exceptions.OutOfMemoryError):
         return ProcessLostError(
             f"{name} was killed because its node ran out of memory",
-            "Use more shards or larger nodes, or lower cluster.row_cache_bytes",
+            "Use more shards or larger nodes, or lower cluster.memory_limit",
         )
     if isinstance(error, exceptions.ActorDiedError):
         if "creation task" in str(error):  # nothing else tells them apart

@@ -1,4 +1,4 @@
-"""How many shards the free resources of a cluster have room for: an actor lies on one node as a whole.
+"""The place of the work of a run, and how many shards a cluster has room for: an actor lies on one node as a whole.
 
 The rule is Ray's for bundles that are spread (:meth:`actors.cluster.Cluster.reserve`), so that a job asks for what Ray
 will find: the largest bundle first, each on the node of which most is left, and on a node that has one already only if
@@ -8,8 +8,22 @@ no other has room.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from actors.cluster import Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the work of a run is done."""
+
+    shards: int | None  #: number of shards; None until it is known what the cluster has free
+    where: str  #: who does the work, and why, in one sentence
+    advice: str = ""  #: what to set instead; empty if nothing
+
+    def in_words(self) -> str:
+        """Return the sentence, with the advice if there is some."""
+        return f"{self.where}. {self.advice}" if self.advice else self.where
 
 
 def shards_with_room(nodes: Sequence[Bundle], coordinator: Bundle, shard: Bundle, most: int) -> int:

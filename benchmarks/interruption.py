@@ -34,7 +34,7 @@ LARGE = {
     "source": {**SMALL["source"], "n": 3_000_000},
     "stream": {"model": "sliding_window", "window": 1_500_000, "warmup": 1_500_000},
 }
-RAY = {**SMALL, "cluster": {**SMALL["cluster"], "backend": "ray", "local_work_limit": 0}}
+RAY = {**SMALL, "cluster": {**SMALL["cluster"], "backend": "ray", "memory_limit": 0}}
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
 #: What the process does: config, places held, where and at which pass, seconds later, signals.

@@ -63,7 +63,7 @@ def replay(events: int, metrics_every: int, **cluster: Any) -> float:
 def beside_bare_engine(events: int) -> None:
     pairs = []
     for _ in range(5):
-        pairs.append((bare(events), replay(events, 100_000, backend="in_process", shards=1, local_work_limit=2**50)))
+        pairs.append((bare(events), replay(events, 100_000, backend="in_process", shards=1)))
         print(f"bare engine {pairs[-1][0]:6.2f} s   replay {pairs[-1][1]:6.2f} s")
     each = statistics.median(whole for _, whole in pairs) / events * 1e6
     print(f"replay / bare engine: {ratio(pairs):.2f} (median of 5), {each:.2f} us/event")

@@ -2,7 +2,7 @@
 
     python examples/two_shards.py
 
-``local_work_limit: 0`` gives all work to the shards. Without it the coordinator would do all work by itself, because a
+``memory_limit: 0`` gives all work to the shards. Without it the coordinator would do all work by itself, because a
 model of this size needs no shards.
 """
 
@@ -25,7 +25,7 @@ def main() -> None:
     """Run the stream twice and compare the digests."""
     with tempfile.TemporaryDirectory() as folder:
         digests = []
-        for cluster in ({"backend": "in_process"}, {"backend": "ray", "shards": 2, "local_work_limit": 0}):
+        for cluster in ({"backend": "in_process"}, {"backend": "ray", "shards": 2, "memory_limit": 0}):
             run = pipelines.replay({**CONFIG, "cluster": cluster}, Path(folder) / cluster["backend"])
             seconds, rounds = run.summary["seconds"], run.summary["rounds"]
             print(f"{cluster['backend']:10}  {rounds:6,} rounds  {seconds:5.1f} s  {run.summary['model_digest']}")

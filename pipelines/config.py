@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -37,11 +37,15 @@ from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
+from raydt.settings import Settings
 from raydt.sources.options import FileOptions, SourceOptions
 from raydt.streams.durations import Age, microseconds
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
 from raydt.streams.time_window import TimeWindow
+
+if TYPE_CHECKING:
+    from actors.placement import Placement
 
 #: Bytes of the longest config that is read.
 LARGEST_CONFIG = 4 << 20
@@ -53,8 +57,8 @@ _DATA_FILES = (b"PAR1", b"ARROW1")
 PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class _Section(Settings):
+    model_config = ConfigDict(strict=True)
 
 
 class ActorResources(_Section):
@@ -75,6 +79,11 @@ class Resources(_Section):
 class Cluster(_Section):
     """Where the work is done; never changes the model."""
 
+    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+        "local_work_limit": ((20_000_000,), "Set cluster.memory_limit to 0 to leave all work to the shards"),
+        "row_cache_bytes": ((None,), "Use cluster.memory_limit"),
+    }
+
     backend: Literal["ray", "in_process"] = Field(
         "ray", description="ray: actors on Ray; in_process: all in this process"
     )
@@ -82,19 +91,16 @@ class Cluster(_Section):
         None, description="Ray cluster to use: host:port, auto or local; null: RAY_ADDRESS, else a private local Ray"
     )
     shards: int | Literal["auto"] = Field(
-        2,
+        "auto",
         description="number of shards the features are distributed over, at least 1; auto: 1 if the coordinator does "
         "all work, else as many as can have work and have room on this machine or the cluster, at most 16",
     )
     batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
-    local_work_limit: int = Field(
-        20_000_000,
+    memory_limit: int | None = Field(
+        None,
         ge=0,
-        description="cells (live rows x features) below which the coordinator holds the model, and cells of a rebuild "
-        "below which it rebuilds alone; not used by learners without large rebuilds; 0: the shards do all work",
-    )
-    row_cache_bytes: int | None = Field(
-        None, ge=0, description="bytes of features the coordinator may hold; 0: none, null: no limit"
+        description="bytes of features the coordinator may hold; above, the shards do the work; 0: they do all work; "
+        "null: no limit, and shards work where they are faster",
     )
     resources: Resources = Field(Resources(), description="resources the actors reserve on the cluster")
     patience_seconds: float = Field(
@@ -211,8 +217,7 @@ class Config(BaseModel):
     output: Output = Field(Output(), description="files written in addition to model, state and summary")
 
     _name: str = PrivateAttr("run")
-    _shards: int | None = PrivateAttr(None)
-    _shards_reason: str = PrivateAttr("")
+    _placement: Placement | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
@@ -246,19 +251,15 @@ class Config(BaseModel):
         return config
 
     @property
-    def shards(self) -> int | None:
-        """Number of shards; None where ``cluster.shards`` is auto and nobody has chosen it yet."""
-        return self._shards if self.cluster.shards == "auto" else self.cluster.shards
+    def placement(self) -> Placement:
+        """Return where the work is done (:func:`pipelines.placement.place`)."""
+        assert self._placement is not None, "nothing runs before its place is known"
+        return self._placement
 
-    @property
-    def shards_reason(self) -> str:
-        """Why ``cluster.shards: auto`` stands for its number; empty where nobody needs to know."""
-        return self._shards_reason
-
-    def with_shards(self, shards: int, reason: str = "") -> Config:
-        """The same config, whose ``cluster.shards: auto`` stands for this number."""
+    def placed(self, placement: Placement) -> Config:
+        """Return the same config with the place of its work."""
         config = self.model_copy()
-        config._shards, config._shards_reason = shards, reason
+        config._placement = placement
         return config
 
     def resolved(self) -> dict[str, Any]:
@@ -290,7 +291,7 @@ class Config(BaseModel):
         if meta["config_hash"] == self.model_hash():
             return True
         try:
-            return Config.model_validate(meta.get("config")).model_hash() == self.model_hash()
+            return Config.model_validate(without_retired(meta.get("config"))).model_hash() == self.model_hash()
         except ValidationError:
             return False
 
@@ -439,3 +440,16 @@ def _absolute(path: str, base: Path, place: str) -> str:
         return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())
     except RuntimeError as error:
         raise ConfigError(f"{place} = {short(path)}: this user has no home directory. Write out the path") from error
+
+
+def without_retired(data: Any) -> Any:
+    """Leave out the retired keys of operation in the config that a run wrote: they never change the model."""
+    if not isinstance(data, dict):
+        return data
+    sections: dict[str, type[Settings]] = {"cluster": Cluster, "checkpoint": Checkpoint, "output": Output}
+    return {
+        name: {key: value for key, value in section.items() if key not in sections[name].retired}
+        if name in sections and isinstance(section, dict)
+        else section
+        for name, section in data.items()
+    }

@@ -56,13 +56,9 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
 
 
 def where(summary: dict[str, Any]) -> str:
-    """Return which processes had the model, and how often the shards were asked."""
-    shards, rounds = counted(summary["shards"], "shard"), counted(summary["rounds"], "round")
-    if summary["backend"] == "in_process":
-        of_shards = f" of {shards}, in {rounds}" if summary["rounds"] else ""
-        return f"in process: this process did all work{of_shards}"
-    alone = "" if summary["rounds"] else ": the coordinator held the whole model"
-    return f"{summary['backend'].replace('_', ' ')}, {shards}, {rounds} with them{alone}"
+    """Return where the work was done, and how often the shards were asked."""
+    place = str(summary.get("where") or summary["backend"])
+    return f"{place}; {counted(summary['rounds'], 'round')} with shards" if summary["rounds"] else place
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:

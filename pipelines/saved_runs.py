@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import Config, load_config
+from pipelines.config import Config, load_config, without_retired
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
 from raydt.errors import FormatVersionError, InputError, ModelFileError
@@ -67,7 +67,7 @@ def config_of(folder: RunFolder) -> Config:
     """
     require_format(folder)
     try:
-        return load_config(load_yaml(folder.read_text("config.yaml")))
+        return load_config(without_retired(load_yaml(folder.read_text("config.yaml"))))
     except (OSError, ValueError, TypeError) as error:
         reason = "; ".join(str(error).splitlines()[:3])
         remedy = "Restore the run folder from a copy, or run the replay again"

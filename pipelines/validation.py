@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from pipelines.config import Config
 from pipelines.id_check import Found, search, without_remedy
+from pipelines.placement import place
 from pipelines.redaction import quoting, said
-from pipelines.running.preparation.placement import place_of_work
-from pipelines.running.preparation.preparing import features_of, require_useful_shards
-from pipelines.running.preparation.shards import with_shards
+from pipelines.running.preparation.preparing import features_of
 from pipelines.saved_runs import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
@@ -52,7 +51,8 @@ def look_at(config: Config) -> dict[str, Any]:
 def _look_at(config: Config) -> dict[str, Any]:
     quote = config.output.quote_values
     source, stream = open_stream(config)
-    require_useful_shards(config.cluster, features_of(source, config), traits_of(config.learner).parts)
+    features = features_of(source, config)
+    placement = place(config, features, source.n_rows)
     rows = next(iter(source.rows()), None)
     if rows is None or not len(rows):
         raise no_rows(config)
@@ -62,8 +62,6 @@ def _look_at(config: Config) -> dict[str, Any]:
         bad = [without_remedy(error) for error in bad]
     ids = search(open_stream(config)[1], skip) if skip or not bad else None
     ids = ids or Found()
-    features = features_of(source, config)
-    placed = with_shards(config, features, source.n_rows)
     promise = learners()[config.learner.kind].promise(config.learner)
     return {
         "ok": (skip or not bad) and ids.stops_at is None,
@@ -71,7 +69,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "promised": promise.promised,
         "guarantee": promise.reason,
         "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
-        "where": place_of_work(placed, features, source.n_rows),
+        "where": placement.in_words(),
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,

@@ -17,7 +17,7 @@ import pytest
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.learners import learners
-from raydt.learners.base import Case, Learner, LearnerOptions
+from raydt.learners.base import LOCAL_WORK_LIMIT, Case, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Source
 from raydt.sources.opening import open_source
@@ -80,6 +80,8 @@ class Trial:
     def config(self, folder: Path, updates: int = 120, **sections: dict[str, Any]) -> dict[str, Any]:
         """A config that replays a change log, written to ``folder``; ``sections`` are laid over it."""
         path = written(folder / "changes.arrow", table_of(change_log(updates, self.case.warmup)))
+        plan = self.case.plan
+        limits = [8 * plan.local_work_limit, *([] if plan.row_cache_bytes is None else [plan.row_cache_bytes])]
         base: dict[str, dict[str, Any]] = {
             "source": {"kind": "arrow", "path": str(path), "op": "op", **self.columns},
             "stream": {"model": "changelog", "warmup": self.case.warmup, "on_error": "skip"},
@@ -87,8 +89,8 @@ class Trial:
             "cluster": {
                 "backend": "in_process",
                 "batch_size": 16,
-                "local_work_limit": self.case.plan.local_work_limit,
-                "row_cache_bytes": self.case.plan.row_cache_bytes,
+                "shards": 2,
+                "memory_limit": None if limits == [8 * LOCAL_WORK_LIMIT] else min(limits),
             },
             "checkpoint": {"every_updates": 30, "every_seconds": None},
             "output": {"report": False, "predictions": True, "metrics_every": 25},

@@ -1,6 +1,6 @@
 """What naive Bayes at the leaves costs on Ray, where the shards do all work: beside leaves that predict their majority.
 
-Two shards on this machine (``row_cache_bytes: 0``), defaults otherwise. Wall time of the stream, as the run reports it,
+Two shards on this machine (``memory_limit: 0``), defaults otherwise. Wall time of the stream, as the run reports it,
 and bytes exchanged with the shards. In turns, median of the rounds after one that is not counted.
 """
 
@@ -30,7 +30,7 @@ def replayed(name: str, kind: str) -> dict[str, Any]:
         "source": {"kind": "parquet", "path": str(DATA / f"{name}.parquet"), "limit": MOST},
         "stream": {"model": "incremental", "warmup": WARMUP},
         "learner": {"kind": "confidence_tree", "leaf_prediction": kind},
-        "cluster": {"backend": "ray", "shards": 2, "row_cache_bytes": 0},
+        "cluster": {"backend": "ray", "shards": 2, "memory_limit": 0},
         "output": {"report": False},
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
 from raydt.presentation.blocks import Block, Fact, Facts, Text
 from raydt.presentation.trees import feature_count
-from raydt.presentation.words import ABSENT, Form, count, counted, duration, figure, moment, names, number, share, size
+from raydt.presentation.words import ABSENT, Form, count, duration, figure, moment, names, number, share, size
 
 _DIGESTS = {
     "model_digest": "Model digest",
@@ -60,10 +60,7 @@ def what_ran(run: RunFolder) -> str:
 def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     """Return what ran, when, for how long, how it ended, and the path of its folder."""
     summary, labels = run.summary, run.names.classes
-    label, shards = summary.get("label"), summary.get("shards")
-    backend = str(summary.get("backend") or ABSENT).replace("_", " ")
-    if shards is not None and (backend != "in process" or summary.get("rounds")):
-        backend += f", {counted(shards, 'shard')}"
+    label = summary.get("label")
     rows = [
         ("Learner", _learner(run)),
         ("Data", _data(run)),
@@ -73,7 +70,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
         ("Started", moment(summary.get("started"))),
         ("Processing time", duration(summary.get("seconds"))),
         ("Start-up", duration(summary.get("startup_seconds"))),
-        ("Backend", backend),
+        ("Work", str(summary.get("where") or summary.get("backend") or ABSENT)),
         ("Status", _status(run)),
         ("Ended by", str(summary.get("exit_reason") or ABSENT).replace("_", " ")),
     ]

@@ -121,10 +121,7 @@ def shard_work(run: RunFolder) -> list[Block]:
 def _balance(work: list[dict[str, Any]], seconds: list[float]) -> str:
     """Return how evenly the shards worked."""
     if not any(entry.get("requests") for entry in work):
-        return (
-            f"The shard{' was' if len(work) == 1 else 's were'} given no work: the model stayed below "
-            "cluster.local_work_limit, so the coordinator held all of it."
-        )
+        return f"The shard{' was' if len(work) == 1 else 's were'} given no work: the coordinator held the whole model."
     if not sum(seconds) or len(work) == 1:
         return ""
     times = figure(max(seconds) * len(work) / sum(seconds))

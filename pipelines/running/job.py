@@ -12,6 +12,7 @@ from actors.cluster import Bundle, starts_ray
 from pipelines.config import Config, load_config
 from pipelines.logs import LOG, log_to
 from pipelines.outputs import inputs_of, require_run_apart
+from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
 from pipelines.run_folder import RunFolder
@@ -22,18 +23,15 @@ from pipelines.running.outcome.outcome import write_report
 from pipelines.running.outcome.result import RunResult
 from pipelines.running.outcome.summary import read_summary
 from pipelines.running.preparation.config_diff import refuse_changes
-from pipelines.running.preparation.placement import place_of_work
 from pipelines.running.preparation.preparing import (
     clear_place_of_states,
     features_of,
     location_of,
     require_place_of_states,
     require_ray,
-    require_useful_shards,
 )
 from pipelines.running.preparation.previous_run import Past, past_of
 from pipelines.running.preparation.restoring import newest_meta
-from pipelines.running.preparation.shards import with_shards, with_shards_on
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import config_of, open_stream, states_of
 from raydt.errors import InputError
@@ -41,7 +39,6 @@ from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
-from raydt.learners import traits_of
 from raydt.sources.identity import Identity
 
 __all__ = ["RunResult", "replay", "resume"]
@@ -99,8 +96,7 @@ def replay(
         try:
             source, _ = open_stream(config)
             features = features_of(source, config)
-            require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
-            config = with_shards(config, features, source.n_rows)
+            config = config.placed(place(config, features, source.n_rows))
             with _sole_writer(config, folder, new=True):
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
@@ -162,8 +158,7 @@ def resume(
         stack.enter_context(quoting(config.output.quote_values))
         source, stream = open_stream(config)
         features = features_of(source, config)
-        require_useful_shards(config.cluster, features, traits_of(config.learner).parts)
-        config = with_shards(config, features, source.n_rows)
+        config = config.placed(place(config, features, source.n_rows))
         data = source.identity()
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
@@ -212,19 +207,19 @@ class _Start:
 
     def __init__(self, config: Config, features: Features, rows: int | None, progress: Reporter) -> None:
         self.config, self.features, self._rows, self.progress = config, features, rows, progress
-        if config.shards is not None:
+        if config.placement.shards is not None:
             self._announce(config)
         if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
             progress.stage(STARTING_RAY)
 
     def place(self, free: Sequence[Bundle]) -> Config:
         """The config with a number of shards, from what is free on each node of the cluster."""
-        placed = with_shards_on(self.config, self.features, free)
+        placed = self.config.placed(place(self.config, self.features, self._rows, free))
         self._announce(placed)
         return placed
 
     def _announce(self, config: Config) -> None:
-        self.progress.stage(f"starting {config.learner.kind}: {place_of_work(config, self.features, self._rows)}")
+        self.progress.stage(f"starting {config.learner.kind}: {config.placement.in_words()}")
 
 
 def _run(

@@ -68,6 +68,10 @@ class Traits:
         return (*self.counts, *self.levels)
 
 
+#: Cells of a model, and of a rebuild, from which on shards are faster than one process.
+LOCAL_WORK_LIMIT = 20_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
     """Operation settings of a coordinator: they decide where work is done, never the result."""
@@ -75,10 +79,15 @@ class WorkPlan:
     #: The coordinator's process does work on fewer cells (rows x features) itself. On Ray it does all work of a model
     #: with fewer live cells, and without the shards (:class:`~raydt.sessions.local_phase.SmallModel`); 0 leaves all
     #: work to them.
-    local_work_limit: int = 20_000_000
+    local_work_limit: int = LOCAL_WORK_LIMIT
     #: Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
     row_cache_bytes: int | None = None
     shared_store: bool = True  #: coordinator and shards live in one process and use the coordinator's store
+
+    @classmethod
+    def within(cls, memory_limit: int | None) -> WorkPlan:
+        """Return the plan of a coordinator that may hold ``memory_limit`` bytes of features; None: any number."""
+        return cls() if memory_limit is None else cls(min(LOCAL_WORK_LIMIT, memory_limit // 8), memory_limit)
 
 
 #: The plan of a process that shares its work with nobody.

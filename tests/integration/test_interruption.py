@@ -42,7 +42,7 @@ JOB: dict[str, Any] = {
     "output": {"report": False},
 }
 ON_RAY = {**JOB, "source": {**JOB["source"], "n": 6000}, "cluster": {**JOB["cluster"], "backend": "ray"}}
-ON_RAY["cluster"]["local_work_limit"] = 0
+ON_RAY["cluster"]["memory_limit"] = 0
 ray = pytest.mark.ray
 
 

@@ -25,7 +25,7 @@ CONFIG = """\
 source: {kind: synthetic, generator: sea, n: 4000, drift: 2, seed: 3}
 stream: {model: sliding_window, window: 800, warmup: 800}
 learner: {kind: fudyadt, epsilon: 0.5, max_depth: 6}
-cluster: {shards: 2, local_work_limit: 1500}
+cluster: {shards: 2, memory_limit: 12000}
 output: {report: false}
 """
 

@@ -28,7 +28,7 @@ CONFIG = {
     "source": {"kind": "synthetic", "generator": "hyperplane", "n": 4000, "n_features": 40, "drift": 4, "seed": 11},
     "stream": {"model": "sliding_window", "window": 900, "warmup": 900},
     "learner": {"kind": "fudyadt", "epsilon": 0.3, "max_depth": 6, "feature_groups": 4},
-    "cluster": {"backend": "in_process", "batch_size": 250},
+    "cluster": {"backend": "in_process", "shards": 2, "batch_size": 250},
     "checkpoint": {"every_updates": 500, "every_seconds": None},
     "output": {"report": False, "predictions": True, "metrics_every": 500},
 }
@@ -36,9 +36,9 @@ CONFIG = {
 HOW = {"seconds", "rounds", "bytes_exchanged", "place"}
 
 #: Cells of 900 rows and one: with so many the coordinator does not hold the model, but still does all rebuilds.
-AFTER_A_WHILE = {"local_work_limit": 36_001}
+AFTER_A_WHILE = {"memory_limit": 8 * 36_001}
 #: Cells of a BUILD of 500 rows; larger ones are done by the shards.
-ON_SHARDS = 20_000
+ON_SHARDS = 8 * 20_000
 
 
 def results(run):
@@ -131,7 +131,7 @@ def after_batches(n, act):
                 "coordinator.before_snapshot@2#3=kill",  # during a checkpoint
                 "shard.before_parts/1@2#4=kill",  # during a checkpoint: its part is being fetched
             ],
-            {"local_work_limit": ON_SHARDS},
+            {"memory_limit": ON_SHARDS},
         ),
         (
             [
@@ -142,7 +142,7 @@ def after_batches(n, act):
                 "shard.before_restore/1@1#4=kill",  # during recovery
                 "shard.before_parts/0@4#5=kill",  # at the end: the last checkpoint
             ],
-            {"batch_size": 500, "row_cache_bytes": 0, "checkpoint_every": 1000},
+            {"batch_size": 500, "memory_limit": 0, "checkpoint_every": 1000},
         ),
     ],
     ids=["at work", "BUILD on shards, checkpoint", "rebuild, recovery, end"],
@@ -212,7 +212,7 @@ def test_a_run_whose_shard_hands_over_no_parts_of_checkpoints_stops_with_the_cau
     """As where Ray's object plane is cut off, and its control plane is not: the shard answers, and does its work."""
     monkeypatch.setattr("pipelines.running.records.checkpointing.MOST_FAILURES", 2)
     with pytest.raises(CheckpointsFailError) as caught:
-        replay("shard.before_parts/0@2#1=hang", local_work_limit=ON_SHARDS, patience_seconds=3)
+        replay("shard.before_parts/0@2#1=hang", memory_limit=ON_SHARDS, patience_seconds=3)
     assert re.fullmatch(
         r"the last 2 checkpoints could not be written, and the last one is of update 500: shard 0 \(pid \d+ on [^)]+\) "
         r"has shown no progress for 3 seconds: stopped, stuck or cut off\. Fix the cause, then run raydt resume",

@@ -56,7 +56,7 @@ PORT, ROWS, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 config = {
     "source": {"kind": "synthetic", "generator": "sea", "n": ROWS},
     "learner": {"kind": "fudyadt", "epsilon": 0.2},
-    "cluster": {"shards": 2, "batch_size": 50, "local_work_limit": 0, "metrics_port": PORT},
+    "cluster": {"shards": 2, "batch_size": 50, "memory_limit": 0, "metrics_port": PORT},
     "checkpoint": {"every_seconds": None, "every_updates": 200},
 }
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ def reference(tmp_path_factory):
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_nothing_depends_on_batches_and_shards(size, shards, reference, tmp_path):
-    same, rounds = outcome(tmp_path / "run", batch_size=size, shards=shards, local_work_limit=300)
+    same, rounds = outcome(tmp_path / "run", batch_size=size, shards=shards, memory_limit=2400)
     assert same == reference
     assert rounds > 0
 
@@ -173,7 +173,7 @@ class TestOnRay:
 
     @pytest.mark.nightly  # every run has the net of identity on Ray
     def test_the_outcome_is_that_of_one_process(self, reference, tmp_path):
-        on_ray = {"backend": "ray", "shards": 2, "batch_size": 37, "local_work_limit": 300}
+        on_ray = {"backend": "ray", "shards": 2, "batch_size": 37, "memory_limit": 2400}
         same, rounds = outcome(tmp_path / "run", **on_ray)
         assert same == reference
         assert rounds > 0

@@ -176,8 +176,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
     "cluster",
     [
         {"shards": 1, "batch_size": 500},
-        {"shards": 3, "batch_size": 7, "local_work_limit": 0},
-        {"shards": 2, "row_cache_bytes": 0},
+        {"shards": 3, "batch_size": 7, "memory_limit": 0},
+        {"shards": 2, "memory_limit": 0},
     ],
 )
 def test_another_layout_gives_the_same(

@@ -48,11 +48,11 @@ def test_the_outcome_on_ray_is_that_in_this_process(trial: Trial, cluster, tmp_p
 def test_a_model_that_outgrows_the_coordinator_does_not_show(trial: Trial, cluster, tmp_path: Path) -> None:
     """Its first rows stay with the coordinator; the shards go on, and later incarnations begin where they left."""
     expected = results(pipelines.replay(trial.config(tmp_path), tmp_path / "here"))
-    where = {"local_work_limit": 20, "row_cache_bytes": 20 * 8}
+    where = {"memory_limit": 20 * 8}
     run = on_ray(trial, tmp_path, 2, **where)
     assert results(run) == expected
     assert all(entry["requests"] > 0 for entry in run.summary["work"])
-    whole = on_ray(trial, tmp_path, 2, local_work_limit=10**9, row_cache_bytes=None, folder="whole")
+    whole = on_ray(trial, tmp_path, 2, memory_limit=None, folder="whole")
     assert results(whole) == expected
     divides_all = trial.learner.traits(trial.options).divided == "always"
     assert (whole.summary["rounds"] > 0) == divides_all

@@ -163,7 +163,7 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
         "source": {"kind": "parquet", "path": "/data/electricity.parquet", "label": "class", "positive": "DOWN"},
         "stream": {"model": "sliding_window", "warmup": 0, "window": 1000, "seed": 7},
         "learner": {"kind": "fudyadt", "feature_groups": 7, "epsilon": 0.1, "alpha": 0.0, "beta": 0.0, "max_depth": 10},
-        "cluster": {"backend": "ray", "shards": 2, "batch_size": 4096, "local_work_limit": 5000},
+        "cluster": {"backend": "ray", "shards": 2, "batch_size": 4096, "memory_limit": 5000},
         "output": {"metrics_every": every, "predictions": False, "report": True},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
@@ -192,6 +192,7 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
         "peak_rss_bytes": 312_400_000,
         "shards": 2,
         "backend": "ray",
+        "where": "on Ray: a coordinator and 2 shards",
         "restarts": 0,
         "recoveries": [],
         "checkpoints": {"written": 7, "failed": 0, "seconds": 0.6, "bytes": 1_900_000, "last": last["seq"]},

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
+from actors.placement import Placement
 from pipelines.cli import cli
-from pipelines.config import Cluster, load_config
+from pipelines.config import load_config
 from pipelines.display import _updates
 from pipelines.progress import STARTING_RAY
 from pipelines.running.loop.incarnations import Incarnations
-from pipelines.running.preparation.preparing import require_useful_shards
 from pipelines.yaml12 import dump_yaml
-from raydt.errors import ConfigError, RaydtError
+from raydt.errors import RaydtError
 from raydt.examples.features import Features
 
 ROOT = Path(__file__).parents[2]
@@ -107,11 +107,8 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["predict", "{here}", "x.parquet", "--out", "y.parquet"], "there is no model here"),
         (["replay", "{job}", "--out", "{job}/x"], "cannot be created"),
         (["replay", "{job}", "--address", "auto"], "add --set cluster.backend=ray"),
-        (
-            ["replay", "{job}", "--set", "cluster.shards=4"],
-            "only 3 shards can have work. Set cluster.shards to at most 3",
-        ),
-        (["validate", "{job}", "--set", "cluster.shards=4"], "only 3 shards can have work"),
+        (["replay", "{job}", "--set", "cluster.shards=4"], "cluster.shards to at most 3"),
+        (["validate", "{job}", "--set", "cluster.shards=4"], "cluster.shards to at most 3"),
         (["report", "{here}"], "not a run folder"),
     ],
 )
@@ -159,16 +156,6 @@ def test_the_parts_of_the_updates_add_up():
     assert _updates(counts) == "23: 9 inserted, 4 deleted, 3 replaced, 4 only predicted, 3 refused"
 
 
-def test_a_private_ray_gets_as_many_shards_as_the_machine_can_carry(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    most = 4 * len(os.sched_getaffinity(0))
-    features = Features(tuple(map(str, range(most + 1))), (False,) * (most + 1), most + 1)
-    require_useful_shards(Cluster(shards=most), features)
-    require_useful_shards(Cluster(shards=most + 1, address="10.0.0.1:6379"), features)
-    with pytest.raises(ConfigError, match=f"Set cluster.shards to at most {most}, or name a cluster"):
-        require_useful_shards(Cluster(shards=most + 1), features)
-
-
 @pytest.mark.parametrize("command", ["replay", "sweep", "doctor"])
 def test_the_start_of_ray_is_announced(raydt, job, tmp_path, monkeypatch, command):
     """It takes seconds; a connection, which is quick, is not announced."""
@@ -197,7 +184,8 @@ def test_what_ray_prints_goes_to_the_log_and_not_to_stdout(job, capsys, caplog, 
 
     monkeypatch.setattr("actors.Connection", printing)
     caplog.set_level(logging.INFO, "pipelines")
-    with Incarnations(load_config(job, ["cluster.backend=ray"]), Features(("a",), (False,))):
+    config = load_config(job, ["cluster.backend=ray"]).placed(Placement(1, "on Ray"))
+    with Incarnations(config, Features(("a",), (False,))):
         pass
     sys.stdout.write("result\n")
     assert capsys.readouterr() == ("result\n", "")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config import Config, json_schema, load_config, load_variants
+from pipelines.config import Cluster, Config, json_schema, load_config, load_variants
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners
@@ -177,11 +177,17 @@ class TestMessages:
         source = {"kind": "synthetic", "generator": "sea", "seed": 2**63}
         assert refused(changed(source=source)).startswith("config: source.seed: the integer 9223372036854775808")
 
-    @pytest.mark.parametrize(("section", "options"), [("learner", one.Options) for one in learners().values()])
+    @pytest.mark.parametrize(
+        ("section", "options"),
+        [
+            *(("learner", one.Options) for one in learners().values()),
+            ("cluster", Cluster),
+        ],
+    )
     def test_a_retired_key_is_refused_by_name_with_what_to_use_unless_it_says_what_is_done_today(
         self, section, options
     ):
-        given = SEA[section] | {"kind": options.model_fields["kind"].default}
+        given = {"kind": options.model_fields["kind"].default} if section == "learner" else {}
         job = changed(stream={"model": "incremental", "warmup": 20})
         for key, (today, instead) in options.retired.items():
             message = refused({**job, section: {**given, key: "before"}})

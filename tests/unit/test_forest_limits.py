@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.config import Cluster
-from pipelines.running.preparation.preparing import require_useful_shards
-from raydt.errors import ConfigError, InputError
+from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
 from raydt.learners import learners
@@ -70,14 +68,6 @@ def test_shards_have_as_many_trees_as_any_other(trees: int, shards: int) -> None
     sizes = [len(share) for share in shares]
     assert np.concatenate(shares).tolist() == list(range(trees))
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_there_may_be_as_many_shards_as_trees() -> None:
-    parts = LEARNER.traits(LEARNER.Options(n_estimators=5)).parts
-    features = Features(("x",), (False,), 1)
-    require_useful_shards(Cluster(shards=5, address="10.0.0.1:6379"), features, parts)
-    with pytest.raises(ConfigError, match=r"Set cluster\.shards to at most 5"):
-        require_useful_shards(Cluster(shards=6, address="10.0.0.1:6379"), features, parts)
 
 
 def test_trees_leave_their_shards_only_when_they_are_wanted() -> None:

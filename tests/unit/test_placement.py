@@ -1,60 +1,126 @@
-"""What runs where, in words."""
+"""Where the work is done: the number of shards and the sentence, from the work, the features and what is free."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from pipelines.config import Config
-from pipelines.running.preparation.placement import place_of_work
+import actors.cluster
+from actors.cluster import bundles
+from actors.placement import Placement, have_room
+from pipelines.config import Cluster, Config
+from pipelines.placement import MOST_SHARDS, place
+from raydt.errors import ConfigError
 from raydt.examples.features import Features
 
+NAMED, FOREST = {"address": "10.0.0.1:6379"}, {"kind": "forest", "n_estimators": 100}
+#: Rows of four features from which shards are faster.
+MANY = 5_000_000
 
-def config_of(kind: str, window: int | None = None, **cluster: Any) -> Config:
-    """A config for rows of four numbers."""
+
+def config_of(learner: dict[str, Any], window: int | None = None, **cluster: Any) -> Config:
     stream = {"model": "sliding_window", "window": window} if window else {"model": "incremental", "warmup": 10}
-    return Config.model_validate(
-        {
-            "source": {"kind": "synthetic", "generator": "sea", "n": 100},
-            "stream": stream,
-            "learner": {"kind": kind},
-            "cluster": cluster,
-        }
-    )
+    source = {"kind": "synthetic", "generator": "sea"}
+    return Config.model_validate({"source": source, "stream": stream, "learner": learner, "cluster": cluster})
 
 
-def place(kind: str, rows: int | None = None, sparse: int = 0, **given: Any) -> str:
-    """The place of the work of a learner on rows of four numbers."""
-    return place_of_work(config_of(kind, **given), Features(tuple("abcd"), (False,) * 4, sparse=sparse), rows)
+def placed(learner: str | dict[str, Any], columns: int = 4, rows: int | None = None, **given: Any) -> Placement:
+    """Place a learner on rows of some numbers; ``free`` and ``sparse`` are no settings of the cluster."""
+    sparse, free = given.pop("sparse", 0), given.pop("free", None)
+    config = config_of({"kind": learner} if isinstance(learner, str) else learner, **given)
+    groups = config.learner.feature_groups
+    features = Features(tuple(map(str, range(columns))), (False,) * columns, groups, sparse)
+    return place(config, features, rows, free)
+
+
+@pytest.fixture(autouse=True)
+def _seven_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(actors.cluster, "_is_connected", lambda: False)
+    monkeypatch.setattr(actors.cluster, "cpus_here", lambda: 7)
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "shards", "words"),
     [
-        ({"kind": "gbdt", "backend": "in_process"}, "this process does all work"),
-        ({"kind": "gbdt", "local_work_limit": 0, "shards": 1}, "on Ray: a coordinator and 1 shard"),
-        ({"kind": "confidence_tree"}, "shards would not make confidence_tree faster"),
-        (
-            {"kind": "confidence_tree", "row_cache_bytes": 80},
-            "below 3 live examples, and 2 shards from there on, where the examples take more memory",
-        ),
-        ({"kind": "fudyadt", "local_work_limit": 10}, "below 3 live examples, and 2 shards"),
-        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 3}, "and 2 shards from there on, where shards are faster"),
-        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2}, "2 shards would be faster from 3 live examples on"),
-        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 99, "window": 2}, "there are at most 2"),
-        ({"kind": "fudyadt", "local_work_limit": 12, "rows": 2, "sparse": 5}, "and 2 shards from"),
-        (
-            {"kind": "fudyadt", "row_cache_bytes": 80},
-            "below 3 live examples, and 2 shards from there on, where the",
-        ),
-        (
-            {"kind": "fudyadt", "row_cache_bytes": 80, "rows": 2},
-            "2 shards would hold the examples from 3 live",
-        ),
-        ({"kind": "gbdt", "local_work_limit": 12}, "shards would not make gbdt faster"),
-        ({"kind": "sparse_tree", "local_work_limit": 10, "sparse": 5}, "shards would not make sparse_tree faster"),
+        ({"learner": "gbdt", "backend": "in_process"}, 1, "^this process does all work$"),
+        ({"learner": "gbdt", "backend": "in_process", "shards": 3}, 3, "^this process does all work$"),
+        ({"learner": "gbdt", "memory_limit": 0, "shards": 1}, 1, "^on Ray: a coordinator and 1 shard$"),
+        ({"learner": "gbdt", "memory_limit": 0}, 4, r"and 4 shards \(auto: more would have no work\)$"),
+        ({"learner": "fudyadt", "columns": 50, "memory_limit": 0}, 7, r"\(auto: this machine has 7 CPUs\)$"),
+        ({"learner": "fudyadt", "columns": 50, "memory_limit": 0, **NAMED}, None, "^on Ray: a coordinator and shards$"),
+        ({"learner": FOREST, "columns": 3}, 7, r"\(auto: this machine has 7 CPUs\)$"),  # it divides its trees
+        ({"learner": FOREST, "resources": {"shard": {"num_cpus": 2}}}, 3, "7 CPUs"),
+        ({"learner": "confidence_tree", "rows": 10**9}, 1, "not make confidence_tree faster"),
+        ({"learner": "sparse_tree", "sparse": 5, "shards": 2}, 2, "not make sparse_tree faster"),
+        ({"learner": "confidence_tree", "memory_limit": 80, "shards": 2}, 2, "below 3 live.* and 2 shards .*memory"),
+        ({"learner": "fudyadt"}, 4, "below 5,000,000 live examples, and 4 shards .*faster"),
+        ({"learner": "fudyadt", "rows": MANY}, 4, "4 shards .*faster"),
+        ({"learner": "fudyadt", "rows": MANY - 1}, 1, "be faster from 5,000,000 .* at most 4,999,999.*in_process"),
+        ({"learner": "fudyadt", "rows": MANY - 1, **NAMED}, 1, "be faster"),
+        ({"learner": "fudyadt", "rows": MANY, "window": 2}, 1, "at most 2[.]"),
+        ({"learner": "fudyadt", "rows": 2, "sparse": 5, "shards": 2}, 2, "and 2 shards from"),
+        ({"learner": "fudyadt", "memory_limit": 80, "rows": 2}, 1, "hold the examples from 3 live"),
+        ({"learner": "fudyadt", "memory_limit": 80, "rows": 3, "shards": 2}, 2, "2 shards .*memory_limit"),
     ],
 )
-def test_the_place_of_the_work(given: dict[str, Any], expected: str) -> None:
-    assert expected in place(**given)
+def test_the_place_of_the_work(given: dict[str, Any], shards: int | None, words: str) -> None:
+    found = placed(**given)
+    assert found.shards == shards
+    assert re.search(words, found.in_words()), found
+
+
+#: What is free on each node.
+SPLIT = [{"CPU": 3.0, "memory": 4e9}, {"CPU": 3.0, "memory": 4e9}, {"CPU": 3.0, "memory": 2e9}, {"memory": 8e9}]
+
+
+@pytest.mark.parametrize(
+    ("shard", "free", "expected"),
+    [
+        ({}, [], 0),
+        ({}, [{"memory": 1e9}], 0),
+        ({}, [{"CPU": 1.0}], 0),
+        ({}, [{"CPU": 2.0}], 1),
+        ({}, [{"CPU": 1.0}] * 5 + [{}], 4),
+        ({}, [{"CPU": 0.5}] * 8 + [{"CPU": 2.5}], 1),  # halves hold no actor
+        ({}, [{"CPU": 7.0}], 6),
+        ({}, [{"CPU": 99.0}] * 2, MOST_SHARDS),
+        ({"num_cpus": 2}, SPLIT, 3),  # three nodes of three CPUs hold three shards of two, not (9 - 1) / 2
+        ({"num_cpus": 0.5}, [{"CPU": 2.0}], 2),
+        ({"memory": 3_000_000_000}, SPLIT, 2),
+        ({"num_cpus": 0}, [{"CPU": 1.0}], MOST_SHARDS),
+        ({"resources": {"big": 1.0}}, [{"CPU": 8.0}, {"CPU": 8.0, "big": 3.0}], 3),
+    ],
+)
+def test_a_cluster_has_room_on_its_nodes(shard: dict[str, Any], free: list[Any], expected: int) -> None:
+    resources = {"shard": shard}
+    found = placed(FOREST, 3, 10, free=free, resources=resources, **NAMED)
+    assert found.shards == max(1, expected)
+    assert ("slower" if expected == MOST_SHARDS else "room") in found.where
+    if expected < MOST_SHARDS:
+        assert not have_room(free, bundles(expected + 1, resources))
+        assert not expected or have_room(free, bundles(expected, resources))
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ({"learner": "fudyadt", "shards": 5}, "4 features.* at most 4"),
+        ({"learner": {"kind": "fudyadt", "feature_groups": 3}, "shards": 4}, "feature_groups.* at most 3"),
+        ({"learner": FOREST, "shards": 101}, "100 parts.* at most 100"),
+        ({"learner": {**FOREST, "n_estimators": 9999}, "shards": 9999}, "CPUs.* cluster.address"),
+    ],
+)
+def test_more_shards_than_can_have_work_or_a_cpu_are_refused(given: dict[str, Any], most: str) -> None:
+    with pytest.raises(ConfigError, match=most):
+        placed(**given)
+    assert placed(**{**given, "shards": 2}).shards == 2
+
+
+@pytest.mark.parametrize("shards", [0, -1, True, "many", 1.5])
+def test_other_values_are_refused(shards: object) -> None:
+    with pytest.raises(ValidationError, match="shards"):
+        Cluster(shards=shards)

@@ -48,7 +48,7 @@ class Incarnations:
     before : int
         Incarnations the run has had in earlier processes; the first one here has the next number.
     place : callable, optional
-        Gives a config without a number of shards its number (:mod:`pipelines.running.preparation.shards`), from what is
+        Gives a config without a number of shards its number (:mod:`pipelines.placement`), from what is
         free on each node of the cluster. Called once, as soon as the cluster is joined.
 
     Attributes
@@ -77,7 +77,7 @@ class Incarnations:
         self._features, self._place = features, place
         self._learner = learners()[config.learner.kind]
         cluster = config.cluster
-        self._plan = WorkPlan(cluster.local_work_limit, cluster.row_cache_bytes)
+        self._plan = WorkPlan.within(cluster.memory_limit)
         self._session: Session | None = None
         self._connection: actors.Connection | None = None
         with ExitStack() as opening:
@@ -92,7 +92,7 @@ class Incarnations:
                     self._learner,
                     config.learner,
                     features,
-                    shards=config.shards or self._shards_on,
+                    shards=config.placement.shards or self._shards_on,
                     plan=self._plan,
                     address=cluster.address,
                     resources=cluster.resources.model_dump(exclude_none=True),
@@ -120,14 +120,14 @@ class Incarnations:
         if self._connection is not None:
             self._session = self._connection.open(self.epoch)
         else:
-            shards = self.config.shards or 1
+            shards = self.config.placement.shards or 1
             self._session = InProcessSession(self._learner, self.config.learner, self._features, shards, self._plan)
         return self._session
 
     def _shards_on(self, free: Sequence[Bundle]) -> int:
         assert self._place is not None, "a config without a number of shards has to be given one"
         self.config = self._place(free)
-        return self.config.shards or 1
+        return self.config.placement.shards or 1
 
     def close(self) -> None:
         """End the last incarnation and leave Ray. Returns also if its processes are stopped, or Ray is gone."""

@@ -88,8 +88,9 @@ def run_summary(config: Config, source: Source, recorder: Recorder, ended: Ended
             statistics, lambda feature: source.features.name(feature, tokens_of(source))
         ),
         "peak_rss_bytes": _peak(statistics, work),
-        "shards": config.shards,
+        "shards": config.placement.shards,
         "backend": config.cluster.backend,
+        "where": config.placement.where,
         "restarts": sum(entry["kind"] == "lost" for entry in ended.recoveries),
         "recoveries": ended.recoveries,
         "checkpoints": ended.checkpoints,

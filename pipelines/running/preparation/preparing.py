@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from pipelines.config import Cluster, Config
+from pipelines.config import Config
 from pipelines.outputs import real_path
 from pipelines.run_folder import RunFolder, default_location
 from raydt.errors import ConfigError
@@ -15,11 +15,6 @@ from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
 from raydt.folders.manifest import MANIFEST
 from raydt.sources.base import Source
 
-_DEFAULT_SHARDS = Cluster.model_fields["shards"].default
-
-#: Shards that a private Ray may start for each CPU of the machine.
-SHARDS_PER_CPU = 4
-
 
 def require_ray(config: Config, address: str) -> None:
     """Refuse an address for a config that runs without Ray."""
@@ -27,41 +22,6 @@ def require_ray(config: Config, address: str) -> None:
         raise ConfigError(
             f"--address {address}: the config runs in this process, without Ray. "
             "Leave --address out, or add --set cluster.backend=ray"
-        )
-
-
-def require_useful_shards(cluster: Cluster, features: Features, parts: int = 0) -> None:
-    """Refuse more shards than can have work, or than a private Ray on this machine can carry.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    features : Features
-    parts : int
-        Of the work of the learner, as in :class:`raydt.learners.base.Traits`.
-
-    Raises
-    ------
-    ConfigError
-        With the largest number that makes sense.
-    """
-    if cluster.shards == "auto":
-        return
-    useful = max(features.groups, parts)
-    if cluster.shards > max(useful, _DEFAULT_SHARDS):  # the default suits every source
-        cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
-        if useful == parts:
-            cause = f"{parts} parts of the learner's work"
-        raise ConfigError(
-            f"cluster.shards = {cluster.shards}: with {cause}, only {useful} shards can have work. "
-            f"Set cluster.shards to at most {useful}"
-        )
-    private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
-    cpus = len(os.sched_getaffinity(0))
-    if private and cluster.shards > SHARDS_PER_CPU * cpus:
-        raise ConfigError(
-            f"cluster.shards = {cluster.shards}: each is a process of a private Ray on this machine, which has {cpus} "
-            f"CPUs. Set cluster.shards to at most {SHARDS_PER_CPU * cpus}, or name a cluster in cluster.address"
         )
 
 

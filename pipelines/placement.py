@@ -1,0 +1,120 @@
+"""Where the work of a run is done, and why: one decision for ``validate``, the first line of a run, and its report.
+
+Wherever work is done, the model is the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import actors.cluster
+from actors.cluster import Bundle
+from actors.placement import Placement, shards_with_room
+from pipelines.config import Config
+from raydt.errors import ConfigError
+from raydt.examples.features import Features
+from raydt.learners import traits_of
+from raydt.learners.base import LOCAL_WORK_LIMIT, WorkPlan
+from raydt.presentation.words import counted
+from raydt.sessions.local_phase import most_cells
+from raydt.streams import SlidingWindow
+
+#: Shards of ``auto``: by the model of docs/explanation/performance.md, more make every first model slower.
+MOST_SHARDS = 16
+#: Shards that a private Ray may start for each CPU of the machine.
+SHARDS_PER_CPU = 4
+#: Shards that a config may name whatever the features: files of runs have this former default.
+FEW_SHARDS = 2
+
+
+def place(config: Config, features: Features, rows: int | None, free: Sequence[Bundle] | None = None) -> Placement:
+    """Decide where the work of a run is done.
+
+    Parameters
+    ----------
+    config : Config
+    features : Features
+        Dealt into the groups of the learner.
+    rows : int or None
+        Rows of the source, None if unknown.
+    free : sequence of Bundle, optional
+        What each node of the cluster has free, once the job has joined it. Nobody joins a cluster only to ask: Ray
+        deletes the working directory of a submitted job when its process leaves for the first time.
+
+    Raises
+    ------
+    ConfigError
+        The config names more shards than can have work, or than a private Ray on this machine can carry.
+    """
+    cluster, traits = config.cluster, traits_of(config.learner)
+    most = most_cells(traits.divided, WorkPlan.within(cluster.memory_limit))
+    live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
+    # Nobody knows before the run how many ones sparse features have.
+    small = live is not None and not features.sparse and most is not None and live * len(features) < most
+    alone = cluster.backend == "in_process" or most is None or small
+    shards, reason = _number(config, features, traits.parts, free, alone=alone)
+    if cluster.backend == "in_process":
+        return Placement(shards, "this process does all work")
+    named = "shards" if shards is None else counted(shards, "shard") + (f" (auto: {reason})" if reason else "")
+    if most == 0:
+        return Placement(shards, f"on Ray: a coordinator and {named}")
+    coordinator = "on Ray, the coordinator does all work"
+    if most is None:
+        why = f"shards would not make {config.learner.kind} faster, and cluster.memory_limit sets no limit"
+        return Placement(shards, f"{coordinator}: {why}")
+    dense = len(features.names)
+    size = f"{-(-most // dense):,} live examples" if dense else f"{most:,} ones in live examples"
+    faster = traits.divided == "large" and most == LOCAL_WORK_LIMIT
+    if small:
+        part = "be faster" if faster else "hold the examples"
+        why = f"shards would {part} from {size} on, and there are at most {live:,}"
+        return Placement(shards, f"{coordinator}: {why}", "Set cluster.backend: in_process to avoid the start of Ray")
+    why = "shards are faster" if faster else "the examples take more memory than cluster.memory_limit"
+    return Placement(shards, f"{coordinator} below {size}, and {named} from there on, where {why}")
+
+
+def _number(
+    config: Config, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
+) -> tuple[int | None, str]:
+    """Return the number of shards and, for ``auto``, what limits it; None if the cluster has to be asked.
+
+    ``alone`` is set if shards surely have no work.
+    """
+    cluster, useful = config.cluster, max(features.groups, parts)
+    if cluster.shards != "auto":
+        _require_useful(config, features, useful, parts)
+        return cluster.shards, ""
+    if alone:
+        return 1, ""
+    why = "more would have no work" if useful <= MOST_SHARDS else "more would make the first model slower"
+    useful = min(useful, MOST_SHARDS)
+    coordinator, shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
+    if free is not None:
+        room, limit = shards_with_room(free, coordinator, shard, useful), "the cluster has room for no more"
+    elif actors.cluster.starts_ray(cluster.address):  # a private Ray has one more CPU, for the coordinator
+        cpus = actors.cluster.cpus_here()
+        room, limit = int(cpus // shard["CPU"]) if shard["CPU"] else useful, f"this machine has {counted(cpus, 'CPU')}"
+    else:
+        return None, ""
+    return (useful, why) if room >= useful else (max(1, room), limit)
+
+
+def _require_useful(config: Config, features: Features, useful: int, parts: int) -> None:
+    """Refuse more shards than can have work, or than a private Ray on this machine can carry."""
+    cluster, shards = config.cluster, int(config.cluster.shards)
+    if shards > max(useful, FEW_SHARDS):
+        cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
+        if useful == parts:
+            cause = f"{parts} parts of the learner's work"
+        raise ConfigError(
+            f"cluster.shards = {shards}: {cause} leave work for only {useful} shards. "
+            f"Set cluster.shards to at most {useful}, or to auto"
+        )
+    private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
+    cpus = len(os.sched_getaffinity(0))
+    if private and shards > SHARDS_PER_CPU * cpus:
+        raise ConfigError(
+            f"cluster.shards = {shards}: each is a process of a private Ray on this machine, which has {cpus} "
+            f"CPUs. Set cluster.shards to at most {SHARDS_PER_CPU * cpus}, or name a cluster in cluster.address"
+        )
