@@ -38,10 +38,11 @@ from pipelines.running.outcome.summary import versions
 from pipelines.running.preparation.preparing import location_of, require_ray
 from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
-from pipelines.sweeping.page import article
+from pipelines.sweeping.page import article, tables
 from pipelines.sweeping.rows import Trial, named, trials_of
 from pipelines.sweeping.setting import cached, loaded, loaded_all, run_setting
-from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_lines, table_of
+from pipelines.sweeping.table import Row, against_baselines, best, curves_of, pooled, table_of
+from pipelines.terminal import terminal
 from raydt.errors import InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
 from raydt.presentation.words import counted
@@ -55,27 +56,13 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, repr=False)
 class SweepResult:
-    """Outcome of a sweep.
+    """Outcome of a sweep."""
 
-    Attributes
-    ----------
-    path : str
-        Its folder: an absolute path or a URI.
-    table : pyarrow.Table
-        One row for each setting that was run, in the order of the grid; content of ``sweep.parquet``.
-    curves : pyarrow.Table
-        The logged moments of each setting; content of ``curves.parquet``.
-    summary : dict
-        Content of ``sweep.json``.
-    lines : list of str
-        The table for a terminal.
-    """
-
-    path: str
-    table: pa.Table
-    curves: pa.Table
-    summary: dict[str, Any]
-    lines: list[str]
+    path: str  #: folder: an absolute path or a URI
+    table: pa.Table  #: content of ``sweep.parquet``: a row for each setting that was run, in the order of the grid
+    curves: pa.Table  #: content of ``curves.parquet``: the logged moments of each setting
+    summary: dict[str, Any]  #: content of ``sweep.json``
+    lines: list[str]  #: the table for a terminal
 
     def __repr__(self) -> str:
         return f"SweepResult({self.path!r}, {self.status}, {self.summary['done']:,} settings)"
@@ -320,7 +307,7 @@ class _Sweep:
             pq.write_table(content, buffer, compression="zstd")
             self.folder.publish(name, memoryview(buffer.getvalue()))
         axes, rows = pooled(self.axes, self.rows)
-        summary = {
+        summary: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "name": self.configs[0].name,
             "status": "completed" if stop is None else "interrupted",
@@ -360,7 +347,8 @@ class _Sweep:
         sets = {} if top is None else {axis.key: _value(self.configs[top["setting"]], axis.key) for axis in axes}
         shown = article(self.axes, self.rows, summary, sets, self.configs[0].to_yaml(), self.folder.location)
         self.folder.write_text("sweep.html", document(shown.title, "sweep", [shown]))
-        return SweepResult(self.folder.location, table, curves, summary, table_lines([a.key for a in axes], rows))
+        shown_here = terminal(*tables([axis.key for axis in axes], rows, summary["trials"], brief=True))
+        return SweepResult(self.folder.location, table, curves, summary, shown_here.split("\n"))
 
 
 def _value(config: Config, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""The page of a sweep, made of the same blocks as the report of a run."""
+"""The page of a sweep, made of the same blocks as the report of a run, and its tables for a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
-from pipelines.sweeping.table import Row, best, own_columns, pooled, promised, worded
+from pipelines.sweeping.table import Row, best, pooled
+from raydt.learners import described
 from raydt.presentation.blocks import Article, Best, Block, Code, Fact, Facts, Section, Table, Text
 from raydt.presentation.blocks import Row as TableRow
 from raydt.presentation.words import (
@@ -31,21 +32,24 @@ _FIGURES: dict[str, tuple[str, Form]] = {
     "us_per_update": ("fastest, µs per update", figure),
 }
 
-#: Columns of the table, of any learner: title, name in the row, how it is written.
-_COLUMNS: tuple[tuple[str, str, Form], ...] = (
-    ("accuracy", "accuracy", share),
-    ("F1", "f1", share),
-    ("macro F1", "macro_f1", share),
-    ("kappa", "kappa", figure),
-    ("kappa temporal", "kappa_temporal", figure),
-    ("kappa M", "kappa_m", figure),
-    ("AUC", "auc", figure),
-    ("alarms", "alarms", count),
-    ("no-change", "no_change", share),
-    ("majority", "majority", share),
-    ("µs/update", "us_per_update", figure),
+#: Columns of the table, of any learner: title, name in the row, how it is written, and whether a terminal shows it.
+_COLUMNS: tuple[tuple[str, str, Form, bool], ...] = (
+    ("accuracy", "accuracy", share, True),
+    ("F1", "f1", share, True),
+    ("macro F1", "macro_f1", share, False),
+    ("kappa", "kappa", figure, True),
+    ("kappa temporal", "kappa_temporal", figure, False),
+    ("kappa M", "kappa_m", figure, False),
+    ("AUC", "auc", figure, False),
+    ("alarms", "alarms", count, False),
+    ("no-change", "no_change", share, False),
+    ("majority", "majority", share, False),
+    ("µs/update", "us_per_update", figure, True),
 )
 _FORMS: dict[type, Form] = {int: count, float: figure, str: lambda name: clipped(name or "none", FEATURE_SHOWN)}
+
+#: Rows that a terminal shows.
+SHOWN = 30
 
 
 def article(
@@ -78,7 +82,7 @@ def article(
     blocks: list[Block] = [
         *([chart] if chart is not None else []),
         Text("" if "accuracy" in winners else "No setting has an accuracy to draw.", "none"),
-        *_tables([axis.key for axis in axes], rows, winners, summary["trials"]),
+        *tables([axis.key for axis in axes], rows, summary["trials"]),
     ]
     if "accuracy" in winners:
         words = (word for key, value in sets.items() for word in ("--set", f"{key}={written(value)}"))
@@ -91,29 +95,42 @@ def article(
     return Article(summary["name"], _what(axes, summary), head, sections)
 
 
-def _tables(keys: list[str], rows: Sequence[Row], winners: Mapping[str, Row], trials: int) -> list[Table]:
-    """Return the table of the scored settings, the best of a column marked, and that of the failed ones."""
-    top = {(row["setting"], name) for name, row in winners.items()}
-    own = ((column.title, column.name, _FORMS[column.kind]) for column in own_columns(rows))
-    shown = (*_COLUMNS, *own, ("promised", "promised", promised))
+def tables(keys: Sequence[str], rows: Sequence[Row], trials: int, *, brief: bool = False) -> list[Table]:
+    """Return the table of the scored settings, the best of a column marked, and that of the failed ones.
+
+    For a terminal they are ``brief``: fewer columns and, of a long sweep, only the best settings by accuracy.
+    """
+    top = {(row["setting"], name) for name, row in best(rows).items()}
+    own = dict.fromkeys(column for row in rows for column in described(row.get("learner")).columns)
+    shown = [
+        *_COLUMNS,
+        *((column.title, column.name, _FORMS[column.kind], column.brief) for column in own),
+        ("promised", "promised", lambda value: "yes" if value else "no", True),
+    ]
+    shown = [column for column in shown if column[3] or not brief]
     scored, failed = [], []
     for row in rows:
-        setting = [worded(row, key) for key in keys]
+        setting = [written(row[key]) if key in row else ABSENT for key in keys]
         if row.get("error"):
-            failed.append(TableRow((*setting, count(row.get("updates")), row["error"])))
+            error = clipped(row["error"].partition("\n")[0], 100) if brief else row["error"]
+            failed.append(TableRow((*setting, count(row.get("updates")), error)))
             continue
-        cells = [(form(row.get(name)), (row["setting"], name) in top) for _, name, form in shown]
-        scored.append(TableRow((*setting, *(Best(cell) if is_best else cell for cell, is_best in cells))))
+        cells = [(form(row.get(name)), (row["setting"], name) in top) for _, name, form, _ in shown]
+        accuracy = -1.0 if row.get("accuracy") is None else row["accuracy"]
+        scored.append((accuracy, TableRow((*setting, *(Best(cell) if is_best else cell for cell, is_best in cells)))))
     means = "Numbers are means of the trials. " if trials > 1 else ""
     remark = (
         f"Promised: whether the guarantee of the method holds for the setting, by its theorem. {means}sweep.parquet "
         "has more columns, curves.parquet the scores along the stream."
     )
-    title, columns = "Results of each setting; the best of a column is bold", (*keys, *(title for title, *_ in shown))
-    return [
-        Table(scored, remark if scored else "", title, columns, style="dense"),
-        Table(failed, "", "Failed settings", (*keys, "Updates", "Error"), (1, len(keys) + 2)),
-    ]
+    if brief:
+        cut = len(scored) > SHOWN
+        remark = f"... the best {SHOWN} by accuracy; all {len(rows):,} are in sweep.parquet" if cut else ""
+        scored = sorted(scored, key=lambda pair: -pair[0])[:SHOWN] if cut else scored
+    title, columns = "Results of each setting; the best of a column is bold", (*keys, *(column[0] for column in shown))
+    results = Table([row for _, row in scored], remark if scored else "", title, columns, style="dense")
+    failures = (*keys, "Updates", "Error")
+    return [results, Table(failed, "", "Failed settings", failures, (1, len(failures)))]
 
 
 def _what(axes: Sequence[Axis], summary: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The tables of a sweep: one row for each setting, one for each moment of its curve, what is best, and how it reads.
+"""The tables of a sweep: one row for each setting, one for each moment of its curve, and what is best.
 
 What is compared are settings, not trials: of several (``source.permutation``, ``source.seed``) a setting has the mean.
 """
@@ -12,21 +12,14 @@ import pyarrow as pa
 
 from pipelines.display import share
 from pipelines.sweeping.grid import TRIALS, Axis, written
-from pipelines.terminal import lines
-from raydt.learners import described, learners
-from raydt.learners.description import Column
-from raydt.presentation.blocks import Row as TableRow
-from raydt.presentation.blocks import Table
-from raydt.presentation.words import ABSENT, FEATURE_SHOWN, clipped
+from raydt.learners import learners
+from raydt.presentation.words import ABSENT
 
 #: Scores by which settings are compared, and whether more is better.
 CRITERIA = {
     **dict.fromkeys(("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc"), True),
     "us_per_update": False,
 }
-
-#: Rows shown on a terminal.
-SHOWN = 30
 
 _COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped", "alarms")
 _SCORES = (
@@ -93,7 +86,9 @@ def pooled(axes: Sequence[Axis], rows: Sequence[Row]) -> tuple[list[Axis], list[
         return list(axes), rows
     together: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        together.setdefault(tuple(worded(row, axis.key) for axis in kept), []).append(row)
+        together.setdefault(tuple(written(row[axis.key]) if axis.key in row else ABSENT for axis in kept), []).append(
+            row
+        )
     return kept, [_mean(trials) for trials in together.values()]
 
 
@@ -111,11 +106,6 @@ def _mean(trials: Sequence[Row]) -> Row:
         if column.kind is str and len({row.get(column.name) for row in trials}) > 1:
             first[column.name] = ABSENT
     return first | {"digest": None, "promised": all(row["promised"] for row in trials), "trials": len(trials)}
-
-
-def worded(row: Row, key: str) -> str:
-    """Return a row's value of a key as a config would have it; a dash without the key."""
-    return written(row[key]) if key in row else ABSENT
 
 
 def _type(values: Sequence[Any]) -> pa.DataType:
@@ -148,45 +138,3 @@ def against_baselines(rows: Sequence[Row]) -> str:
     level = share(max(known[0]["no_change"], known[0]["majority"]))
     count = f"Only {better:,} of {len(known):,} settings beat" if better else "No setting beats"
     return f"{count} the better baseline ({name}, accuracy {level})."
-
-
-def own_columns(rows: Sequence[Row]) -> list[Column]:
-    """Return the columns of the learners of a sweep."""
-    return list(dict.fromkeys(column for row in rows for column in described(row.get("learner")).columns))
-
-
-def table_lines(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Return the table for a terminal: in the order of the grid, or the best settings if it is long."""
-    winners = best(rows)
-    top = winners.get("accuracy")
-    ordered = sorted(rows, key=lambda row: row["setting"])
-    if len(rows) > SHOWN:
-        ordered = sorted(rows, key=lambda row: -1.0 if row.get("accuracy") is None else row["accuracy"], reverse=True)
-    own = [column for column in own_columns(rows) if column.brief]
-    names = [*keys, "accuracy", "f1", "kappa", "us/update", *(column.title for column in own), "promised", ""]
-    cells = []
-    for row in ordered[:SHOWN]:
-        first = [worded(row, key) for key in keys]
-        if row.get("error"):
-            reason = clipped(row["error"].partition("\n")[0], 100)
-            cells.append(TableRow([*first, *["-"] * (5 + len(own)), f"failed: {reason}"]))
-            continue
-        scores = [share(row[name]) for name in ("accuracy", "f1", "kappa")]
-        speed = "-" if row["us_per_update"] is None else f"{row['us_per_update']:.2f}"
-        work = [_cell(column, row.get(column.name)) for column in own]
-        remark = "best accuracy" if row is top else ""
-        cells.append(TableRow([*first, *scores, speed, *work, promised(row["promised"]), remark]))
-    more = f"... the best {SHOWN} by accuracy; all {len(rows):,} are in sweep.parquet" if len(rows) > SHOWN else ""
-    return lines(Table(cells, more, columns=names, words=(len(names),)))
-
-
-def promised(value: bool | None) -> str:
-    """Return whether the guarantee of the method holds for a setting, in a word."""
-    return "-" if value is None else "yes" if value else "no"
-
-
-def _cell(column: Column, value: Any) -> str:
-    """Return a result of a setting as text."""
-    if column.kind is str:
-        return clipped(value or "none", FEATURE_SHOWN)
-    return "-" if value is None else f"{value:.3f}" if column.kind is float else f"{round(value):,}"

@@ -44,7 +44,8 @@ def _block(block: Any) -> Iterator[str]:
             bar = "" if row.share is None else f" {row.tone} {row.share:.4g}"
             yield "  " + "|".join("*" * isinstance(cell, Best) + numbers(cell) for cell in row.cells) + bar
     elif isinstance(block, Chart):
-        yield f"chart {block.key} {len(block.at)} {block.span} {len(block.uprights)}: {numbers(f'{block.caption} {block.label}')}"
+        words = numbers(f"{block.caption} {block.label}")
+        yield f"chart {block.key} {len(block.at)} {block.span} {len(block.uprights)}: {words}"
         for panel in block.panels:
             ticks = " ".join(numbers(tick.label) for tick in panel.axis.ticks)
             yield f"  panel {panel.height:g}{' shaded' if panel.shade else ''}: {ticks}"

@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.report.svg import dots_of, path
 from pipelines.sweeping.chart import LINES, chart_of
-from pipelines.sweeping.table import against_baselines, best, pooled, table_lines, table_of
+from pipelines.sweeping.page import SHOWN, tables
+from pipelines.sweeping.table import against_baselines, best, pooled, table_of
 from raydt.presentation.words import ABSENT
 from tests.unit.fabricated_sweep import fabricated_page, failed, rows_of
 
@@ -62,13 +63,14 @@ def test_the_baselines_have_their_say(accuracies, words):
     assert re.search(words, against_baselines(rows_of(["learner.epsilon=1,2"], accuracies)[1]))
 
 
-def test_lines_for_a_terminal():
-    _, rows = rows_of(["learner.epsilon=0.1,0.2"], [0.5, 0.6])
-    lines = table_lines(["learner.epsilon"], [*rows, failed(2, {"learner.epsilon": 0.3})])
-    assert lines[1].split()[-1] == "yes"
-    assert lines[2].split() == ["0.2", *["0.600"] * 3, "2.00", "5", "5", "5", "no", "best", "accuracy"]
-    assert lines[3].endswith("failed: a <b>bad</b> update")
-    assert len({line.index(text) for line, text in zip(lines[1:3], ["2.00", "2.00"], strict=True)}) == 1
+def test_a_terminal_shows_fewer_columns_and_the_best_of_many() -> None:
+    axes, rows = rows_of(["learner.epsilon=1:40:1"], [0.5 + k / 100 for k in range(40)])
+    rows[3] = failed(3, {"learner.epsilon": 4})
+    results, failures = tables([axis.key for axis in axes], rows, 1, brief=True)
+    assert len(results.columns) < len(tables([axis.key for axis in axes], rows, 1)[0].columns)
+    assert [row.cells[:2] for row in results.rows[:2]] == [("40", "89.00%"), ("39", "88.00%")]
+    assert len(results.rows) == SHOWN
+    assert [row.cells for row in failures.rows] == [("4", "3", "a <b>bad</b> update")]
 
 
 def places(mark):
@@ -156,7 +158,6 @@ def test_trials_of_a_setting_are_one_row_with_their_mean():
     ]
     assert [row["accuracy"] for row in found] == pytest.approx([0.525, 0.8])
     assert all("source.seed" not in row and row["digest"] is None for row in found)
-    assert table_lines(["learner.epsilon"], found)[1].split()[:2] == ["1", "0.525"]
     rows[3] = failed(3, rows[3] | {})
     assert pooled(axes, rows)[1][1]["error"]
     assert best(pooled(axes, rows)[1])["accuracy"]["setting"] == 0
