@@ -23,6 +23,7 @@ from pipelines.running.outcome.summary import read_summary, write_summary
 from pipelines.running.preparation.preparing import features_of
 from pipelines.running.preparation.restoring import data_changes
 from pipelines.saved_runs import config_of, load_state, open_state, open_stream, states_of
+from pipelines.updating.lineage import history_of_run
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
 from raydt.examples.features import Features
@@ -33,7 +34,6 @@ from raydt.folders.lock import locked
 from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.sessions.saved_model import groups_of
-from raydt.streams.history import history_of
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +107,10 @@ def last_of(folder: RunFolder) -> Ended:
             file=folder.location,
             remedy="Restore the data and config.yaml of the run, then audit",
         )
-    history = history_of(stream, stop=int(meta["offset"]))
+    features = features_of(source, config)
+    history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)
-    return Ended(config, meta, components, features_of(source, config), history, order)
+    return Ended(config, meta, components, features, history, order)
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:

@@ -128,11 +128,17 @@ def replay(
 
 @cli.command(short_help="Resume a run that was killed, was interrupted or failed.")
 @click.argument("run")
+@click.option(
+    "--from", "state", metavar="STATE", help="Continue from this state, which update made from RUN or its checkpoints/."
+)
 @SET
 @ADDRESS
 @JSON
-def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: bool) -> int:
+def resume(run: str, state: str | None, overrides: tuple[str, ...], address: str | None, as_json: bool) -> int:
     """Resume RUN from its newest checkpoint. The result is identical to an uninterrupted run.
+
+    With --from, RUN first takes in what update has deleted and inserted: STATE replaces all checkpoints of RUN, and the
+    stream continues after it. Kill or resume RUN afterwards as any other run.
 
     --set may change cluster, checkpoint (except its path), erasure, output.report and output.quote_values, and the
     folders that hold the data. A completed run is not changed.
@@ -145,7 +151,7 @@ def resume(run: str, overrides: tuple[str, ...], address: str | None, as_json: b
     from pipelines.run_folder import fitting
     from pipelines.running.job import resume as run_on
 
-    result = run_on(run, overrides=overrides, address=address, progress=reporter())
+    result = run_on(run, state=state, overrides=overrides, address=address, progress=reporter())
     with fitting(f"{result.path}/summary.json"):
         _print({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
         return result.exit_code

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.saved_runs import open_state
-from pipelines.verifying import trained_from_nothing
 from raydt.errors import InputError
 from raydt.examples.history import history_of_live
 from raydt.learners import traits_of
 from raydt.sessions.receipt import Receipt, options_hash
 from raydt.sessions.receipt_chain import Chain, Key, OpenChain, Signer, opened, read_chain
+from raydt.sessions.retraining import trained_from_nothing
 from raydt.sessions.saved_model import SavedModel
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from raydt.arrays.digest import digest
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
-from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
+from raydt.sessions.retraining import trained_from_nothing
 from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
 
@@ -97,33 +97,6 @@ def _restored(
     """A session with the model of a state."""
     session = InProcessSession(learners()[options.kind], options, features)
     session.restore(state, groups)
-    return session
-
-
-def trained_from_nothing(
-    options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64]
-) -> InProcessSession:
-    """A session with the live examples of a history, inserted at once in ascending order of ids.
-
-    Parameters
-    ----------
-    options : LearnerOptions
-    features : Features
-    history : History
-    class_order : ndarray of int64, shape (classes,)
-        Class codes in ascending order of their labels.
-    """
-    live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
-    live = live[np.argsort(history.id[live], kind="stable")]
-    n = len(live)
-    session = InProcessSession(learners()[options.kind], options, features)
-    op, row = np.full(n, INSERT, dtype=np.int8), np.full(n, -1)
-    X = np.ascontiguousarray(history.X[live])
-    sparse = None if history.sparse is None else history.sparse[live]
-    y, classes = history.y[live], len(class_order)
-    batch = UpdateBatch(0, op, history.id[live], X, y, classes, row, n, sparse=sparse, class_order=class_order)
-    session.apply(batch)
-    session.finish()
     return session
 
 

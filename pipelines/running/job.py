@@ -22,6 +22,7 @@ from pipelines.running.loop.run import Run
 from pipelines.running.outcome.outcome import write_report
 from pipelines.running.outcome.result import RunResult
 from pipelines.running.outcome.summary import read_summary
+from pipelines.running.preparation.adoption import Adoption
 from pipelines.running.preparation.config_diff import refuse_changes
 from pipelines.running.preparation.preparing import (
     clear_place_of_states,
@@ -111,6 +112,7 @@ def replay(
 def resume(
     run: str | Path,
     *,
+    state: str | Path | None = None,
     overrides: Sequence[str] = (),
     address: str | None = None,
     progress: Reporter | None = None,
@@ -123,6 +125,9 @@ def resume(
     ----------
     run : path or URI
         A run folder.
+    state : path or URI, optional
+        A state that ``update`` made from the last state of this run, or from one of its checkpoints: it becomes the
+        only checkpoint of the run, which continues its stream from there. A completed run takes it in, too.
     overrides : sequence of str
         As of :func:`replay`. ``cluster``, ``checkpoint`` (but its path), ``erasure``, ``output.report`` and
         ``output.quote_values`` may change, and the folders that the data lie in.
@@ -136,15 +141,17 @@ def resume(
     Raises
     ------
     ConfigError
-        Another model config, other data, or another process that writes the run. Nothing has been changed.
+        Another model config, other data, another process that writes the run, or a checkpoint that is older than an
+        update of the run. Nothing has been changed.
     InputError
-        No run is there, or its config is damaged. Nothing has been changed. Otherwise as of :func:`replay`.
+        No run is there, its config is damaged, or ``state`` does not belong to it. Nothing has been changed. Otherwise
+        as of :func:`replay`.
     """
     progress = progress or Reporter()
     began = time.perf_counter()
     with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
-        completed = _summary(folder).get("status") == "completed"
+        completed = state is None and _summary(folder).get("status") == "completed"
         if completed and not overrides and not _lacks_report(folder):
             return _completed(folder, progress)
         there = config_of(folder)
@@ -163,9 +170,13 @@ def resume(
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
             summary = _summary(folder)
-            if summary.get("status") == "completed":  # by the one that has just ended
-                return _completed(folder, progress)
             store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
+            adoption = Adoption(config, folder, store, state) if state is not None else None
+            if summary.get("status") == "completed" and (adoption is None or adoption.done):
+                return _completed(folder, progress)
+            if adoption is not None:
+                with log_to(folder):
+                    adoption.run(data, stream)
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
             start = _Start(config.named(past.name), features, source.n_rows, progress)
             return _run(start, folder, data, interruption, began, past)

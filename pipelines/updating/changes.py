@@ -7,6 +7,7 @@ same update.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +19,17 @@ from pipelines.run_folder import fitting
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
-from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.learners import traits_of
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import DataFile
 from raydt.streams.deletion_log import LoggedDeletions
 from raydt.streams.text_ids import TextIds
+
+Find = Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
 
 _NOTHING = "Nothing has been changed"
 
@@ -76,6 +79,8 @@ class Deletions:
 
     names: npt.NDArray[Any]  #: Shape (m,): as in the file: int64, or strings.
     ids: npt.NDArray[np.int64]  #: Shape (m,): as in the state.
+    path: str = ""  #: As it was given.
+    file: DataFile | None = None  #: Where they were read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class Insertions:
     classes: list[Any]
     categories: dict[str, list[Any]]
     all_ids: TextIds  #: As ``StateNames.ids``, once the update is applied.
+    path: str = ""  #: As it was given.
     source: FileSource | None = None  #: Where they were read.
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
@@ -119,7 +125,7 @@ def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) ->
     return Insertions(none, none, X, sparse, y, saved.classes, saved.categories, all_ids)
 
 
-def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletions:
+def read_deletions(path: str, names: StateNames, find: Find) -> Deletions:
     """Read a file with the column ``id``, as in a deletion log.
 
     Parameters
@@ -127,8 +133,8 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
     path : path or URI
         Parquet, Arrow IPC or CSV; other columns are passed over.
     names : StateNames
-    store : ExampleStore
-        Live examples of the state.
+    find : callable
+        Gives the slot of the live example of each id, -1 where there is none.
 
     Raises
     ------
@@ -148,7 +154,7 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
         raise InputError("it has no id to delete", file=log.file.name, remedy=remedy)
     ids = names.ids.look(_texts(log.ids)) if names.text_ids else np.array(log.ids, dtype=np.int64)
     refuse_numbered(names.numbered, ids, log.file.name)
-    unknown = store.find(ids) < 0
+    unknown = find(ids) < 0
     if unknown.any():
         row = int(np.argmax(unknown))
         problem, remedy = REFUSALS[UNKNOWN_ID]
@@ -159,11 +165,11 @@ def read_deletions(path: str, names: StateNames, store: ExampleStore) -> Deletio
     if again is not None:
         problem = f"id {quoted(log.ids[again])} is given twice"
         raise UpdateError(problem, file=log.file.name, row=again, column="id", remedy="Give every id once")
-    return Deletions(_texts(log.ids) if names.text_ids else ids, ids)
+    return Deletions(_texts(log.ids) if names.text_ids else ids, ids, path, log.file)
 
 
 def read_insertions(
-    path: str, kind: str | None, saved: SavedModel, names: StateNames, store: ExampleStore, deletions: Deletions
+    path: str, kind: str | None, saved: SavedModel, names: StateNames, find: Find, deletions: Deletions
 ) -> Insertions:
     """Read rows with the columns of the model; new categories, labels and text ids get the next codes.
 
@@ -175,8 +181,8 @@ def read_insertions(
         By default from the ends of the names.
     saved : SavedModel
     names : StateNames
-    store : ExampleStore
-        Live examples of the state.
+    find : callable
+        Gives the slot of the live example of each id, -1 where there is none.
     deletions : Deletions
         Of the same update; their ids are free again.
 
@@ -203,7 +209,7 @@ def read_insertions(
     if names.id is not None:
         given = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
     ids = empty.all_ids.give(given, np.full(len(given), INSERT, dtype=np.int8)) if names.text_ids else given
-    live = (store.find(ids) >= 0) & ~np.isin(ids, deletions.ids)
+    live = (find(ids) >= 0) & ~np.isin(ids, deletions.ids)
     if live.any():
         row = int(np.argmax(live))
         remedy = "Give it another id, or delete the live example in the same update with --delete"
@@ -212,7 +218,8 @@ def read_insertions(
     if again is not None:
         raise _at(source, again, names.id, f"id {quoted(given.tolist()[again])} is given twice", "Give every id once")
     ones = concatenated(sparse) if sparse else None
-    return Insertions(given, ids, X, ones, y, source.classes, _grown_categories(source, saved), empty.all_ids, source)
+    categories = _grown_categories(source, saved)
+    return Insertions(given, ids, X, ones, y, source.classes, categories, empty.all_ids, path, source)
 
 
 def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:

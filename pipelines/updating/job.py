@@ -29,9 +29,8 @@ from pipelines.updating.changes import (
     read_deletions,
     read_insertions,
 )
+from pipelines.updating.lineage import batch_of, names_after, step_of
 from raydt.errors import ConfigError
-from raydt.examples.targets import in_order
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
 from raydt.folders.manifest import MANIFEST, is_folder_file
@@ -104,12 +103,12 @@ def update(
     with opened_receipts(receipts, dry_run=dry_run) as chain, _sole_writer(writing):
         names = StateNames.of(saved, label, id_column)
         session = saved.session()
-        store = session.coordinator.store
-        gone = read_deletions(str(delete), names, store) if delete is not None else no_deletions()
+        find = session.coordinator.store.find
+        gone = read_deletions(str(delete), names, find) if delete is not None else no_deletions()
         new = no_insertions(saved, names, gone)
         if insert is not None:
-            new = read_insertions(str(insert), kind, saved, names, store, gone)
-        batch = _batch(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
+            new = read_insertions(str(insert), kind, saved, names, find, gone)
+        batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
         ids: Any = np.concatenate([gone.names, new.names])
         copies = _copies(saved, folder, run, delete)
         try:
@@ -120,14 +119,6 @@ def update(
             meta, components = _contents(saved, folder, session, names, gone, new, receipt)
             _save(writing, meta, components, receipt, chain)
     return receipt
-
-
-def _batch(start: int, gone: Deletions, new: Insertions, positive: bool) -> UpdateBatch:
-    op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone.ids), len(new.ids)])
-    ids = np.concatenate([gone.ids, new.ids])
-    row = np.full(len(op), -1, dtype=np.int64)
-    order = in_order(new.classes, positive)
-    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse, class_order=order)
 
 
 class _Run(NamedTuple):
@@ -197,28 +188,16 @@ def _contents(
     ``lineage`` says what it was made from. No id of an example that is not live is in it, whenever it was deleted.
     """
     offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
-    step = {
-        "state": folder.location,
-        **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
-        "digest_before": receipt.digest_before,
-        "digest_after": receipt.digest_after,
-        "deletes": len(gone.ids),
-        "inserts": len(new.ids),
-    }
     meta = model_meta(saved.options, saved.features, new.classes, new.categories)
     meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
-    meta |= {"lineage": [*saved.meta.get("lineage", []), step]}
+    meta |= {"lineage": [*saved.meta.get("lineage", []), step_of(saved, folder.location, names, gone, new, receipt)]}
     meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
     meta |= {"numbered": names.numbered} if names.numbered else {}
     meta |= {} if may_quote(folder.location) else {QUOTE_VALUES: False}
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
-    labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     components: dict[str, Any] = state_components(*session.state())
-    components["stream"] = {"source": {"categories": new.categories, "labels": labels}}
-    if names.text_ids:
-        new.all_ids.keep(set(components["coordinator"]["id"].tolist()))
-        components["stream"] |= new.all_ids.state()
+    components["stream"] = names_after(names, new, set(components["coordinator"]["id"].tolist()))
     return meta, components
 
 

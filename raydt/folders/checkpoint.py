@@ -223,6 +223,34 @@ class CheckpointStore:
             raise NotWrittenError(f"cannot be written: {error}", file=folder.root) from error
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
+    def write_alone(self, number: int, meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write a state with all its rows as the only checkpoint: the others are removed once it is complete.
+
+        Parameters
+        ----------
+        number, meta
+            As of :meth:`write`.
+        components : mapping of str to mapping
+            All of the state.
+
+        Raises
+        ------
+        NotWrittenError
+            It cannot be written, or another checkpoint cannot be removed.
+        """
+        folder = self.folder.inside(str(number))
+        try:
+            files = [file for name, part in components.items() for file in publish_component(folder, name, part)]
+            fault("checkpoint.before_manifest")
+            write_manifest(folder, "state", meta, files)
+            fault("checkpoint.after_manifest")
+            for other in self.numbers():
+                if other != number:
+                    self.folder.delete(f"{other}/{MANIFEST}", lasting=True)
+            self._sweep()
+        except OSError as error:
+            raise NotWrittenError(f"cannot be written: {error}", file=folder.root) from error
+
     def _write_segment(
         self, folder: Folder, number: int, snapshot: Snapshot
     ) -> tuple[list[_Stored], dict[str, Mapping[str, Any]]]:

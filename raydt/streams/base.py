@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from raydt.examples.updates import UpdateBatch
 from raydt.sources.base import Source
@@ -39,6 +42,37 @@ class Stream(Protocol):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
+
+    def follow_update(
+        self,
+        deleted: npt.NDArray[np.int64],
+        inserted: npt.NDArray[np.int64],
+        updates: int,
+        names: Mapping[str, Any],
+        n_classes: int,
+    ) -> None:
+        """Continue after updates from outside of the stream, which the next numbers belong to.
+
+        What the stream draws or counts itself is as without them. A stream that chooses its deletions will not delete
+        the ``deleted`` examples a second time, and never the ``inserted`` ones.
+
+        Parameters
+        ----------
+        deleted, inserted : ndarray of int64
+            Ids. One that was replaced is in both.
+        updates : int
+            How many there were.
+        names : mapping
+            ``source``, its dictionaries after the updates, and the state of :class:`~raydt.streams.text_ids.TextIds`
+            if ids are text.
+        n_classes : int
+            Known after the updates.
+
+        Raises
+        ------
+        ConfigError
+            A stream of this model cannot continue.
+        """
 
     def inputs(self) -> dict[str, Any]:
         """Return the files read in addition to the source, by option: as :class:`Identity` describes a file."""

@@ -153,6 +153,13 @@ class BatchesStream(RowStream):
         self._active.take_last(k)
         return removed
 
+    def follow_update(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse: the next way up would insert the deleted examples again."""
+        raise ConfigError(
+            "stream.model: batches inserts its rows again and again, also those that an update has deleted, so that a "
+            "run of it cannot continue from an update"
+        )
+
     def length(self) -> int | None:
         """Rows inserted and deleted on all ways, where the number of rows is known; bad rows not considered."""
         n = self.source.n_rows

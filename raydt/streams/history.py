@@ -6,8 +6,6 @@ Independent of any learner: a plain replay with a dictionary, which decides for 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +14,7 @@ from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.examples.history import History
 from raydt.examples.targets import Targets, no_targets
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
+from raydt.sources.base import Source
 from raydt.streams.base import Stream
 
 #: A row's bytes and its label.
@@ -47,42 +46,59 @@ def history_of(stream: Stream, stop: int | None = None) -> History:
     -----
     O(1) per update. From the first delete by value on, examples are also kept by value, which takes O(d) each.
     """
-    source = stream.source
-    width = source.features.sparse
-    none = SparseRows.empty(width) if width else None
-    history = _Replay(len(source.features.names), source.target_dtype, none)
-    for batch in _until(stream, stop):
-        history.add(batch)
+    history = Replay(stream.source)
+    history.read(stream, stop)
     return history.result()
 
 
-def _until(stream: Stream, stop: int | None) -> Iterator[UpdateBatch]:
-    """Batches of ``stream`` up to update ``stop``, reading no further than that."""
-    done = 0
-    while stop is None or done < stop:
-        batch = next(stream.batches(_BATCH if stop is None else min(_BATCH, stop - done)), None)
-        if batch is None:
-            return
-        done = batch.stop
-        yield batch
+class Replay:
+    """A history while it is recorded: of a stream, and of updates from elsewhere in between.
 
+    Parameters
+    ----------
+    source : Source
+        For the columns of its rows.
+    """
 
-class _Replay:
-    def __init__(self, d: int, target_dtype: np.dtype[Any], no_sparse: SparseRows | None) -> None:
+    def __init__(self, source: Source) -> None:
+        d, width, target_dtype = len(source.features.names), source.features.sparse, source.target_dtype
+        self._done = 0
         self._live: dict[int, int] = {}  # id -> index below, in the order of insertion
         self._id: list[int] = []
         self._inserted: list[int] = []
         self._deleted: list[int] = []
         self._X: list[npt.NDArray[np.float64]] = [np.empty((0, d))]
-        self._sparse = [] if no_sparse is None else [no_sparse]
+        self._sparse = [SparseRows.empty(width)] if width else []
         self._y: list[Targets] = [no_targets(0, target_dtype)]
         self._warmup = 0
         #: Places in the lists above of the examples with one row and label, oldest first; dead ones may be among them.
         self._by_value: defaultdict[_Value, deque[int]] | None = None
 
+    def read(self, stream: Stream, stop: int | None = None) -> None:
+        """Replay ``stream`` up to update ``stop``, reading no further than that."""
+        while stop is None or self._done < stop:
+            batch = next(stream.batches(_BATCH if stop is None else min(_BATCH, stop - self._done)), None)
+            if batch is None:
+                return
+            self.add(batch)
+
+    def find(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the place of the live example of each id; -1 where there is none."""
+        return np.array([self._live.get(i, -1) for i in ids.tolist()], dtype=np.int64)
+
+    @property
+    def live(self) -> set[int]:
+        """Ids of the live examples."""
+        return set(self._live)
+
+    @property
+    def next_id(self) -> int:
+        """One more than the largest id ever inserted."""
+        return max(self._id, default=-1) + 1
+
     def add(self, batch: UpdateBatch) -> None:
         """Replay one batch."""
-        self._warmup = batch.warmup
+        self._done, self._warmup = batch.stop, max(self._warmup, batch.warmup)
         if self._by_value is None and DELETE_VALUE in batch.op:
             self._by_value = self._index()
         carried = np.cumsum(CARRIES_ROW[batch.op]) - 1

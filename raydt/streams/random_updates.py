@@ -98,13 +98,13 @@ class RandomUpdatesStream(RowStream):
         op = np.empty(size, dtype=np.int8)
         deleted = np.empty(size, dtype=np.int64)
         chance = Chance(self._coin, self._pick, self._p, self.warmup)
-        drawn = _draw(chance, self._seq, ids, self._active, self._n_active, op, deleted)
+        drawn = _draw(chance, self._seq - self._foreign, ids, self._active, self._n_active, op, deleted)
         m, taken, self._n_active = drawn
         return self._spread(op[:m], self._take(taken), deleted[: m - taken])
 
     def _deletes_before(self, row: Rows) -> bool:
         """Whether the next update is a delete."""
-        at = np.array([self._seq])
+        at = np.array([self._seq - self._foreign])
         return self._n_active > 0 and self._seq >= self.warmup and bool(uniform(self._coin, at)[0] >= self._p)
 
     def length(self) -> None:

@@ -8,7 +8,7 @@ id that is live, so that what it deletes is what it inserted: a row with such an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,8 @@ from raydt.sources.base import Rows, Source
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.reader import RowReader
 from raydt.streams.text_ids import TextIds
+
+_NO_IDS = np.empty(0, dtype=np.int64)
 
 
 class RowStreamOptions(BaseModel, ABC):
@@ -74,6 +76,8 @@ class RowStream(ABC):
         self.warmup = options.warmup
         self._skip_bad = options.on_error == "skip"
         self._seq = 0
+        self._foreign = 0  # updates before ``_seq`` that came from outside of the stream
+        self._foreign_ids: set[int] = set()  # live ids that the stream did not insert
         self._n_classes = source.known_classes
         self._live: set[int] | None = set() if self.chooses_deletes and source.id_kind != "row" else None
         self._reader = RowReader(source, 0, self._skip_bad)
@@ -231,15 +235,50 @@ class RowStream(ABC):
         """Position and dictionaries; see :meth:`raydt.streams.base.Stream.state`."""
         row = self._reader.position
         state = {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
-        return state if self._text_ids is None else state | self._text_ids.state()
+        return state | self._text_state() | self._foreign_state()
+
+    def _text_state(self) -> dict[str, Any]:
+        return {} if self._text_ids is None else self._text_ids.state()
+
+    def _foreign_state(self) -> dict[str, Any]:
+        if not self._foreign:
+            return {}
+        return {"foreign": self._foreign, "foreign_ids": np.array(sorted(self._foreign_ids), dtype=np.int64)}
+
+    def follow_update(
+        self,
+        deleted: npt.NDArray[np.int64],
+        inserted: npt.NDArray[np.int64],
+        updates: int,
+        names: Mapping[str, Any],
+        n_classes: int,
+    ) -> None:
+        """Continue after updates from outside of the stream; see :meth:`raydt.streams.base.Stream.follow_update`."""
+        state = self.state()
+        if "active" in state:
+            kept = ~np.isin(state["active"], deleted)
+            state |= {name: state[name][kept] for name in state if name.startswith("active")}
+        foreign = np.union1d(np.setdiff1d(state.get("foreign_ids", _NO_IDS), deleted), inserted)
+        self.restore(
+            {
+                **state,
+                **names,
+                "source": {**state["source"], **names["source"]},
+                "seq": self._seq + updates,
+                "n_classes": max(self._n_classes, n_classes),
+                "foreign": self._foreign + updates,
+                "foreign_ids": foreign,
+            }
+        )
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         self._seq, self._n_classes = int(state["seq"]), int(state["n_classes"])
         self.source.restore(state["source"])
         self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
+        self._foreign, self._foreign_ids = int(state.get("foreign", 0)), set(state.get("foreign_ids", _NO_IDS).tolist())
         if self._live is not None:
-            self._live = set(state["active"].tolist())
+            self._live = set(state["active"].tolist()) | self._foreign_ids
         if self._text_ids is not None:
             self._text_ids.restore(state)
 

@@ -26,6 +26,7 @@ MODULES = (
     "nets.test_runs",
     "nets.test_scales",
     "nets.test_costs",
+    "nets.test_continued",
     "nets.test_nodes",
     "nets.test_audit_mutants",
     "nets.test_memory",

@@ -66,6 +66,7 @@ class _Incarnation:
     stream: Stream
     recorder: Recorder
     intake: Intake
+    begun: dict[str, Any]  #: State of the stream at its beginning.
 
 
 class Run:
@@ -112,6 +113,7 @@ class Run:
         self.undivided = threading.Lock()
         self.begun, self._past = False, past
         self.recoveries = Recoveries(past.recoveries if past is not None else ())
+        self.lineage = past.lineage if past is not None else []
         self.started = past.started if past is not None else datetime.now(timezone.utc)
         self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
         self._latest: _Incarnation | None = None
@@ -232,15 +234,16 @@ class Run:
         restored = None
         if restoring:
             store = self.checkpointer.store
-            restored = restore_newest(config, self.folder, session, store, self.data, self._abandon)
+            restored = restore_newest(config, self.folder, session, store, self.data, self._abandon, self.lineage)
         if restored is not None:
-            stream, recorder = restored
+            stream, recorder, self.lineage = restored
         else:
             self._abandon()
             _, stream = open_stream(config)
             recorder = Recorder(self.folder, config.output, stream, traits_of(config.learner).figures)
             if restoring:
                 recorder.clear()
+        self.ending.lineage, begun = self.lineage, stream.state()
         self.context.seq = done = recorder.updates
         if restoring:
             self.recoveries.restored(done)
@@ -254,7 +257,7 @@ class Run:
             self.checkpointer.barrier,
             within=traits_of(config.learner).reports_within,
         )
-        self._latest = _Incarnation(session, stream, recorder, intake)
+        self._latest = _Incarnation(session, stream, recorder, intake, begun)
         self.interruption.arm(intake.stop)
 
     @property
@@ -306,7 +309,7 @@ class Run:
         digest = session.digest()
         if isinstance(error, UpdateError):
             # The stream has gone on beyond the refused update.
-            _, stream = stream_at(self.config, recorder.updates)
+            stream = stream_at(self.config, self._now.begun, recorder.updates)
         self.checkpointer.settle()
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
@@ -316,7 +319,7 @@ class Run:
             recorder.compact()
         at = stream.state()
         self.checkpointer.write_last(recorder.updates, self._meta(stream, at), snapshot, self._components(at))
-        meta = run_meta(self.config, stream, at, recorder.updates, self.data.fingerprint)
+        meta = run_meta(self.config, stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = {"arrays": session.model()}, self.folder.inside("model")
         with writing(place.location):
             save_folder(place, "model", meta, model)
@@ -335,7 +338,11 @@ class Run:
     def _meta(self, stream: Stream, at: dict[str, Any]) -> dict[str, Any]:
         recorder = self._now.recorder
         meta = state_meta(self.config, stream, at, recorder.updates, recorder.next_id, self.data)
-        return meta | {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
+        run = {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
+        return meta | run | self._lineage()
+
+    def _lineage(self) -> dict[str, Any]:
+        return {"lineage": self.lineage} if self.lineage else {}
 
     def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the contents of a checkpoint other than the learner."""

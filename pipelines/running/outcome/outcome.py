@@ -55,6 +55,8 @@ class Ending:
         Of the model, once model and state are saved.
     work : list of dict
         Work of each shard.
+    lineage : list of dict
+        Updates that the run has taken in.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Ending:
         self.startup_seconds = 0.0
         self.digest: str | None = None
         self.work: list[dict[str, Any]] = []
+        self.lineage: list[dict[str, Any]] = []
 
     def finish(
         self, recorder: Recorder, source: Source, error: Exception | None
@@ -149,6 +152,7 @@ class Ending:
             self._started,
             self.startup_seconds,
             self._recoveries.entries,
+            self.lineage,
             self._checkpointer.figures(),
         )
         return run_summary(self._config, source, recorder, ended)

@@ -58,6 +58,7 @@ class Ended(NamedTuple):
     started: datetime  #: When the run was started first, whichever processes have resumed it.
     startup_seconds: float  #: Connecting, compiling and opening, before the first update.
     recoveries: list[dict[str, Any]]  #: One entry for each time the run was rolled back to a checkpoint.
+    lineage: list[dict[str, Any]]  #: Updates from elsewhere that the run has taken in.
     checkpoints: dict[str, Any]  #: Figures of the checkpoints written by this process.
 
 
@@ -93,6 +94,7 @@ def run_summary(config: Config, source: Source, recorder: Recorder, ended: Ended
         "where": config.placement.where,
         "restarts": sum(entry["kind"] == "lost" for entry in ended.recoveries),
         "recoveries": ended.recoveries,
+        "lineage": ended.lineage,
         "checkpoints": ended.checkpoints,
         "model_digest": ended.digest,
         "started": ended.started.astimezone(timezone.utc).isoformat(timespec="seconds"),

@@ -26,6 +26,7 @@ class Past:
     epoch: int  #: Incarnations so far.
     recoveries: list[dict[str, Any]]  #: As in the summary.
     ended: str  #: What ended its last process, in words.
+    lineage: list[dict[str, Any]]  #: Updates that the run has taken in (``raydt resume --from``).
     updates: int | None = None  #: Where that process was then; None if it came to say nothing.
 
 
@@ -53,6 +54,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
     def best(key: str, default: Any) -> Any:
         return next((entry[key] for entry in known if entry.get(key) is not None), default)
 
+    lineages = [entry.get("lineage") or [] for entry in (summary or {}, meta or {}, *records)]
     recoveries = _together([*best("recoveries", []), *_recoveries(records)])
     epochs = [saved.get("epoch"), *(entry.get("epoch") for entry in (*recoveries, *records))]
     return Past(
@@ -61,6 +63,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
         epoch=max((epoch for epoch in epochs if isinstance(epoch, int)), default=0),
         recoveries=recoveries,
         ended=str(summary["exit_reason"]) if summary is not None else "the driver was lost",
+        lineage=max(lineages, key=len),
         updates=int(summary["updates"]) if summary is not None else None,
     )
 

@@ -8,7 +8,7 @@ error, before anything is changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.config import Config
@@ -16,6 +16,7 @@ from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.preparation.config_diff import refuse_changes
 from pipelines.running.records.recorder import Recorder
 from pipelines.saved_runs import open_stream
+from pipelines.updating.lineage import begins_with
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
 from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest
@@ -33,6 +34,7 @@ class Restored(NamedTuple):
 
     stream: Stream
     recorder: Recorder
+    lineage: list[dict[str, Any]]  #: Updates in the life of the model.
 
 
 def restore_newest(
@@ -42,6 +44,7 @@ def restore_newest(
     store: CheckpointStore,
     data: Identity,
     abandon: Callable[[], None] = lambda: None,
+    lineage: Sequence[Mapping[str, Any]] = (),
 ) -> Restored | None:
     """Restore the newest checkpoint that is sound; None if there is none, and then nothing has been changed.
 
@@ -56,6 +59,8 @@ def restore_newest(
         Of the source.
     abandon : callable
         Called before the tables are changed, which is the last step: whoever had them lets go of them.
+    lineage : sequence of mapping
+        Updates that the run is known to have, and a checkpoint must have.
 
     Raises
     ------
@@ -81,6 +86,7 @@ def restore_newest(
             saved = understood(checkpoint.meta, checkpoint.components, place.location)
             with fitting(place.location):
                 require_same(config, data, stream, checkpoint.meta, place.location)
+                known = require_updated(checkpoint.meta, lineage, place.location)
                 stream.restore(checkpoint.components["stream"])
                 recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
                 recorder.require(recorded)
@@ -98,12 +104,13 @@ def restore_newest(
         abandon()
         recorder.restore(recorded)
         log.info("restored", extra={"event": "restored", "at": number})
-        return Restored(stream, recorder)
+        return Restored(stream, recorder, known)
     if newest is not None:
         raise RaydtError(
             f"none of the checkpoints can be used; the newest: {newest}. To start at the first update instead, move "
             f"{store.folder.location} away, then run raydt resume {folder.location}"
         ) from newest
+    require_updated({}, lineage, store.folder.location)
     store.continue_from(None)
     log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
     return None
@@ -158,8 +165,8 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
     """
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
         raise ConfigError(
-            f"{place}: this state was written by raydt update, not by a run, and a run cannot resume from it. Move it "
-            "out of the checkpoints"
+            f"{place}: this state was written by raydt update, not by a run. Move it out of the checkpoints, and give "
+            "its folder to raydt resume with --from"
         )
     if not config.has_made(meta):
         refuse_changes(meta.get("config", {}), config.resolved(), place)
@@ -174,6 +181,32 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
             *(f"  {line}" for line in changes),
             f"Restore the data (they may be in another folder: {elsewhere}), or start a new run",
         )
+
+
+def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]], place: str) -> list[dict[str, Any]]:
+    """Return the lineage of a checkpoint, and refuse one that is older than an update that its run has taken in.
+
+    Parameters
+    ----------
+    meta : mapping
+        Of the checkpoint; empty if there is none.
+    lineage : sequence of mapping
+        Updates that the run is known to have.
+    place : str
+        Where the checkpoint is, or would be.
+
+    Raises
+    ------
+    ConfigError
+        Examples live in the checkpoint that an update has deleted.
+    """
+    known: list[dict[str, Any]] = meta.get("lineage", [])
+    if not begins_with(known, lineage):
+        raise ConfigError(
+            f"{place}: the run was updated after update {lineage[-1]['offset']:,}, and no checkpoint has the update. "
+            "Give the state that raydt update wrote: raydt resume RUN --from STATE"
+        )
+    return known
 
 
 def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,174 @@
+"""A state that ``raydt update`` wrote becomes the only checkpoint of its run, which then resumes from it.
+
+Invariant: the log names the updates before the checkpoint is complete, and the checkpoints before it go after that. So
+whatever is killed, the run resumes from the new checkpoint, or refuses to resume from an older one, in which deleted
+examples live (:func:`pipelines.running.preparation.restoring.require_updated`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder, fitting
+from pipelines.running.preparation.restoring import require_same
+from pipelines.running.records.recorder import Recorder
+from pipelines.saved_runs import open_state
+from pipelines.updating.lineage import begins_with, ids_between
+from raydt.errors import InputError
+from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from raydt.folders.manifest import read_manifest
+from raydt.learners import traits_of
+from raydt.sessions.saved_model import understood
+from raydt.sources.identity import Identity
+from raydt.streams.base import Stream
+
+log = logging.getLogger(__name__)
+
+#: Event in the log that has the updates of a run, as in its lineage.
+UPDATED = "run_updated"
+
+#: Of the ``meta`` of a checkpoint: what its folder, its segments and their ages say.
+_OF_THE_FILES = ("kind", "raydt_version", "format_version", "segments", "copies_since")
+
+
+class Adoption:
+    """The adoption of a state by a run that no other process writes.
+
+    Parameters
+    ----------
+    config : Config
+    folder : RunFolder
+        The run.
+    store : CheckpointStore
+        Its checkpoints.
+    state : path or URI
+        The state.
+
+    Raises
+    ------
+    InputError
+        There is no state, ``update`` did not write it, or the run has no checkpoint that it was made from.
+    """
+
+    def __init__(self, config: Config, folder: RunFolder, store: CheckpointStore, state: str | Path) -> None:
+        self._config, self._folder, self._store = config, folder, store
+        self._saved, place = open_state(state)
+        self._place = place.location
+        self._steps: list[dict[str, Any]] = self._saved.meta.get("lineage", [])
+        if not self._steps:
+            remedy = "Give the folder that raydt update --out wrote, or leave out --from"
+            raise InputError("no update is in the lineage of this state", file=self._place, remedy=remedy)
+        lineages = [(number, self._lineage(number)) for number in reversed(store.numbers())]
+        #: Whether the run has these updates already.
+        self.done = bool(lineages) and begins_with(lineages[0][1] or [], self._steps)
+        made_from = [
+            (number, known) for number, known in lineages if known is not None and self._follows(number, known)
+        ]
+        self._before = made_from[0][0] if made_from else None
+        self._new = self._steps[len(made_from[0][1]) :] if made_from else []
+        if self._before is None and not self.done:
+            raise self._moved_on("no checkpoint that it was made from")
+
+    def _moved_on(self, lacks: str) -> InputError:
+        run = self._folder.location
+        return InputError(
+            f"{run} has {lacks}: it is another run, or has been resumed since",
+            file=self._place,
+            remedy=f"Update its last state: raydt update {run} --out ...",
+        )
+
+    def _lineage(self, number: int) -> list[dict[str, Any]] | None:
+        """Return the lineage of a checkpoint; None if its manifest is damaged."""
+        try:
+            meta = read_manifest(self._store.folder.inside(str(number))).meta
+        except InputError:
+            return None
+        return list(meta.get("lineage", []))
+
+    def _follows(self, number: int, known: list[dict[str, Any]]) -> bool:
+        """Return True if the state was made from the checkpoint with this number and lineage."""
+        steps = self._steps
+        return len(known) < len(steps) and begins_with(steps, known) and steps[len(known)]["offset"] == number
+
+    def run(self, data: Identity, stream: Stream) -> None:
+        """Make the state the only checkpoint of the run.
+
+        Parameters
+        ----------
+        data : Identity
+            Of the source.
+        stream : Stream
+            Of the config; not to be used afterwards.
+
+        Raises
+        ------
+        ConfigError
+            The checkpoint is of another config or other data, or its stream cannot continue.
+        InputError
+            The checkpoint is damaged, its tables are not there, or the state does not belong to it.
+        NotWrittenError
+            The checkpoint cannot be written.
+        """
+        if self.done:
+            return
+        place = self._store.folder.inside(str(self._before))
+        before = read_checkpoint(place)
+        session = understood(before.meta, before.components, place.location).session()
+        with fitting(place.location):
+            require_same(self._config, data, stream, before.meta, place.location)
+            if session.digest() != self._new[0]["digest_before"]:
+                problem = f"it was not made from {place.location}: the digests differ"
+                raise InputError(problem, file=self._place, remedy="Update the last state of this run")
+            meta, components = self._contents(before, stream)
+        log.info("run updated", extra={"event": UPDATED, "lineage": self._steps})
+        self._folder.delete("summary.json")
+        self._store.continue_from(before)  # none of a later update stays
+        self._store.write_alone(int(meta["offset"]), meta, components)
+
+    def _contents(self, before: Checkpoint, stream: Stream) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return ``meta`` and components of the new checkpoint."""
+        saved, new, start = self._saved, self._new, before.number
+        deletes, inserts = (sum(step[name] for step in new) for name in ("deletes", "inserts"))
+        stream.restore(before.components["stream"])
+        self._require_able(stream, start, inserts)
+        arrays = before.components["coordinator"]
+        deleted, inserted = ids_between(arrays, saved.arrays, start)
+        offset = int(saved.meta["offset"])
+        names: Mapping[str, Any] = saved.components["stream"]
+        stream.follow_update(deleted, inserted, offset - start, names, len(saved.classes))
+        recorder, scores = dict(before.components["recorder"]), before.components["scores"]
+        figures = traits_of(self._config.learner).figures
+        tables = Recorder(self._folder, self._config.output, stream, figures)
+        try:
+            tables.require({**recorder, "prequential": scores})
+        except InputError as error:
+            raise self._moved_on("not the tables of then") from error
+        recorder |= {
+            "updates": offset,
+            "inserts": recorder["inserts"] + inserts,
+            "deletes": recorder["deletes"] + deletes,
+            "next_id": saved.next_id,
+            "n_classes": max(recorder["n_classes"], len(saved.classes)),
+        }
+        meta = {name: value for name, value in before.meta.items() if name not in _OF_THE_FILES}
+        meta |= {name: saved.meta[name] for name in ("classes", "categories", "offset", "next_id", "lineage")}
+        if self._config.checkpoint.max_age is not None:
+            meta["copies_since"] = time.time()  # only live examples are in it
+        own = {name: saved.components[name] for name in saved.components if name != "stream"}
+        return meta, {**own, "stream": stream.state(), "recorder": recorder, "scores": scores}
+
+    def _require_able(self, stream: Stream, start: int, inserts: int) -> None:
+        """Refuse a stream whose next updates do not fit the state."""
+        problem = None
+        if start < self._config.stream.warmup:
+            problem = "the run was in its warm-up (stream.warmup) when it was updated"
+        elif inserts and stream.source.id_kind == "row":
+            problem = "it has inserted rows with running numbers, which the next rows of the source have as ids, too"
+        if problem is not None:
+            remedy = "Start a new run, of data without the deleted examples"
+            raise InputError(problem, file=self._place, remedy=remedy)

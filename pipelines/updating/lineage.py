@@ -1,0 +1,186 @@
+"""The updates in the life of a run or state: what its lineage records of each, and how each is repeated for an audit.
+
+Invariant: a lineage names no example. It has the files of an update with their hashes; who audits the run reads the
+files again, like its source.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.config import Config
+from pipelines.run_folder import fitting
+from pipelines.updating.changes import (
+    Deletions,
+    Insertions,
+    StateNames,
+    no_deletions,
+    no_insertions,
+    read_deletions,
+    read_insertions,
+)
+from raydt.errors import InputError
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.targets import in_order
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.learners import learners
+from raydt.sessions.receipt import Receipt
+from raydt.sessions.saved_model import SavedModel
+from raydt.streams.base import Stream
+from raydt.streams.history import Replay
+
+
+def step_of(
+    saved: SavedModel, place: str, names: StateNames, gone: Deletions, new: Insertions, receipt: Receipt
+) -> dict[str, Any]:
+    """Return the entry of an update for the lineage of the state that it writes.
+
+    Parameters
+    ----------
+    saved : SavedModel
+        The state that was updated.
+    place : str
+        Its folder.
+    names : StateNames
+    gone : Deletions
+    new : Insertions
+    receipt : Receipt
+        With digests.
+    """
+    files: dict[str, Any] = {}
+    if gone.file is not None:
+        files["delete"] = {"path": _absolute(gone.path), "sha256": gone.file.content_hash()}
+    if new.source is not None:
+        files["insert"] = {"path": _absolute(new.path), "kind": new.source.identity().description["kind"]}
+        files["insert"] |= {"fingerprint": new.source.fingerprint(), "label": names.label, "id": names.id}
+    return {
+        "state": place,
+        **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
+        "digest_before": receipt.digest_before,
+        "digest_after": receipt.digest_after,
+        "deletes": len(gone.ids),
+        "inserts": len(new.ids),
+        "files": files,
+    }
+
+
+def begins_with(lineage: Sequence[Mapping[str, Any]], first: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if a lineage begins with the updates of another, whatever their files are called."""
+    keys = ("offset", "digest_before", "digest_after", "deletes", "inserts")
+    return [[step.get(key) for key in keys] for step in lineage[: len(first)]] == [
+        [step.get(key) for key in keys] for step in first
+    ]
+
+
+def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> UpdateBatch:
+    """Return an update as a batch: all deletions, then all insertions."""
+    op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone.ids), len(new.ids)])
+    ids = np.concatenate([gone.ids, new.ids])
+    row = np.full(len(op), -1, dtype=np.int64)
+    order = in_order(new.classes, positive)
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse, class_order=order)
+
+
+def names_after(names: StateNames, new: Insertions, live: set[int]) -> dict[str, Any]:
+    """Return dictionaries and text ids after an update, as components of a stream; ids are those that live then."""
+    labels = names.labels if "positive" in names.labels else {"classes": new.classes}
+    known: dict[str, Any] = {"source": {"categories": new.categories, "labels": labels}}
+    if names.text_ids:
+        new.all_ids.keep(live)
+        known |= new.all_ids.state()
+    return known
+
+
+def history_of_run(config: Config, features: Features, stream: Stream, meta: Mapping[str, Any], run: str) -> History:
+    """Replay the stream of a run up to its last state, and the files of each update in its lineage.
+
+    Parameters
+    ----------
+    config : Config
+    features : Features
+    stream : Stream
+        Fresh; at the last state in the end.
+    meta : mapping
+        Of the last state.
+    run : str
+        Folder of the run, for messages.
+
+    Raises
+    ------
+    InputError
+        The file of an update has changed, or is gone.
+    """
+    replay = Replay(stream.source)
+    for step in meta.get("lineage", []):
+        with fitting(run):
+            replay.read(stream, int(step["offset"]))
+            names, gone, new = _read_again(config, features, stream, replay, step, run)
+            replay.add(batch_of(int(step["offset"]), gone, new, stream.source.positive is not None))
+            known = names_after(names, new, replay.live)
+            stream.follow_update(gone.ids, new.ids, len(gone.ids) + len(new.ids), known, len(new.classes))
+    replay.read(stream, int(meta["offset"]))
+    return replay.result()
+
+
+def _read_again(
+    config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
+) -> tuple[StateNames, Deletions, Insertions]:
+    """Read the files of an update as it has read them, with the dictionaries that the stream had then."""
+    at, files = stream.state(), step["files"]
+    columns = {name: files.get("insert", {}).get(name) for name in ("label", "id")}
+    meta = {"kind": "state", "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": replay.next_id}
+    classes, categories = stream.source.classes[: at["n_classes"]], at["source"].get("categories", {})
+    learner = learners()[config.learner.kind]
+    then = SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
+    names, gone = StateNames.of(then), no_deletions()
+    new, found = no_insertions(then, names, gone), {}
+    try:
+        if "delete" in files:
+            gone = read_deletions(files["delete"]["path"], names, replay.find)
+            found["delete"] = None if gone.file is None else gone.file.content_hash()
+            new = no_insertions(then, names, gone)
+        if "insert" in files:
+            new = read_insertions(files["insert"]["path"], files["insert"]["kind"], then, names, replay.find, gone)
+            found["insert"] = None if new.source is None else new.source.fingerprint()
+    except InputError as error:
+        raise _lost(run, step, str(error)) from error
+    if found != {name: file.get("sha256", file.get("fingerprint")) for name, file in files.items()}:
+        raise _lost(run, step, "a file has changed")
+    return names, gone, new
+
+
+def _lost(run: str, step: Mapping[str, Any], problem: str) -> InputError:
+    paths = " and ".join(file["path"] for file in step["files"].values())
+    return InputError(
+        f"the update after {step['offset']:,} updates cannot be repeated from {paths}: {problem}",
+        file=run,
+        remedy="Restore the files. Without them, audit one of the checkpoints/ against the examples in it",
+    )
+
+
+def _absolute(path: str | Path) -> str:
+    text = str(path)
+    return text if "://" in text else os.path.abspath(text)
+
+
+def ids_between(
+    before: Mapping[str, npt.NDArray[Any]], after: Mapping[str, npt.NDArray[Any]], since: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the ids that updates have deleted and inserted, from the examples before and after them.
+
+    Parameters
+    ----------
+    before, after : mapping
+        ``id`` and ``born`` of the live examples.
+    since : int
+        Number of the first of the updates.
+    """
+    new = after["born"] >= since
+    return np.setdiff1d(before["id"], after["id"][~new]), after["id"][new]

@@ -1,0 +1,40 @@
+"""A model trained again from nothing on the live examples of a history."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.features import Features
+from raydt.examples.history import History
+from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.base import LearnerOptions
+from raydt.sessions.session import InProcessSession
+
+
+def trained_from_nothing(
+    options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64]
+) -> InProcessSession:
+    """A session with the live examples of a history, inserted at once in ascending order of ids.
+
+    Parameters
+    ----------
+    options : LearnerOptions
+    features : Features
+    history : History
+    class_order : ndarray of int64, shape (classes,)
+        Class codes in ascending order of their labels.
+    """
+    live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
+    live = live[np.argsort(history.id[live], kind="stable")]
+    n = len(live)
+    session = InProcessSession(learners()[options.kind], options, features)
+    op, row = np.full(n, INSERT, dtype=np.int8), np.full(n, -1)
+    X = np.ascontiguousarray(history.X[live])
+    sparse = None if history.sparse is None else history.sparse[live]
+    y, classes = history.y[live], len(class_order)
+    batch = UpdateBatch(0, op, history.id[live], X, y, classes, row, n, sparse=sparse, class_order=class_order)
+    session.apply(batch)
+    session.finish()
+    return session
