@@ -1,4 +1,4 @@
-"""What whole numbers make exact: sums after a thousand updates, deletion as if it had never been, any order."""
+"""What whole numbers make exact: deletion as if it had never been, any order."""
 
 from __future__ import annotations
 
@@ -84,26 +84,6 @@ def trained(objective: str, **others: Any) -> tuple[Replay, Any, Any]:
     replay = Replay(objective, **others)
     replay.apply([INSERT] * ROWS, range(ROWS), X[:ROWS], y[:ROWS], warmup=ROWS)
     return replay, X, y
-
-
-@pytest.mark.parametrize(
-    ("objective", "derivatives"),
-    [*((objective, "retrained") for objective in OBJECTIVES), ("multiclass", "changed_leaves"), ("binary", "never")],
-)
-def test_stored_sums_are_recomputed_sums_after_a_thousand_updates(objective: str, derivatives: str) -> None:
-    replay, X, y = trained(objective, derivatives=derivatives)
-    rng = np.random.default_rng(1)
-    live, fresh = list(range(ROWS)), ROWS
-    while replay.seq < ROWS + 1000:
-        size = int(rng.integers(1, 30))
-        out = rng.choice(live, min(size // 2, len(live) - 20), replace=False).tolist()
-        new = list(range(fresh, fresh + size - len(out)))
-        live, fresh = [i for i in live if i not in set(out)] + new, fresh + len(new)
-        ops = rng.permutation([DELETE] * len(out) + [INSERT] * len(new))
-        ids, at = iter(out), iter(new)
-        replay.apply(ops, [next(at if op == INSERT else ids) for op in ops], X[new], y[new])
-    assert replay.failures() == []
-    assert replay.session.statistics()["active"] == len(live)
 
 
 @pytest.mark.parametrize("tolerance", [0.5, 1.0])

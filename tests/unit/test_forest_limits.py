@@ -11,7 +11,6 @@ from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest import coordinator
-from raydt.learners.forest.shard import dealt
 from raydt.learners.forest.voting import vote_of_model
 from raydt.sessions.session import InProcessSession
 
@@ -60,14 +59,6 @@ def test_a_warm_up_passes_queries_over(first: list[int]) -> None:
         one.finish()
     assert forest.digest() == other.digest()
     assert forest.model()["totals"][0].sum() == len(kept)
-
-
-@pytest.mark.parametrize(("trees", "shards"), [(20, 2), (100, 3), (2, 5), (1, 1)])
-def test_shards_have_as_many_trees_as_any_other(trees: int, shards: int) -> None:
-    shares = dealt(trees, shards)
-    sizes = [len(share) for share in shares]
-    assert np.concatenate(shares).tolist() == list(range(trees))
-    assert max(sizes) - min(sizes) <= 1
 
 
 def test_trees_leave_their_shards_only_when_they_are_wanted() -> None:

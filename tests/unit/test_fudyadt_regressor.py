@@ -13,10 +13,7 @@ from pipelines.display import audit_lines
 from raydt import FullyDynamicTreeRegressor
 from raydt.errors import InputError
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt import dynamic_tree
-from raydt.sessions.session import InProcessSession
-from tests.strategies import Stream
 
 LEARNER = learners()["fudyadt"]
 
@@ -78,22 +75,6 @@ def test_a_range_that_is_none_is_refused(label_range: tuple[float, float]) -> No
 def test_classes_have_no_range() -> None:
     with pytest.raises(ValidationError, match="Set criterion: squared_error"):
         LEARNER.Options(label_range=(0.0, 1.0))
-
-
-def stream(n: int, warmup: int) -> Stream:
-    X, y = rows(n)
-    cells = tuple(map(tuple, X.tolist()))
-    return Stream((0,) * n, tuple(range(n)), cells, tuple(y.tolist()), (False,) * 3, True, warmup, True)
-
-
-def test_a_stream_needs_a_range_or_a_warmup() -> None:
-    assert LEARNER.traits(options()).warmup
-    assert not LEARNER.traits(options(label_range=(0.0, 1.0))).warmup
-    given = stream(5, warmup=0)
-    session = InProcessSession(LEARNER, options(), given.features, 1, WorkPlan())
-    with pytest.raises(InputError, match="the range of the labels is not known"):
-        session.apply(given.batch(0, 5))
-    assert session.statistics()["active"] == 0
 
 
 def test_more_examples_than_sums_can_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

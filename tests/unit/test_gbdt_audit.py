@@ -121,21 +121,7 @@ def test_every_model_of_the_twin_is_sound(data: st.DataObject) -> None:
     assert (report.worst["rank"], report.worst["lack"]) == pytest.approx(measured(twin))
 
 
-def test_a_model_that_lost_all_its_rows() -> None:
-    twin = OnlineGBDTTwin(list(CATEGORICAL), options("auto", l2_regularization=0.0, update_every=1))
-    batch = updates("auto", WARMUP)
-    twin.process(batch)
-    gone = replace(batch, start=WARMUP, op=np.full(WARMUP, DELETE, np.int8), X=batch.X[:0], y=batch.y[:0])
-    assert twin.process(gone)[2] == []
-    report = audited(twin.state(), twin.history(), "auto", l2_regularization=0.0)
-    assert (report.failures, report.checked["held"]) == ([], 0)
-
-
 # ---------------------------------------------------------------------- what is wrong is found
-
-
-def held(state: dict[str, Any]) -> int:
-    return int(np.flatnonzero(state["pending"] == 0)[5])
 
 
 @pytest.mark.parametrize(

@@ -81,20 +81,6 @@ def test_every_leaf_has_as_many_rows_and_its_share_of_labels():
     assert np.abs(places.mean(axis=1) / 50_000 - 0.5).max() < 0.03  # shuffled
 
 
-def test_each_part_has_a_tree_of_its_own():
-    options = CASES[1]
-    X, y, _ = read(options)
-    part = np.arange(options.n) * 3 // options.n
-    trees = open_source(options).trees
-    for number, tree in enumerate(trees):
-        inside = membership(X[part == number], tree)
-        counts = inside.sum(axis=0)
-        assert inside.sum() == (part == number).sum()
-        assert counts.max() - counts.min() <= 1
-        np.testing.assert_array_equal(y[part == number], tree.left[inside.argmax(axis=1)])
-    assert len({tree.low.tobytes() for tree in trees}) == 3
-
-
 @pytest.mark.parametrize("options", CASES, ids=str)
 def test_a_row_does_not_depend_on_where_reading_starts_or_how_much_is_read_at_once(options, monkeypatch):
     X, y, ids = read(options)

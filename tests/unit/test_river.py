@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import raydt
-from raydt import FullyDynamicTreeClassifier, RiverTreeClassifier
-from raydt.errors import ConfigError, InputError, UpdateError
+from raydt import RiverTreeClassifier
+from raydt.errors import ConfigError, InputError
 from raydt.estimators.river import RiverClassifier
 
 PUBLIC = [getattr(raydt, name) for name in raydt.__all__]
@@ -34,63 +33,6 @@ def examples(n: int, seed: int = 0) -> tuple[list[dict[str, Any]], list[bool]]:
 def arrays(tree: Any) -> dict[str, list[Any]]:
     session = tree._session if isinstance(tree, RiverTreeClassifier) else tree.session_
     return {name: array.tolist() for name, array in session.model().items()}
-
-
-def test_it_is_the_tree_of_the_other_estimator() -> None:
-    """Learned, predicted and forgotten one by one: each prediction knows all before it."""
-    xs, ys = examples(300)
-    ones, other = RiverTreeClassifier(**OPTIONS), FullyDynamicTreeClassifier(**OPTIONS)
-    for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
-        frame = pd.DataFrame([x])[["a", "b"]]
-        if len(set(ys[:i])) == 2:
-            shares = dict(zip([False, True], other.predict_proba(frame)[0].tolist(), strict=True))
-            assert ones.predict_proba_one(x) == pytest.approx(shares, rel=1e-12)  # classes are summed in another order
-            if shares[False] != shares[True]:  # the first label seen wins a tie here, the smaller one there
-                assert ones.predict_one(x) == other.predict(frame)[0]
-        ones.learn_one(x, y)
-        other.partial_fit(frame, [y], classes=None if i else [False, True])
-        if i % 3 == 2:
-            ones.forget_one(xs[i // 2], ys[i // 2])
-            other.forget_examples(pd.DataFrame([xs[i // 2]])[["a", "b"]], [ys[i // 2]])
-    mine, theirs = arrays(ones), arrays(other)
-    if ys[0]:  # its code is 0 here, and 1 there
-        theirs["counts"] = [counts[::-1] for counts in theirs["counts"]]
-    assert mine == theirs
-    assert len(mine["feature"]) > 10
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_the_guarantee_is_proven(adapter: Any) -> None:
-    xs, ys = examples(200)
-    model = adapter(categorical_features=["b"])
-    for x, y in zip(xs, ys, strict=True):
-        model.learn_one(x, y)
-    for x, y in zip(xs[:50], ys[:50], strict=True):
-        model.forget_one(x, y)
-    report = model.audit()
-    assert (report.conformance, report.checked["live"]) == ("holds", 150)
-    assert report.feasibility == ("proven" if model._options().promise().promised else "not_promised")
-
-
-def test_it_takes_the_schedule() -> None:
-    xs, ys = examples(200)
-    rows = {}
-    for schedule in ("published", "certificate"):
-        tree = RiverTreeClassifier(schedule=schedule)
-        for x, y in zip(xs, ys, strict=True):
-            tree.learn_one(x, y)
-        rows[schedule] = tree._session.statistics()["rebuilt_rows"]
-    assert rows["published"] > rows["certificate"]
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_before_anything_is_learned(adapter: Any) -> None:
-    tree = adapter()
-    assert (tree.predict_one({"a": 1}), tree.predict_proba_one({"a": 1})) == (None, {})
-    with pytest.raises(UpdateError, match="no live example equals this one"):
-        tree.forget_one({"a": 1}, True)
-    with pytest.raises(ValueError, match="nothing to audit"):
-        tree.audit()
 
 
 def test_labels_are_what_they_were() -> None:
@@ -186,19 +128,6 @@ def test_a_string_is_no_list_of_features() -> None:
         RiverTreeClassifier(categorical_features="ab").learn_one({"a": 1, "b": 2}, 0)
 
 
-def test_what_was_never_learned_cannot_be_forgotten() -> None:
-    tree = RiverTreeClassifier()
-    tree.learn_one({"a": 1, "b": "w"}, 0)
-    tree.learn_one({"a": 1, "b": "w"}, 1)
-    for x, y in (({"a": 2, "b": "w"}, 0), ({"a": 1, "b": "new"}, 0), ({"a": 1, "b": "w"}, 2)):
-        with pytest.raises(UpdateError, match="no live example equals this one"):
-            tree.forget_one(x, y)
-    tree.forget_one({"a": 1, "b": "w"}, 0)
-    with pytest.raises(UpdateError, match="no live example equals this one"):
-        tree.forget_one({"a": 1, "b": "w"}, 0)
-    assert tree.predict_one({"a": 1, "b": "never seen"}) == 1
-
-
 def test_it_works_without_river() -> None:
     script = """
         import sys
@@ -244,17 +173,3 @@ def test_they_take_part_in_progressive_validation(adapter: Any) -> None:
 
     score = evaluate.progressive_val_score(datasets.Phishing(), adapter().clone(), metrics.Accuracy())
     assert score.get() > 0.85
-
-
-@pytest.mark.filterwarnings("default")
-def test_it_takes_part_in_a_pipeline_and_in_progressive_validation() -> None:
-    pytest.importorskip("river", reason="river is not installed")
-    from river import datasets, evaluate, metrics, preprocessing
-
-    tree = RiverTreeClassifier(epsilon=0.1, alpha=0, beta=0, max_depth=10)
-    model = preprocessing.StandardScaler() | tree
-    score = evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    assert score.get() > 0.85
-    assert evaluate.progressive_val_score(datasets.Phishing().take(200), tree.clone(), metrics.ROCAUC()).get() > 0.7
-    mean = np.mean([model.predict_one(x) == y for x, y in datasets.Phishing()])
-    assert mean > score.get()
