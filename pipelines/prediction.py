@@ -19,11 +19,11 @@ from pipelines.outputs import Input, require_apart, writing_alone
 from pipelines.redaction import may_quote, quoting_as_its_run, said
 from pipelines.saved_runs import load_model
 from pipelines.updating.model_data import find_rows, open_rows
+from raydt.encoding.columns import number_of
 from raydt.errors import InputError
 from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
-from raydt.sources.columns.encoding import number_of
 from raydt.sources.files.datafile import DataFile
 
 

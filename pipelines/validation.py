@@ -12,12 +12,12 @@ from pipelines.placement import place
 from pipelines.redaction import quoting, said
 from pipelines.running.preparation.preparing import features_of
 from pipelines.saved_runs import no_rows, open_stream
+from raydt.encoding.numerals import doubt
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.presentation.words import counted
 from raydt.redaction import WITHHELD
 from raydt.sources.base import Source
-from raydt.sources.columns.numerals import doubt
 from raydt.sources.options import FileOptions
 from raydt.streams.deletion_log import DeletionLogStream
 

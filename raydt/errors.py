@@ -74,6 +74,8 @@ class InputError(RaydtError, ValueError):
         Zero-based row of ``file``.
     remedy : str, optional
         What the user can do about it.
+    code : str
+        Id of the problem of a bad row (``raydt.encoding.phrases``).
     """
 
     exit_code = 2
@@ -86,9 +88,11 @@ class InputError(RaydtError, ValueError):
         column: str | None = None,
         row: int | None = None,
         remedy: str | None = None,
+        code: str = "",
     ) -> None:
         #: The arguments, their values marked (:mod:`raydt.redaction`); the attributes of these names are plain.
         self.parts: dict[str, Any] = {"problem": problem, "file": file, "column": column, "row": row, "remedy": remedy}
+        self.parts["code"] = self.code = code
         self._show()
         place = ", ".join(
             part

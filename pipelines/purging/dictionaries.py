@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.purging.scope import Scope
+from raydt.encoding.columns import number_of
 from raydt.learners import traits_of
 from raydt.sessions.saved_model import SavedModel
-from raydt.sources.columns.encoding import number_of
 
 
 def stand_in(code: int, like: Any, taken: set[Any]) -> Any:

@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from raydt.encoding.indices import holds_indices, is_empty_list
+from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
 from raydt.learners import traits_of
 from raydt.redaction import marked, quoted_columns
 from raydt.sessions.saved_model import SavedModel
-from raydt.sources.columns.indices import holds_indices, is_empty_list
-from raydt.sources.columns.tokens import holds_tokens
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import ConfigError, InputError
 from raydt.examples.targets import OUT_OF_RANGE, out_of_range
-from raydt.sources.columns.encoding import LARGEST_INTEGER
 
 
 def _one_column(y: Any) -> npt.NDArray[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -163,9 +162,9 @@ class Estimator(Fitted):
         return self._delete(*self._deletable(ids), digests)
 
     def _forget_equal(self, X: Any, y: Any, digests: bool) -> Receipt:
-        rows = self._rows(X)
+        rows, sparse = self._rows(X, known=True)
         self._require_examples()
-        given, sparse = self._checked(y), self._sparse_of(X, known=True)
+        given = self._checked(y)
         if len(rows) != len(given):
             raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
         coordinator = self.session_.coordinator
@@ -189,9 +188,8 @@ class Estimator(Fitted):
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
-        batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y)
-        if width:
-            batch = replace(batch, sparse=SparseRows.empty(width))
+        sparse = SparseRows.empty(width) if width else None
+        batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
         return self._apply_with_receipt(batch, slots, self.digest() if digests else None)
 
     def _replace(self, ids: Any, X: Any, y: Any, new_ids: Any, digests: bool) -> Receipt:
@@ -199,8 +197,8 @@ class Estimator(Fitted):
         before = self.digest() if digests else None  # new labels are not learned yet
         new = self._insertable(X, y, new_ids, gone)
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
-        batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets)
-        receipt = self._apply_with_receipt(replace(batch, sparse=new.sparse), slots, before)
+        batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets, new.sparse)
+        receipt = self._apply_with_receipt(batch, slots, before)
         self._take_ids(new)
         return receipt
 
@@ -239,8 +237,7 @@ class Estimator(Fitted):
     def _insertable(self, X: Any, y: Any, ids: Any, gone: npt.NDArray[np.int64]) -> _NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
-        rows = self._encoder.encode(X, type(self).__name__, grow=True)
-        sparse = self._encoder.sparse_of(X, type(self).__name__, known=True)
+        rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
         if not len(rows):
             raise nothing_in(rows.shape, "sample")
         if len(rows) != len(given):
@@ -262,8 +259,7 @@ class Estimator(Fitted):
     def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
         new = self._insertable(X, y, ids, np.empty(0, dtype=np.int64))
         op = np.full(len(new.key), INSERT, dtype=np.int8)
-        batch = self._next_batch(op, new.key, new.rows, new.targets, len(new.key) if warmup else 0)
-        self._apply(replace(batch, sparse=new.sparse))
+        self._apply(self._next_batch(op, new.key, new.rows, new.targets, new.sparse, len(new.key) if warmup else 0))
         self._take_ids(new)
         return self
 
@@ -295,8 +291,7 @@ class Estimator(Fitted):
                 raise HalfAppliedError("there were no examples before the call that was interrupted: call fit again")
             sound._seq, sound._known = 0, {}
             sound._open_session()
-            batch = sound._next_batch(np.full(n, INSERT, dtype=np.int8), held.id, held.X, held.y, n)
-            sound._apply(replace(batch, sparse=held.sparse))
+            sound._apply(sound._next_batch(np.full(n, INSERT, dtype=np.int8), held.id, held.X, held.y, held.sparse, n))
         return sound
 
     def _take_ids(self, new: _NewExamples) -> None:
@@ -315,12 +310,13 @@ class Estimator(Fitted):
         key: npt.NDArray[np.int64],
         X: npt.NDArray[np.float64],
         y: Targets,
+        sparse: SparseRows | None,
         warmup: int = 0,
     ) -> UpdateBatch:
         row = np.full(len(op), -1, dtype=np.int64)
         classes = self._classes
         order = in_order(classes)
-        return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, class_order=order)
+        return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, sparse=sparse, class_order=order)
 
     def _advance(self, batch: UpdateBatch, log: Log) -> None:
         """The model has taken a batch, and this is its record of it."""

@@ -73,10 +73,10 @@ class SumOfTrees(Fitted):
         Path-dependent: features that are not known are averaged with the live examples of the trees' nodes. O(nodes x
         distinct features of a path x classes) a row; n x d x classes numbers, also of sparse features.
         """
-        rows = self._rows(X)
+        rows, sparse = self._rows(X)
         require_counted(self._features())
         trees = self.tree_sum()
-        found = explain(trees, rows, **self._sparse_of(X))
+        found = explain(trees, rows, **sparse)
         if not len(trees.codes) or trees.link == "logistic":
             return Explanation(found.values[:, :, 0], float(found.base[0]))
         columns = np.argsort(trees.codes)
@@ -96,8 +96,8 @@ class SumOfTrees(Fitted):
         list of list of str
             Such as ``["age <= 30.5 (value 27)", "leaf of 12 examples: no .75, yes .25"]``.
         """
-        rows = self._rows(X)
-        return sentences(self.tree_sum(), rows, self._sparse_of(X).get("sparse"), tree, self.interface())
+        rows, sparse = self._rows(X)
+        return sentences(self.tree_sum(), rows, sparse.get("sparse"), tree, self.interface())
 
     def export(self, to: FormatName, path: Any = None) -> Any:
         """The model as an object of another library, whose outputs before the link are equal in every bit.

@@ -220,15 +220,11 @@ class Fitted(Parameters, AtomicCalls):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "session_") or hasattr(self, "_loaded")
 
-    def _rows(self, X: Any) -> npt.NDArray[np.float64]:
-        """Rows to predict, as the learner takes them."""
+    def _rows(self, X: Any, *, known: bool = False) -> tuple[npt.NDArray[np.float64], dict[str, SparseRows]]:
+        """Rows to predict, and their sparse features as a keyword of predictors, if there are some."""
         self._require_fitted()
-        return self._encoder.encode(X, type(self).__name__, grow=False)
-
-    def _sparse_of(self, X: Any, known: bool = False) -> dict[str, SparseRows]:
-        """The sparse features of ``X``, as a predictor takes them."""
-        sparse = self._encoder.sparse_of(X, type(self).__name__, known)
-        return {} if sparse is None else {"sparse": sparse}
+        rows, sparse = self._encoder.encode(X, type(self).__name__, known=known)
+        return rows, {} if sparse is None else {"sparse": sparse}
 
     # ------------------------------------------------------------ what y is
 

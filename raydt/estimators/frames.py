@@ -11,35 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.arrays.sparse import SparseRows
+from raydt.encoding.columns import LARGEST_INTEGER, Dictionary, column_kind, in_words, is_text, missing, plain
+from raydt.encoding.faults import Fault, Faults
+from raydt.encoding.features import FeatureEncoder
+from raydt.encoding.indices import find_indices, holds_indices, is_empty_list
+from raydt.encoding.numerals import doubt
+from raydt.encoding.phrases import error_of
+from raydt.encoding.tokens import Tokens, holds_tokens
 from raydt.errors import InputError
 from raydt.estimators.arguments import columns_of, names_of
-from raydt.estimators.sparse import (
-    is_sparse_matrix,
-    rows_of_column,
-    rows_of_matrix,
-    rows_of_tokens,
-    width_of_column,
-    width_of_matrix,
-)
+from raydt.estimators.sparse import is_sparse_matrix, rows_of_matrix, width_of_column, width_of_matrix
 from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
-from raydt.sources.columns.encoding import (
-    LARGEST_INTEGER,
-    Dictionary,
-    column_kind,
-    in_words,
-    inexact,
-    infinite,
-    is_text,
-    missing,
-    numbers,
-    plain,
-)
-from raydt.sources.columns.indices import find_indices, holds_indices
-from raydt.sources.columns.numerals import doubt
-from raydt.sources.columns.tokens import holds_tokens
-
-_REMEDY = "Fill or drop such rows"
 
 
 def as_table(X: Any) -> pa.Table | None:
@@ -75,9 +58,18 @@ class FrameEncoder:
 
     def __init__(self, categorical: Sequence[str | int] | None, groups: int, reading: Reading = CLASSES) -> None:
         self._wanted, self._groups, self._reading = categorical, groups, reading
-        self.features: Features | None = None
+        self._encoder: FeatureEncoder | None = None
         self.named = False
-        self.dictionaries: dict[str, Dictionary] = {}
+
+    @property
+    def features(self) -> Features | None:
+        """Names and kinds of the columns, once they are known."""
+        return None if self._encoder is None else self._encoder.features
+
+    @property
+    def dictionaries(self) -> dict[str, Dictionary]:
+        """Categories and tokens by column."""
+        return {} if self._encoder is None else self._encoder.dictionaries()
 
     def learn(self, X: Any) -> None:
         """Take names and kinds of the columns from ``X``."""
@@ -86,7 +78,7 @@ class FrameEncoder:
         if self._reading.sparse and is_sparse_matrix(X):
             if len(names_of(self._wanted)):
                 raise InputError("categorical_features names columns, but a sparse matrix has no categorical ones")
-            self.features = Features((), (), self._groups, width_of_matrix(X))
+            self._encoder = FeatureEncoder(Features((), (), self._groups, width_of_matrix(X)), self._reading)
             return
         if table is None:
             columns = names = tuple(f"x{j}" for j in range(matrix_of(X).shape[1]))
@@ -110,144 +102,113 @@ class FrameEncoder:
             _warn_of_numbers(table, [name for name, t in zip(names, text, strict=True) if t and name not in wanted])
         self.named = table is not None
         categorical = tuple(t or n in wanted for n, t in zip(names, text, strict=True))
-        self.features = Features(names, categorical, self._groups)
-        if lists is not None:
-            width = width_of_column(table, lists)
-            self.features = Features(names, categorical, self._groups, width, lists)
-        by_value = self._reading.by_value
-        self.dictionaries = {
-            n: Dictionary(by_value=by_value) for n, c in zip(names, self.features.categorical, strict=True) if c
-        }
+        sparse = () if lists is None else (width_of_column(table, lists), lists)
+        self._encoder = FeatureEncoder(Features(names, categorical, self._groups, *sparse), self._reading)
 
     def take(self, features: Features, named: bool, values: Mapping[str, Sequence[Any]]) -> None:
         """Go on from a saved model; ``values`` of its categories and tokens, by column, in the order of their codes."""
-        self.features, self.named = features, named
-        categorical = [name for name, kind in zip(features.names, features.categorical, strict=True) if kind]
-        known: dict[str, Sequence[Any]] = {**dict.fromkeys(categorical, ()), **values}
-        self.dictionaries = {
-            name: Dictionary(column, self._reading.by_value and name in categorical) for name, column in known.items()
-        }
+        tokens = None
+        if features.sparse and features.sparse_column in values:
+            tokens = Tokens(features.sparse_column, grows=False)
+            tokens.width = features.sparse
+        self.named, self._encoder = named, FeatureEncoder(features, self._reading, tokens, values)
 
-    def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
-        """The matrix of ``X``, shape (n, d), C order, finite or missing; categories as codes.
+    def encode(
+        self, X: Any, estimator: str, *, grow: bool = False, known: bool = False
+    ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
+        """Encode n rows.
 
         Parameters
         ----------
+        X : array-like, data frame or Arrow table
         estimator : str
             Its name, for messages.
         grow : bool
             Whether new categories get codes; otherwise they get -1, which no split equals.
+        known : bool
+            Every token has to be known; otherwise new ones are no features. Only of a model of tokens, which a run has
+            made.
+
+        Returns
+        -------
+        X : ndarray of float64, shape (n, d)
+            C order, finite or missing; categories as codes.
+        sparse : SparseRows or None
+            The sparse features, if there are some.
 
         Raises
         ------
         InputError
-            Other columns than those learnt, NaN or infinite values, values that are not numbers, integers beyond 2**53.
+            Other columns than those learnt, or a row with a value that cannot be used: the first one.
         """
-        assert self.features is not None
-        table = as_table(X)
-        names = self.features.names
-        if self.features.sparse and table is None:
-            if not is_sparse_matrix(X) or names:
+        assert self._encoder is not None
+        encoder, features, table, matrix = self._encoder, self._encoder.features, as_table(X), None
+        if table is None and features.sparse:
+            if not is_sparse_matrix(X) or features.names:
                 what = "a frame with the column of lists" if self.named else "a sparse matrix"
                 raise InputError(f"{estimator} was fitted with {what}", remedy="Pass X as it was when fitted")
-            return np.empty((X.shape[0], 0))
+            return np.empty((X.shape[0], 0)), rows_of_matrix(X, features.sparse, estimator)
         if table is None:
-            out = matrix_of(X)
-            if out.shape[1] != len(names):
-                raise InputError(
-                    f"X has {out.shape[1]} features, but {estimator} is expecting {len(names)} features as input"
-                )
-            columns: list[Any] = [pa.array(out[:, j]) for j in range(len(names))] if self.dictionaries else []
+            matrix = matrix_of(X)
+            self._require_width(matrix.shape[1], estimator)
+            coded = [j for j, name in enumerate(features.names) if name in encoder.categories]
+            columns = {features.names[j]: pa.array(matrix[:, j]) for j in coded}
         else:
-            lacking = [name for name in names if name not in table.column_names]
-            if lacking and self.named:
-                raise InputError(f"X lacks the column {lacking[0]!r}, which {estimator} was fitted with")
-            chosen = table.select(list(names)) if self.named or self.features.sparse else table
-            if chosen.num_columns != len(names):
-                raise InputError(
-                    f"X has {chosen.num_columns} features, but {estimator} is expecting {len(names)} features as input"
-                )
-            columns = [_one_chunk(column) for column in chosen.columns]
-            out = np.empty((table.num_rows, len(names)))
-            for j, (name, column) in enumerate(zip(names, columns, strict=True)):
-                coded = name in self.dictionaries
-                nothing = (coded or self._reading.missing) and pa.types.is_null(column.type)
-                text = not nothing and column_kind(chosen.schema.field(j)) == "text"
-                if coded:
-                    continue
-                if text:
-                    raise InputError(
-                        f"it holds {in_words(column.type)}, but held numbers when the model was fitted",
-                        column=name,
-                        remedy="Convert the column to numbers",
-                    )
-                _require_exact(inexact(column), name)
-                out[:, j] = numbers(column)
-        for j, name in enumerate(names):
-            if name in self.dictionaries:
-                out[:, j] = self._codes(name, columns[j], grow)
-        bad = ~np.isfinite(out)
-        if self._reading.missing:
-            absent = np.isnan(out)
-            out[absent] = np.nan  # of all NaNs one, so that equal rows have equal bytes
-            bad &= ~absent
-        if bad.any():
-            row, j = (int(i) for i in np.argwhere(bad)[0])
-            kind = "NaN" if np.isnan(out[row, j]) else "infinity"
-            raise InputError(f"Input X contains {kind}", row=row, column=names[j], remedy=_REMEDY)
-        out += 0.0  # -0.0 equals 0.0
-        return out
+            columns = self._columns(table, estimator)
+        faults = Faults(len(X) if table is None else table.num_rows)
+        out, sparse = encoder.check(columns, faults, X=matrix)
+        if known and encoder.tokens is not None:
+            encoder.tokens.require_known(columns[encoder.tokens.name], faults)
+        if faults:
+            row = min(faults)
+            raise error_of(faults[row], row=row)
+        tokens = encoder.encode(columns, out, faults, grow=grow)
+        return out, sparse if tokens is None else tokens
 
-    def sparse_of(self, X: Any, estimator: str, known: bool = False) -> SparseRows | None:
-        """The sparse features of ``X``, n rows, which :meth:`encode` has taken; None where there are none.
-
-        Parameters
-        ----------
-        known : bool
-            Every token has to be known; otherwise those that are not are no features. Only of a model of tokens, which
-            a run has made.
-
-        Raises
-        ------
-        InputError
-            A value other than 0 and 1, indices or tokens that cannot be used, or no such column.
-        """
+    def _require_width(self, width: int, estimator: str) -> None:
         assert self.features is not None
-        if not self.features.sparse:
-            return None
-        table, name = as_table(X), self.features.sparse_column
-        if table is None:
-            return rows_of_matrix(X, self.features.sparse, estimator)
-        if name not in table.column_names:
-            raise InputError(f"X lacks the column {name!r}, which {estimator} was fitted with")
-        column = _one_chunk(table.column(name))
-        if name in self.dictionaries:
-            return rows_of_tokens(column, name, self.features.sparse, self.dictionaries[name], known)
-        if not holds_indices(column.type):
-            problem = f"it holds {in_words(column.type)}, but held lists of indices when the model was fitted"
-            raise InputError(problem, column=name, remedy="Convert the column to lists")
-        return rows_of_column(column, name, self.features.sparse)
+        wanted = len(self.features.names)
+        if width != wanted:
+            raise InputError(f"X has {width} features, but {estimator} is expecting {wanted} features as input")
 
-    def _codes(self, name: str, column: pa.Array, grow: bool) -> npt.NDArray[np.int64]:
-        dictionary = self.dictionaries[name]
-        absent = missing(column)
-        refused = infinite(column) if self._reading.missing else absent
-        if refused is not None:
-            what = "infinity" if self._reading.missing else "a missing value, NaN or infinity"
-            row = int(np.flatnonzero(refused)[0])
-            raise InputError(f"it holds {what}, which is not a category", row=row, column=name, remedy=_REMEDY)
-        if absent is not None and absent.all():
-            return np.full(len(column), -1, dtype=np.int64)
-        if dictionary.values and isinstance(dictionary.values[0], str) != (in_words(column.type) == "text"):
-            was = "text" if isinstance(dictionary.values[0], str) else "numbers"
-            raise InputError(
-                f"it holds {in_words(column.type)}, but held {was} when the model was fitted",
-                column=name,
-                remedy=f"Convert the column to {was}",
-            )
-        if not grow:
-            return dictionary.find(column)
-        return dictionary.encode(column, 0, None if absent is None else ~absent)
+    def _columns(self, table: pa.Table, estimator: str) -> dict[str, pa.Array]:
+        """The columns of the features, all of the kinds that they had."""
+        assert self.features is not None
+        names: tuple[str, ...] = self.features.names
+        fields = dict(zip(names, table.schema, strict=False))  # by position, unless they had names
+        if self.named or self.features.sparse:
+            names += (self.features.sparse_column,) if self.features.sparse else ()
+            lacking = [name for name in names if name not in table.column_names]
+            if lacking:
+                raise InputError(f"X lacks the column {lacking[0]!r}, which {estimator} was fitted with")
+            fields = {name: table.schema.field(name) for name in names}
+        else:
+            self._require_width(table.num_columns, estimator)
+        columns = {name: _one_chunk(table.column(field.name)) for name, field in fields.items()}
+        for name, field in fields.items():
+            self._require_kind(name, field, columns[name])
+        return columns
+
+    def _require_kind(self, name: str, field: pa.Field, column: pa.Array) -> None:
+        """Refuse a column of another kind than it had."""
+        assert self._encoder is not None
+        kind, coded, was = field.type, self._encoder.categories.get(name), None
+        if self._encoder.features.sparse and name == self._encoder.features.sparse_column:
+            if self._encoder.tokens is None:
+                was = None if holds_indices(kind) else "lists of indices"
+            else:
+                was = None if holds_tokens(kind) or is_empty_list(kind) else "lists of text"
+        elif not (pa.types.is_null(kind) and (coded is not None or self._reading.missing)):
+            text = column_kind(field) == "text"
+            if coded is None:
+                was = "numbers" if text else None
+            elif coded.values and isinstance(coded.values[0], str) != (in_words(kind) == "text"):
+                absent = missing(column)
+                was = "text" if isinstance(coded.values[0], str) else "numbers"
+                was = None if absent is not None and absent.all() else was
+        if was is not None:
+            problem = f"it holds {in_words(kind)}, but held {was} when the model was fitted"
+            raise InputError(problem, column=name, remedy=f"Convert the column to {was}")
 
 
 def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:
@@ -258,14 +219,6 @@ def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:
         if words is not None:
             message = f"column {name!r} {words}, or name the column in categorical_features if they are names."
             warnings.warn(message, UserWarning, stacklevel=6)
-
-
-def _require_exact(beyond: npt.NDArray[np.bool_] | None, name: str) -> None:
-    """Refuse the integers that float64 would round."""
-    if beyond is not None and beyond.any():
-        problem = "it holds an integer beyond 2**53, which has no exact float64"
-        remedy = "Scale the column, or pass a data frame and list it under categorical_features"
-        raise InputError(problem, row=int(np.flatnonzero(beyond)[0]), column=name, remedy=remedy)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -296,7 +249,7 @@ def matrix_of(X: Any) -> npt.NDArray[np.float64]:
         if array.dtype.kind == "i":
             beyond |= array < -LARGEST_INTEGER
         for j in np.flatnonzero(beyond.any(axis=0))[:1].tolist():
-            _require_exact(beyond[:, j], f"x{j}")
+            raise error_of(Fault("inexact", f"x{j}"), row=int(np.argmax(beyond[:, j])))
     try:
         return np.array(array, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:

@@ -81,8 +81,8 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
 
         Errors come at once.
         """
-        rows = self._rows(X)
-        staged: Iterator[npt.NDArray[np.float64]] = iter(self._described().staged(rows, **self._sparse_of(X)))
+        rows, sparse = self._rows(X)
+        staged: Iterator[npt.NDArray[np.float64]] = iter(self._described().staged(rows, **sparse))
         return staged
 
 

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
+from raydt.encoding.indices import N_FEATURES, holds_indices
 from raydt.errors import InputError
 from raydt.estimators.frames import FrameEncoder, as_table
 from raydt.estimators.sparse import is_sparse_matrix
 from raydt.examples.reading import CLASSES, Reading
-from raydt.sources.columns.indices import N_FEATURES, holds_indices
 
 _FORMS = (
     "Pass a sequence of lists of indices, an Arrow column of them, a frame with such a column, or a scipy sparse "
@@ -55,13 +55,11 @@ class ListEncoder(FrameEncoder):
             X = _declaring(table, self._n_features)
         super().learn(X)
 
-    def encode(self, X: Any, estimator: str, grow: bool) -> npt.NDArray[np.float64]:
-        """The dense features: of lists by themselves none."""
-        return super().encode(self._frame(X), estimator, grow)
-
-    def sparse_of(self, X: Any, estimator: str, known: bool = False) -> SparseRows | None:
-        """The sparse features of ``X``."""
-        return super().sparse_of(self._frame(X), estimator, known)
+    def encode(
+        self, X: Any, estimator: str, *, grow: bool = False, known: bool = False
+    ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
+        """Encode n rows; lists by themselves have no dense features."""
+        return super().encode(self._frame(X), estimator, grow=grow, known=known)
 
     def _frame(self, X: Any) -> Any:
         """A table with one column of what is a list of rows; everything else as it is."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport
+from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import names_of
 from raydt.estimators.atomic import AtomicCalls, Values
@@ -29,7 +30,6 @@ from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.sessions.session import InProcessSession
-from raydt.sources.columns.encoding import LARGEST_INTEGER
 
 if TYPE_CHECKING:
     _Classifier = object

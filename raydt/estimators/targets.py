@@ -34,16 +34,14 @@ class Classifier(Estimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n,)."""
-        rows = self._rows(X)
-        labels: npt.NDArray[Any] = self.classes_[self._predictor().predict(rows, **self._sparse_of(X))]
+        rows, sparse = self._rows(X)
+        labels: npt.NDArray[Any] = self.classes_[self._predictor().predict(rows, **sparse)]
         return labels
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, len(classes_))."""
-        rows = self._rows(X)
-        shares: npt.NDArray[np.float64] = self._predictor().predict_proba(
-            rows, len(self.classes_), **self._sparse_of(X)
-        )
+        rows, sparse = self._rows(X)
+        shares: npt.NDArray[np.float64] = self._predictor().predict_proba(rows, len(self.classes_), **sparse)
         return shares
 
     def score(self, X: Any, y: Any) -> float:
@@ -147,8 +145,8 @@ class Regressor(Estimator):
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Numbers, shape (n,)."""
-        rows = self._rows(X)
-        numbers: npt.NDArray[np.float64] = self._predictor().predict(rows, **self._sparse_of(X))
+        rows, sparse = self._rows(X)
+        numbers: npt.NDArray[np.float64] = self._predictor().predict(rows, **sparse)
         return numbers
 
     def score(self, X: Any, y: Any) -> float:

@@ -20,7 +20,7 @@ class Reading:
     #: the label of one more is bad.
     classes: int = MOST_CLASSES
     sparse_classes: int = MOST_CLASSES
-    #: Categories are read as numbers that follow from their values (``raydt.sources.columns.encoding.number_of``), and
+    #: Categories are read as numbers that follow from their values (``raydt.encoding.columns.number_of``), and
     #: not as codes in the order of their appearance, which is history.
     by_value: bool = False
     #: ``without_sparse``, ``with_dense``, ``with_numbers``, ``with_classes``: Options of the same learner that take

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.encoding.columns import number_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.sources.columns.encoding import number_of
 from raydt.trees.tree_sum import TreeSum
 
 FormatName = Literal["treelite", "onnx", "lightgbm", "sklearn"]

@@ -1,9 +1,9 @@
 """Where examples come from: files on any file system, and generators."""
 
+from raydt.encoding.operations import IGNORED, OpValues
+from raydt.encoding.times import TimeColumn
 from raydt.examples.reading import Reading
 from raydt.sources.base import Rows, Source
-from raydt.sources.columns.operations import IGNORED, OpValues
-from raydt.sources.columns.times import TimeColumn
 from raydt.sources.opening import open_source
 from raydt.sources.options import (
     ArrowFiles,

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows, concatenated
+from raydt.encoding.times import TimeColumn
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.targets import Targets
-from raydt.sources.columns.times import TimeColumn
 from raydt.sources.identity import Identity
 
 
@@ -65,7 +65,7 @@ class Rows:
     #: Rows that cannot be used, by position; their values are unspecified. A selection of rows has none.
     bad: dict[int, InputError] = field(default_factory=dict)
     #: Shape (n,): event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for
-    #: a column of timestamps or dates, integers as they are. At most ``raydt.sources.columns.times.LARGEST_TIME`` in
+    #: a column of timestamps or dates, integers as they are. At most ``raydt.encoding.times.LARGEST_TIME`` in
     #: size.
     ts: npt.NDArray[np.int64] | None = None
     #: The sparse features, if the source has some; without ones where the operation carries no features.

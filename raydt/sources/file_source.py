@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from raydt.encoding.columns import Dictionary
+from raydt.encoding.indices import declared_width, is_empty_list, width_of
+from raydt.encoding.labels import Labels, resolve_positive
+from raydt.encoding.times import TimeColumn
+from raydt.encoding.tokens import different
 from raydt.errors import ConfigError, InputError
 from raydt.examples.reading import CLASSES, Reading
 from raydt.sources.base import Rows
-from raydt.sources.columns.encoding import Dictionary
-from raydt.sources.columns.envelope import Envelope
-from raydt.sources.columns.indices import declared_width, is_empty_list, width_of
-from raydt.sources.columns.labels import Labels, resolve_positive
-from raydt.sources.columns.times import TimeColumn
-from raydt.sources.columns.tokens import different
 from raydt.sources.encoder import RowEncoder
+from raydt.sources.envelope import Envelope
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.drift import Columns, agreement, require_agreement
 from raydt.sources.identity import Identity, hashed
@@ -153,7 +154,8 @@ class FileSource:
         Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first.
         """
         for batch, row, file, file_row in self._batches(self._encoder.columns, start):
-            yield self._encoder.encode(batch, row, file.name, file_row, file.take_flaws(file_row, batch.num_rows))
+            flaws = file.take_flaws(file_row, batch.num_rows)
+            yield self._encoder.encode(batch, row, partial(_place, file.name, file_row), flaws)
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""
@@ -221,6 +223,10 @@ class FileSource:
             new[: len(counts)] += counts
             counts = new
         return dict(zip(seen.values, counts.tolist(), strict=True))
+
+
+def _place(file: str, first: int, position: int) -> tuple[str, int]:
+    return file, first + position
 
 
 def _columns_of(file: DataFile, envelope: Envelope | None) -> Columns:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from raydt.arrays.sparse import LARGEST_WIDTH
-from raydt.sources.columns.operations import OpValues
+from raydt.encoding.operations import OpValues
 
 Label = StrictBool | StrictInt | StrictFloat | str
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -10,13 +11,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from raydt.errors import InputError
-from raydt.sources.columns.names import unknown_column
+from raydt.redaction import marked, quoted_columns
 
 if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
 
 #: What pandas calls an index without a name in a file: row numbers of a frame that was filtered, say.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+#: A name that looks like this is a value: the file has no header.
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+#: How many names are looked through for one like the missing one.
+_COMPARED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,24 @@ class ColumnParts:
 
     used: dict[str, str]  #: For each column that is not a feature, the option that names it, such as ``source.label``.
     features: list[str]  #: The columns that are features.
+
+
+def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
+    """The error of ``option``, with what the name could have been."""
+    near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
+    hint = marked(f"Did you mean {near[0]!r}? ", "") if near else ""
+    if {"before", "after", "op"} <= set(schema.names):
+        hint = "If it is a field of before and after, set source.envelope: debezium. "
+    elif f"/{name}=" in file:
+        hint = "It is only in the names of folders, which are not read: write it into the files. "
+    elif any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
+        hint = "Is the row of column names missing? "
+    return InputError(
+        f"{option} names a column that does not exist",
+        file=file,
+        column=name,
+        remedy=f"{hint}The columns are {quoted_columns(schema.names)}",
+    )
 
 
 def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:
@@ -50,7 +73,7 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
         if named is None:
             continue
         if named not in columns:
-            raise unknown_column(named, option, schema, file)
+            raise _unknown_column(named, option, schema, file)
         if named in used:
             raise InputError(f"{used[named]} and {option} name the same column", file=file, column=named)
         used[named] = option
@@ -59,7 +82,7 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
         features = [name for name in columns if name not in used and not _PANDAS_INDEX.fullmatch(name)]
     for name in features:
         if name not in columns:
-            raise unknown_column(name, "source.features", schema, file)
+            raise _unknown_column(name, "source.features", schema, file)
         if name in used:
             raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
     return ColumnParts(used, features)

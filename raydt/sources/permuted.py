@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.rng import permutation, stream_key
+from raydt.encoding.columns import is_text, plain
+from raydt.encoding.indices import holds_indices
+from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError, message_of
 from raydt.examples.reading import CLASSES, Reading
 from raydt.sources.base import Rows
-from raydt.sources.columns.encoding import is_text, plain
-from raydt.sources.columns.indices import holds_indices
-from raydt.sources.columns.tokens import holds_tokens
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.identity import Identity, hashed
@@ -59,9 +60,8 @@ class PermutedFiles(FileSource):
             part = self._table.slice(begin, self._chunk_rows).combine_chunks().to_batches()[0]
             numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
             flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
-            rows = self._encoder.encode(part, begin, "", 0, flaws)
-            ids = order[begin : begin + len(rows)].copy() if self.id_kind == "row" else rows.id
-            yield replace(rows, id=ids, bad={place: self._placed(e, begin + place) for place, e in rows.bad.items()})
+            rows = self._encoder.encode(part, begin, partial(self._place, begin), flaws)
+            yield replace(rows, id=order[begin : begin + len(rows)].copy()) if self.id_kind == "row" else rows
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""
@@ -73,10 +73,8 @@ class PermutedFiles(FileSource):
         described = {**files.description, "permutation": self._seed}
         return Identity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
 
-    def _placed(self, error: InputError, row: int) -> InputError:
-        """The error with the file and row that it is about."""
-        file, line = self.where(row)
-        return error.but(file=file, row=line)
+    def _place(self, first: int, position: int) -> tuple[str, int]:
+        return self.where(first + position)
 
     def _load(self) -> npt.NDArray[np.int64]:
         """The drawn order; reads the files the first time."""

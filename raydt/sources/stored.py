@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError, InputError
 from raydt.sources.base import Rows, Source
-from raydt.sources.columns.times import TimeColumn
 from raydt.sources.identity import Identity
 
 

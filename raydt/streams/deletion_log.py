@@ -31,11 +31,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from raydt.encoding.columns import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.redaction import quoted, quoted_columns
 from raydt.sources.base import Source
-from raydt.sources.columns.encoding import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.sources.files.formats import find_kind, open_file
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StrictInt
 
-from raydt.sources.columns.times import LARGEST_TIME
+from raydt.encoding.times import LARGEST_TIME
 
 #: Microseconds of each unit, in the order in which a length is spelled.
 UNITS = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}

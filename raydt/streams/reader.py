@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
+from raydt.encoding.operations import IGNORED
 from raydt.errors import InputError, message_of
 from raydt.examples.targets import no_targets
 from raydt.sources.base import Rows, Source
-from raydt.sources.columns.operations import IGNORED
 from raydt.streams.base import Skipped
 
 #: A row number after every row.

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 from sortedcontainers import SortedList
 
+from raydt.encoding.times import LARGEST_TIME, TimeColumn
 from raydt.errors import OR_SKIP, ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.redaction import marked
 from raydt.sources.base import Rows, Source
-from raydt.sources.columns.times import LARGEST_TIME, TimeColumn
 from raydt.streams.durations import Duration, microseconds, spelled
 from raydt.streams.reader import RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions

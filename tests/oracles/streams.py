@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.rng import below, stream_key, uniform
+from raydt.encoding.operations import IGNORED
+from raydt.encoding.times import TimeColumn
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.targets import CODES
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT
 from raydt.sources.base import Rows
-from raydt.sources.columns.operations import IGNORED
-from raydt.sources.columns.times import TimeColumn
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from raydt.encoding.times import LARGEST_TIME
 from raydt.examples.updates import DELETE, INSERT
 from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
-from raydt.sources.columns.times import LARGEST_TIME
 from raydt.streams import TimeWindow
 from tests.volume import examples
 

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from raydt.encoding.columns import Dictionary, column_kind, inexact, missing, numbers, parse
 from raydt.errors import InputError
-from raydt.sources.columns.encoding import Dictionary, column_kind, inexact, missing, numbers, parse
 
 
 def test_numbers_and_text_are_told_apart():

@@ -30,6 +30,7 @@ ROOMS = {
         ("trees",),
         ("audits",),
         ("learners",),
+        ("encoding",),
         ("sources",),
         ("export", "streams"),
         ("sessions",),
@@ -37,9 +38,8 @@ ROOMS = {
     ),
     "raydt/sources": (
         ("identity",),
-        ("columns",),
         ("base", "files"),
-        ("options", "stored"),
+        ("options", "stored", "envelope"),
         ("parts",),
         ("encoder",),
         ("file_source", "synthetic"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipelines.config import load_config
 from pipelines.validation import look_at
 from raydt import FullyDynamicTreeClassifier
-from raydt.sources.columns.numerals import doubt
+from raydt.encoding.numerals import doubt
 from tests.volume import examples
 
 NUMBERS = {

@@ -237,7 +237,7 @@ def test_times_of_an_envelope_are_a_field_or_a_column_beside_the_structs(tmp_pat
         (("u", None, ONE | {"y": "__debezium_unavailable_value"}), "'after.y': no value, only Debezium's"),
         (
             ("u", ONE, TWO),
-            "column 'after.id': the update changes the id from 1 to 2.*delete of the old id and an insert",
+            "column 'after.id': the update changes the id to 2.*delete of the old id and an insert",
         ),
         (("t", None, None), "column 'op': 't' empties the table"),
         ((None, None, ONE), "column 'op': no operation"),

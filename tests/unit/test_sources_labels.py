@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from raydt.encoding.faults import Faults
+from raydt.encoding.labels import Labels, find_label, resolve_positive
 from raydt.errors import ConfigError
 from raydt.examples.reading import CLASSES
 from raydt.sources import Reading, open_source
-from raydt.sources.columns.bad_rows import BadRows
-from raydt.sources.columns.labels import Labels, find_label, resolve_positive
 from raydt.sources.options import CsvFiles
 
 
@@ -138,6 +138,6 @@ def test_many_labels_against_one_take_linear_time():
     texts = pa.array([str(i) for i in range(n)])
     labels = Labels(["7"], [str(i) for i in range(n) if i != 7])
     began = time.perf_counter()
-    codes = labels.read(texts, "y", 0, None, None, BadRows("t.csv", 0, n, {}))
+    codes = labels.read(texts, "y", 0, None, None, Faults(n))
     assert time.perf_counter() - began < 10
     assert np.flatnonzero(codes).tolist() == [7]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.encoding.times import LARGEST_TIME, times
 from raydt.errors import ConfigError, InputError
 from raydt.sources import CsvFiles, ParquetFiles, Sea, open_source
-from raydt.sources.columns.times import LARGEST_TIME, times
 
 EPOCH = datetime(1970, 1, 1)
 HOUR = 3_600_000_000

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from raydt.encoding.columns import Dictionary
+from raydt.encoding.faults import Faults
+from raydt.encoding.tokens import Tokens
 from raydt.errors import InputError
 from raydt.estimators.best_split import SparseBestSplit
 from raydt.sources import Reading, SourceOptions, open_source
-from raydt.sources.columns.bad_rows import BadRows
-from raydt.sources.columns.encoding import Dictionary
-from raydt.sources.columns.tokens import Tokens
 from raydt.sources.stored import StoredSource
 
 TEXT = pa.string()
@@ -146,7 +146,7 @@ def test_chunks_change_nothing(rows, width, size, data):
     tokens.width = width
     for begin in range(0, len(rows), size):
         part = pa.array(rows[begin : begin + size], pa.list_(TEXT))
-        bad = BadRows("", begin, len(part), {})
+        bad = Faults(len(part))
         wanted = needed[begin : begin + size]
         tokens.check(part, wanted, bad)
         ones = tokens.encode(part, begin, wanted, bad)

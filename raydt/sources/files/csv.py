@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from raydt.encoding.numerals import DECIMAL_COMMA, NUMBER, share
+from raydt.encoding.times import kind_of_times
 from raydt.errors import InputError
 from raydt.redaction import marked, quoted
-from raydt.sources.columns.numerals import DECIMAL_COMMA, NUMBER, share
-from raydt.sources.columns.times import kind_of_times
 from raydt.sources.files.damage import END_BYTES
 from raydt.sources.files.datafile import DataFile, Place
 

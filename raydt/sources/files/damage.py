@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from raydt.encoding.columns import is_text
 from raydt.redaction import quoted
-from raydt.sources.columns.encoding import is_text
 
 #: How many bytes of either end of a file tell what it is.
 END_BYTES = 64

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from raydt.encoding.columns import column_kind, id_kind, in_words, is_text
+from raydt.encoding.indices import holds_indices
+from raydt.encoding.times import time_column
+from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
-from raydt.sources.columns.encoding import column_kind, id_kind, in_words, is_text
-from raydt.sources.columns.indices import holds_indices
-from raydt.sources.columns.times import time_column
-from raydt.sources.columns.tokens import holds_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH
+from raydt.encoding.columns import parse
 from raydt.errors import InputError
 from raydt.redaction import quoted
-from raydt.sources.columns.encoding import parse
 from raydt.sources.files.datafile import DataFile
 
 LABEL, INDICES = "y", "indices"

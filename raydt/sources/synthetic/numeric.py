@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import permutation, stream_key, uniform
+from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.examples.targets import CODES
 from raydt.sources.base import Rows
-from raydt.sources.columns.times import TimeColumn
 from raydt.sources.identity import Identity, hashed
 
 if TYPE_CHECKING:

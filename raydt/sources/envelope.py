@@ -3,7 +3,7 @@
 Invariant: opening an envelope changes neither the number nor the order of the rows, and every value of a row comes from
 one struct: ``before`` for a delete, else ``after``.
 
-What the operations mean is in ``raydt.sources.columns.operations``, what becomes of the opened rows in the encoder.
+What the operations mean is in ``raydt.encoding.operations``, what becomes of the opened rows in the encoder.
 """
 
 from __future__ import annotations
@@ -15,16 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydt.errors import OR_SKIP, InputError
+from raydt.encoding.columns import id_values, in_words
+from raydt.encoding.faults import Faults
+from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
-from raydt.redaction import quoted
-from raydt.sources.columns.bad_rows import BadRows
-from raydt.sources.columns.encoding import id_values, in_words
 
 BEFORE, AFTER = "before", "after"
-
-_IDENTITY = "Give the table a primary key or REPLICA IDENTITY FULL, so that deletions carry their id"
-_EMPTY = f"Correct the file{OR_SKIP}"
 
 
 class Envelope:
@@ -75,7 +71,7 @@ class Envelope:
         return np.asarray(empty)
 
     def open(
-        self, batch: pa.RecordBatch, names: Iterable[str], op: npt.NDArray[np.int8], bad: BadRows
+        self, batch: pa.RecordBatch, names: Iterable[str], op: npt.NDArray[np.int8], faults: Faults
     ) -> pa.RecordBatch:
         """The rows inside, with the columns ``names``.
 
@@ -85,20 +81,17 @@ class Envelope:
             Holds :meth:`columns`.
         names : iterable of str
         op : ndarray of int8, shape (n,)
-        bad : BadRows
+        faults : Faults
             Receives the rows whose struct is null, and the updates that change the id.
         """
         deletes = op == DELETE
         inserts = (op == INSERT) | (op == UPDATE) | (op == QUERY)
-        for side, needed, problem, remedy in (
-            (AFTER, inserts, "it is null, but an insert or update has its row there", _EMPTY),
-            (BEFORE, deletes, "it is null, but a delete names its example there", _IDENTITY),
-        ):
+        for code, side, needed in (("no_after", AFTER, inserts), ("no_before", BEFORE, deletes)):
             empty = np.asarray(batch.column(side).is_null()) if side in batch.schema.names else np.ones(len(op), bool)
-            bad.add_mask(empty, needed, side, problem, remedy)
+            faults.mark(code, side, empty, needed)
         columns = {name: self.column(batch, name) for name in names}
         if self._id in columns:
-            columns[self._id] = self._ids(batch, columns[self._id], op, bad)
+            columns[self._id] = self._ids(batch, columns[self._id], op, faults)
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def column(self, batch: pa.RecordBatch, name: str, side: str = AFTER) -> pa.Array:
@@ -110,18 +103,14 @@ class Envelope:
             return pa.nulls(batch.num_rows)
         return pc.struct_field(struct, name)
 
-    def _ids(self, batch: pa.RecordBatch, after: pa.Array, op: npt.NDArray[np.int8], bad: BadRows) -> pa.Array:
+    def _ids(self, batch: pa.RecordBatch, after: pa.Array, op: npt.NDArray[np.int8], faults: Faults) -> pa.Array:
         before, after = id_values(self.column(batch, self._id, BEFORE)), id_values(after)
         if pa.types.is_null(after.type):
             after = pa.nulls(len(after), before.type)
         before = pc.cast(before, after.type)
-        bad.add_mask(np.asarray(before.is_null()), op == DELETE, f"{BEFORE}.{self._id}", "no id", _IDENTITY)
-        moved = np.asarray(pc.fill_null(pc.not_equal(before, after), False)) & (op == UPDATE)
-        for position in np.nonzero(moved)[0].tolist():
-            old, new = before[position].as_py(), after[position].as_py()
-            problem = f"the update changes the id from {quoted(old)} to {quoted(new)}, and an update is of one example"
-            remedy = "Write it as a delete of the old id and an insert of the new one"
-            bad.add([position], self.stored(self._id), problem, remedy)
+        faults.mark("no_key", f"{BEFORE}.{self._id}", np.asarray(before.is_null()), op == DELETE)
+        moved = np.asarray(pc.fill_null(pc.not_equal(before, after), False))
+        faults.mark("moved_id", self._id, moved, op == UPDATE, after)
         return pc.if_else(pa.array(op == DELETE), before, after)
 
     @staticmethod

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydt.encoding.columns import in_words, is_text, parse
 from raydt.errors import InputError
-from raydt.sources.columns.encoding import in_words, is_text, parse
 
 #: 146,000 years in microseconds.
 LARGEST_TIME = 2**62

@@ -15,20 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
-from raydt.errors import OR_SKIP, InputError
+from raydt.encoding.columns import in_words
+from raydt.encoding.faults import Faults, Mask
+from raydt.encoding.tokens import holds_tokens
+from raydt.errors import InputError
 from raydt.examples.reading import Reading
-from raydt.redaction import quoted
-from raydt.sources.columns.bad_rows import BadRows, Mask
-from raydt.sources.columns.encoding import in_words
-from raydt.sources.columns.tokens import holds_tokens
 
 #: Key of a schema's metadata with the number of sparse features.
 N_FEATURES = b"n_features"
-
-_NO_LIST = f"Write an empty list for a row in which no feature is 1{OR_SKIP}"
-_CORRECT = f"Correct the file{OR_SKIP}"
-#: The remedy of an index beyond the number of features.
-SAY_HOW_MANY = f"Say in source.n_features how many there are{OR_SKIP}"
 
 
 def holds_indices(kind: pa.DataType) -> bool:
@@ -108,7 +102,7 @@ def width_of(column: pa.Array) -> int:
     return max(1, min(int(largest or 0) + 1, LARGEST_WIDTH))
 
 
-def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, bad: BadRows) -> SparseRows:
+def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, faults: Faults) -> SparseRows:
     """The rows of a column.
 
     Parameters
@@ -120,7 +114,7 @@ def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, b
         Number of sparse features.
     needed : ndarray of bool, shape (n,), optional
         Rows that must have a list; None for all.
-    bad : BadRows
+    faults : Faults
         Receives those that cannot be used.
 
     Returns
@@ -129,46 +123,38 @@ def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, b
         Without ones in the rows that are not needed, or bad. O(ones), and O(ones * log) if some row is not ascending.
     """
     n = len(column)
-    bad.add_mask(np.asarray(column.is_null()), needed, name, "no list of indices", _NO_LIST)
+    faults.mark("no_list", name, np.asarray(column.is_null()), needed)
     if pa.types.is_null(column.type):
         return SparseRows.empty(width, n)
     lengths = np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
     flat = pc.list_flatten(column)  # without what lies under a null
     values, row = _as_int64(flat), np.repeat(np.arange(n), lengths)
-    lost = np.asarray(flat.is_null()) if flat.null_count else None
+    if flat.null_count:
+        faults.mark("null_index", name, _first(np.asarray(flat.is_null()), row, values, n)[0], needed)
     wrong = (values < 0) | (values >= width)
-    for wrongs, what in ((lost, None), (wrong, values)):
-        if wrongs is not None and wrongs.any():
-            places = np.flatnonzero(wrongs if needed is None else wrongs & needed[row])
-            _note(bad, name, row[places], None if what is None else what[places], width)
-    again = (np.diff(values) <= 0) & (np.diff(row) == 0)
-    if again.any():
-        order = np.lexsort((values, row))
-        values = values[order]
+    if wrong.any():
+        found, first = _first(wrong, row, values, n)
+        faults.mark("negative_index", name, found & (first < 0), needed, first)
+        faults.mark("index_beyond", name, found, needed, first, width=width)
+    if ((np.diff(values) <= 0) & (np.diff(row) == 0)).any():
+        values = values[np.lexsort((values, row))]
         again = (np.diff(values) == 0) & (np.diff(row) == 0)
-        places = np.flatnonzero(again if needed is None else again & needed[row[1:]])
-        found, first = np.unique(row[places], return_index=True)
-        for position, place in zip(found.tolist(), places[first].tolist(), strict=True):
-            bad.add([position], name, f"index {quoted(int(values[place]))} is repeated", f"Give it once{OR_SKIP}")
-    keep = bad.keep(needed)
+        found, first = _first(again, row[1:], values[1:], n)
+        faults.mark("repeated_index", name, found, needed, first)
+    keep = faults.keep(needed)
     if keep is not None:
         values, lengths = values[keep[row]], np.where(keep, lengths, 0)
     return SparseRows.of_lengths(lengths, values.astype(np.int32), width)
 
 
-def _note(bad: BadRows, name: str, rows: npt.NDArray[Any], values: npt.NDArray[np.int64] | None, width: int) -> None:
-    """Note the first wrong index of each row; null, where there are no values."""
-    found, first = np.unique(rows, return_index=True)
-    for position, place in zip(found.tolist(), first.tolist(), strict=True):
-        if values is None:
-            bad.add([position], name, "an index is null", _CORRECT)
-        elif values[place] < 0:
-            bad.add(
-                [position], name, f"index {quoted(int(values[place]))} is negative", f"Count indices from 0{OR_SKIP}"
-            )
-        else:
-            problem = f"index {quoted(int(values[place]))} is beyond the {width} features, which are counted from 0"
-            bad.add([position], name, problem, SAY_HOW_MANY)
+def _first(
+    wrong: Mask, row: npt.NDArray[Any], values: npt.NDArray[np.int64], n: int
+) -> tuple[Mask, npt.NDArray[np.int64]]:
+    """Return which of n rows have a wrong value, and the first such value of each, shape (n,) both."""
+    found, first = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64)
+    found[row[wrong]] = True
+    first[row[wrong][::-1]] = values[wrong][::-1]  # of repeated rows the last assignment stays
+    return found, first
 
 
 def _as_int64(flat: pa.Array) -> npt.NDArray[np.int64]:

@@ -13,27 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.errors import OR_SKIP, ConfigError
+from raydt.encoding.columns import Dictionary, missing
+from raydt.encoding.faults import Faults, Mask
+from raydt.errors import ConfigError
 from raydt.examples.targets import CODES
 from raydt.redaction import quoted
-from raydt.sources.columns.bad_rows import BadRows, Mask
-from raydt.sources.columns.encoding import Dictionary, missing
-
-#: What to do about a row without a label.
-NO_LABEL = f"Give the row a label{OR_SKIP}"
-
-#: What to do about a third class.
-_ONE_CLASS = "Say with source.positive which labels make one class"
-
-
-def _too_many() -> str:
-    from raydt.learners import for_numbers  # needed for the message only: compiled kernels are imported with it
-
-    return (
-        f"Name another column in source.label if these are ids, learn them as numbers ({for_numbers()}), or say with "
-        "source.positive which labels make one class"
-    )
-
 
 #: Texts that YAML reads as booleans; an unquoted ``positive: yes`` must still find the label ``"yes"``.
 _TRUTH = {True: ("true", "yes", "on"), False: ("false", "no", "off")}
@@ -102,7 +86,7 @@ class Labels:
 
     Notes
     -----
-    Labels that are numbers have the same interface (``raydt.sources.columns.numeric_labels``).
+    Labels that are numbers have the same interface (``raydt.encoding.numeric_labels``).
     """
 
     dtype = CODES
@@ -133,7 +117,7 @@ class Labels:
         return f"{', '.join(map(quoted, self.positive or []))} (positive) and {rest or 'no others'}"
 
     def read(
-        self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, bad: BadRows
+        self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, faults: Faults
     ) -> npt.NDArray[np.int32]:
         """Class codes of a column, and which of its rows are bad.
 
@@ -148,7 +132,7 @@ class Labels:
             Rows that may have a label; None for all. Others are passed over.
         needed : ndarray of bool, shape (n,), optional
             Rows that must have one; None for all.
-        bad : BadRows
+        faults : Faults
             Receives those without a label, those whose label is neither positive nor among the rest, and those of one
             class too many.
 
@@ -157,29 +141,18 @@ class Labels:
         ndarray of int32, shape (n,)
             -1 where a label is missing or passed over, or of one class too many.
 
-        Raises
-        ------
-        InputError
-            There are more classes than any learner takes. Not a bad row: passing over all rows of further labels is
-            never meant, and rows before it, read ahead, would take long to learn.
+        Notes
+        -----
+        Where a learner takes many classes, one more is the fault ``many_classes``, at which reading must end: passing
+        over all rows of further labels is never meant, and rows before it, read ahead, would take long to learn.
         """
-        bad.add_mask(missing(column), needed, name, "no label", NO_LABEL)
-        y = self.encode(column, row, bad.keep(wanted))
+        faults.mark("no_label", name, missing(column), needed)
+        y = self.encode(column, row, faults.keep(wanted))
         if self.positive is not None:
-            keep = bad.keep(needed)
-            for position in np.flatnonzero(y < 0 if keep is None else (y < 0) & keep).tolist():
-                problem = f"label {quoted(column[position].as_py())} is neither positive nor one of the others"
-                bad.add([position], name, problem, f"Known are {self.known()}")
+            faults.mark("other_label", name, y < 0, needed, column, known=self.known())
         elif self._most is not None and len(self._seen) > self._most:
-            keep, beyond = bad.keep(needed), y >= self._most
-            for position in np.flatnonzero(beyond if keep is None else beyond & keep).tolist():
-                label = quoted(column[position].as_py())
-                problem = f"label {label} is of a class beyond the {self._most:,} that this learner takes"
-                if self._most > 2:
-                    known = f"{problem}: the rows read so far have {len(self._seen):,} different labels"
-                    bad.add([position], name, known, _too_many())
-                    raise bad[position]
-                bad.add([position], name, problem, f"{_ONE_CLASS}{self._more}{OR_SKIP}")
+            beyond, code = y >= self._most, "third_class" if self._most == 2 else "many_classes"
+            faults.mark(code, name, beyond, needed, column, most=self._most, seen=len(self._seen), instead=self._more)
             y[beyond] = -1
         return y
 

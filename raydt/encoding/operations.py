@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 
+from raydt.encoding.columns import Dictionary
+from raydt.encoding.faults import Faults
 from raydt.examples.updates import OP_NAMES
-from raydt.redaction import quoted
-from raydt.sources.columns.bad_rows import BadRows
-from raydt.sources.columns.encoding import Dictionary
 
 #: Code of a row that is no update: it is passed over, neither bad nor skipped.
 IGNORED = -1
@@ -63,7 +62,7 @@ class OpValues(BaseModel):
 
 
 def read_operations(
-    column: pa.Array, name: str, values: OpValues, tombstone: npt.NDArray[np.bool_] | None, bad: BadRows
+    column: pa.Array, name: str, values: OpValues, tombstone: npt.NDArray[np.bool_] | None, faults: Faults
 ) -> npt.NDArray[np.int8]:
     """Operation codes of a column.
 
@@ -76,7 +75,7 @@ def read_operations(
     values : OpValues
     tombstone : ndarray of bool, shape (n,), optional
         Rows without an operation that are to be ignored; elsewhere a null is an error.
-    bad : BadRows
+    faults : Faults
         Receives the rows whose value means nothing.
 
     Returns
@@ -86,19 +85,15 @@ def read_operations(
     """
     seen, known = Dictionary(), values.codes()
     places = seen.encode(column, 0)
-    table = [known.get(str(value).strip().casefold(), _UNKNOWN) for value in seen.values]
-    op = np.array([*table, _UNKNOWN], dtype=np.int8)[places]
+    words = [str(value).strip().casefold() for value in seen.values]
+    op = np.array([*(known.get(word, _UNKNOWN) for word in words), _UNKNOWN], dtype=np.int8)[places]
     if tombstone is not None:
         op[tombstone] = IGNORED
-    for position in np.nonzero(op == _UNKNOWN)[0].tolist():
-        value = column[position].as_py()
-        remedy = f"Known are {values.describe()}; add others under source.op_values"
-        if value is None:
-            problem = "no operation"
-        elif str(value).strip().casefold() in _TRUNCATE:
-            problem = f"{quoted(str(value))} empties the table, and a change log names every example it deletes"
-            remedy = "Write a delete for each live id in its place, or begin the source after it"
-        else:
-            problem = f"unknown operation {quoted(str(value), 40)}"
-        bad.add([position], name, problem, remedy)
+    unknown = op == _UNKNOWN
+    if unknown.any():
+        texts = np.array([*map(str, seen.values), ""], dtype=np.object_)[places]
+        truncate = np.array([*(word in _TRUNCATE for word in words), False])[places]
+        faults.mark("no_operation", name, unknown & (places < 0), operations=values.describe())
+        faults.mark("truncate", name, unknown & truncate, values=texts)
+        faults.mark("unknown_operation", name, unknown, values=texts, operations=values.describe())
     return op

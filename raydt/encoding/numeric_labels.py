@@ -1,4 +1,4 @@
-"""Labels that are numbers, the targets of a regression, behind the interface of ``sources.columns.labels.Labels``."""
+"""Labels that are numbers, the targets of a regression, behind the interface of ``raydt.encoding.labels.Labels``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raydt.errors import OR_SKIP
+from raydt.encoding.columns import inexact, infinite, missing, numbers
+from raydt.encoding.faults import Faults, Mask
 from raydt.examples.targets import NUMBERS, OUT_OF_RANGE, out_of_range
-from raydt.sources.columns.bad_rows import BadRows, Mask
-from raydt.sources.columns.encoding import inexact, infinite, missing, numbers
-from raydt.sources.columns.labels import NO_LABEL
 
 
 class NumericLabels:
@@ -28,19 +26,18 @@ class NumericLabels:
         return []
 
     def read(
-        self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, bad: BadRows
+        self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, faults: Faults
     ) -> npt.NDArray[np.float64]:
         """Labels of a column as float64, shape (n,), -0.0 as 0.0; arguments as of ``Labels.read``.
 
         A row that may have a label, a query with one, must have one that can be used; NaN where there is none.
         """
-        scale = "Scale the column, or write it as floating-point numbers"
-        bad.add_mask(infinite(column), wanted, name, "an infinite label", NO_LABEL)
-        bad.add_mask(inexact(column), wanted, name, "an integer beyond 2**53 has no exact float64", scale + OR_SKIP)
-        bad.add_mask(missing(column), needed, name, "no label", NO_LABEL)
+        faults.mark("infinite_label", name, infinite(column), wanted)
+        faults.mark("inexact_label", name, inexact(column), wanted)
+        faults.mark("no_label", name, missing(column), needed)
         values = numbers(column) + 0.0
-        bad.add_mask(out_of_range(values), wanted, name, OUT_OF_RANGE, "Give the label in another unit" + OR_SKIP)
-        keep = bad.keep(wanted)
+        faults.mark("label_range", name, out_of_range(values), wanted, range=OUT_OF_RANGE)
+        keep = faults.keep(wanted)
         return values if keep is None else np.where(keep, values, np.nan)
 
     def state(self, row: int | None) -> dict[str, Any]:

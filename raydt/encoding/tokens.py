@@ -1,6 +1,6 @@
 """A column of lists of text: sparse features that are tokens, coded in order of first appearance in the stream.
 
-Invariant: as of categories (``raydt.sources.columns.encoding``): a code depends on the rows before it alone, neither
+Invariant: as of categories (``raydt.encoding.columns``): a code depends on the rows before it alone, neither
 on chunks nor on
 reading ahead, and a bad row gives none. A token that a list repeats says no more than once: the feature is 1.
 """
@@ -16,13 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import SparseRows
-from raydt.errors import OR_SKIP
-from raydt.redaction import quoted
-from raydt.sources.columns.bad_rows import BadRows, Mask
-from raydt.sources.columns.encoding import Dictionary, is_text, plain
-
-_NO_LIST = f"Write an empty list for a row without a token{OR_SKIP}"
-_CORRECT = f"Correct the file{OR_SKIP}"
+from raydt.encoding.columns import Dictionary, is_text, plain
+from raydt.encoding.faults import Fault, Faults, Mask
 
 
 def holds_tokens(kind: pa.DataType) -> bool:
@@ -59,25 +54,25 @@ class Tokens:
     """
 
     def __init__(self, name: str, grows: bool) -> None:
-        self._name, self._grows = name, grows
+        self.name, self._grows = name, grows
         self.dictionary, self.width = Dictionary(), 0
 
-    def check(self, column: pa.Array, needed: Mask | None, bad: BadRows) -> None:
+    def check(self, column: pa.Array, needed: Mask | None, faults: Faults) -> None:
         """Note the rows without a list, or with a token that is null."""
-        bad.add_mask(np.asarray(column.is_null()), needed, self._name, "no list of tokens", _NO_LIST)
+        faults.mark("no_tokens", self.name, np.asarray(column.is_null()), needed)
         flat = _flat(column)
         if flat.null_count:
             lost = np.zeros(len(column), dtype=np.bool_)
             lost[_rows_of(column)[np.asarray(flat.is_null())]] = True
-            bad.add_mask(lost, needed, self._name, "a token is null", _CORRECT)
+            faults.mark("null_token", self.name, lost, needed)
 
-    def unknown(self, column: pa.Array) -> tuple[int, str] | None:
-        """The first token of a checked column that has no code, and its row."""
-        flat = _flat(column)
-        new = np.flatnonzero(self.dictionary.find(flat) < 0)
-        return (int(_rows_of(column)[new[0]]), flat[int(new[0])].as_py()) if len(new) else None
+    def require_known(self, column: pa.Array, faults: Faults) -> None:
+        """Note the rows of a checked column with a token that has no code."""
+        flat, of = _flat(column), _rows_of(column)
+        for place in np.flatnonzero(self.dictionary.find(flat) < 0)[::-1].tolist():
+            faults[int(of[place])] = Fault("unknown_token", self.name, flat[place].as_py())
 
-    def encode(self, column: pa.Array, row: int, needed: Mask | None, bad: BadRows) -> SparseRows:
+    def encode(self, column: pa.Array, row: int, needed: Mask | None, faults: Faults) -> SparseRows:
         """The rows of a column that was checked.
 
         Parameters
@@ -87,7 +82,7 @@ class Tokens:
             Row number of the first value.
         needed : ndarray of bool, shape (n,), optional
             Rows that must have a list; None for all.
-        bad : BadRows
+        faults : Faults
             Receives those with new tokens for which there is no room.
 
         Returns
@@ -95,14 +90,14 @@ class Tokens:
         SparseRows
             Without ones in the rows that are not needed, or bad. O(tokens log), and Python work for each distinct one.
         """
-        flat, of, keep = _flat(column), _rows_of(column), bad.keep(needed)
+        flat, of, keep = _flat(column), _rows_of(column), faults.keep(needed)
         taken = None if keep is None else keep[of]
         if self._grows:
             known = len(self.dictionary)
             codes = self.dictionary.encode(flat, row, taken, of)
             if len(self.dictionary) > self.width:
                 self.dictionary.cut(known)
-                codes = self._one_by_one(flat, of, row, taken, bad)
+                codes = self._one_by_one(flat, of, row, taken, faults)
         else:
             codes = self.dictionary.find(flat)
             codes[codes >= self.width] = -1
@@ -117,7 +112,7 @@ class Tokens:
         return SparseRows.of_lengths(lengths, codes[first].astype(np.int32), self.width)
 
     def _one_by_one(
-        self, flat: pa.Array, of: npt.NDArray[np.int64], row: int, taken: Mask | None, bad: BadRows
+        self, flat: pa.Array, of: npt.NDArray[np.int64], row: int, taken: Mask | None, faults: Faults
     ) -> npt.NDArray[np.int64]:
         """Codes where there is no room for all new tokens: a row whose new ones do not fit is bad, and gives none."""
         codes = self.dictionary.find(flat)
@@ -131,9 +126,8 @@ class Tokens:
             token = self.dictionary.values[self.width]
             self.dictionary.cut(known)
             codes[begin:end] = -1
-            what = f"there are more than the {self.width:,} different ones that n_features, or the files of a run, set"
-            problem = f"with the token {quoted(token, 40)} {what}"
-            bad.add([position], self._name, problem, f"Say in source.n_features how many there may be{OR_SKIP}")
+            faults[position] = Fault("token_beyond", self.name, token, {"width": self.width})
+            faults.good[position] = False
         if taken is not None:
             codes[~taken] = -1
         return codes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydt.sources.columns.times import kind_of_times
+from raydt.encoding.times import kind_of_times
 
 NUMBER = r"^\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*$"
 DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"

@@ -1,0 +1,151 @@
+"""From columns to the features of rows: the one encoder of files, frames and dictionaries.
+
+Invariant: a bad row gives no codes, so that what its categories and tokens are leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raydt.arrays.sparse import SparseRows
+from raydt.encoding.columns import Dictionary, inexact, infinite, missing, numbers
+from raydt.encoding.faults import Faults, Mask
+from raydt.encoding.indices import read_indices
+from raydt.encoding.tokens import Tokens
+from raydt.examples.features import Features
+from raydt.examples.reading import Reading
+
+Columns = Mapping[str, pa.Array]
+
+
+class FeatureEncoder:
+    """Encodes the columns of the features, in two steps: all checks of a chunk of rows come before any code is given.
+
+    Parameters
+    ----------
+    features : Features
+    reading : Reading
+    tokens : Tokens, optional
+        What the lists of the sparse column hold, if not indices.
+    known : mapping of str to sequence
+        Categories from the start, by column, in the order of their codes.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        reading: Reading,
+        tokens: Tokens | None = None,
+        known: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        self.features, self.tokens, self._reading = features, tokens, reading
+        self.restore(known or {})
+
+    def restore(self, known: Mapping[str, Sequence[Any]]) -> None:
+        """Replace the categories and tokens known."""
+        by_value, features = self._reading.by_value, self.features
+        self.categories = {
+            name: Dictionary(known.get(name, ()), by_value)
+            for name, coded in zip(features.names, features.categorical, strict=True)
+            if coded
+        }
+        if self.tokens is not None:
+            self.tokens.dictionary = Dictionary(known.get(self.tokens.name, ()))
+
+    def dictionaries(self) -> dict[str, Dictionary]:
+        """Return categories and tokens by column."""
+        return self.categories | ({} if self.tokens is None else {self.tokens.name: self.tokens.dictionary})
+
+    def check(
+        self, columns: Columns, faults: Faults, needed: Mask | None = None, X: npt.NDArray[np.float64] | None = None
+    ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
+        """Return numbers and indices, and mark the rows whose features cannot be used.
+
+        Parameters
+        ----------
+        columns : mapping of str to pa.Array, n values each
+        faults : Faults
+        needed : ndarray of bool, shape (n,), optional
+            Rows that must have features; None for all.
+        X : ndarray of float64, shape (n, d), optional
+            The numbers, if they are a matrix already; it is changed. ``columns`` then has those of categories only.
+
+        Returns
+        -------
+        X : ndarray of float64, shape (n, d)
+            0 in the columns of categories.
+        sparse : SparseRows or None
+            None where there are none, and of tokens.
+        """
+        names, dense = self.features.names, X is None
+        if X is None:
+            X = np.empty((len(faults.good), len(names)))
+        for j, name in enumerate(names):
+            if name in self.categories:
+                X[:, j] = 0.0
+            elif dense:
+                X[:, j] = numbers(columns[name])
+                faults.mark("inexact", name, inexact(columns[name]), needed)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is reported below like any other
+            X += 0.0  # turns -0.0 into 0.0
+        finite = np.isfinite(X)
+        if self._reading.missing and not finite.all():
+            absent = np.isnan(X)
+            X[absent] = np.nan  # of all NaNs one, so that equal rows have equal bytes
+            finite |= absent
+        if not finite.all():
+            for j in np.flatnonzero(~finite.all(axis=0)).tolist():
+                absent = np.isnan(X[:, j])
+                faults.mark("no_value", names[j], ~finite[:, j] & absent, needed)
+                faults.mark("infinite", names[j], ~finite[:, j], needed)
+        for name in self.categories:
+            if self._reading.missing:
+                faults.mark("infinite_category", name, infinite(columns[name]), needed)
+            else:
+                faults.mark("no_category", name, missing(columns[name]), needed)
+        if self.tokens is not None:
+            self.tokens.check(columns[self.tokens.name], needed, faults)
+        elif self.features.sparse:
+            name = self.features.sparse_column
+            return X, read_indices(columns[name], name, self.features.sparse, needed, faults)
+        return X, None
+
+    def encode(
+        self,
+        columns: Columns,
+        X: npt.NDArray[np.float64],
+        faults: Faults,
+        needed: Mask | None = None,
+        *,
+        row: int = 0,
+        grow: bool = True,
+    ) -> SparseRows | None:
+        """Enter the codes of categories into ``X`` and return the tokens, if there are some, of checked columns.
+
+        Parameters
+        ----------
+        columns, X, faults, needed
+            As of :meth:`check`. A row with more tokens than there may be becomes bad.
+        row : int
+            Number of the first row.
+        grow : bool
+            Whether new categories get codes; otherwise they get -1, which no split equals.
+        """
+        sparse = None
+        if self.tokens is not None:
+            sparse = self.tokens.encode(columns[self.tokens.name], row, needed, faults)
+        good = faults.keep(needed)
+        for j, name in enumerate(self.features.names):
+            if name not in self.categories:
+                continue
+            column, keep, dictionary = columns[name], good, self.categories[name]
+            absent = missing(column) if self._reading.missing else None
+            if absent is not None:
+                keep = ~absent if keep is None else keep & ~absent
+            X[:, j] = dictionary.encode(column, row, keep) if grow else dictionary.find(column)
+        return sparse
