@@ -33,11 +33,11 @@ ADD, REMOVE, LOOK = 0, 1, 2
 
 #: One step of a batch: an update is a REMOVE and an ADD, everything else one step. ``stamp`` is 2 seq + 1, or 2 seq
 #: for the REMOVE of an update; ``row`` indexes the batch's ``X``. The learner fills in ``prediction`` (-1 where none is
-#: made) and, if it gives scores, the ``level`` of that of class 1, and may use ``row`` of a step that is taken.
+#: made), the ``level`` of that of class 1 if it gives scores, and ``path``, the nodes whose counts the step changed.
 STEP = np.dtype(
     [
         *(("stamp", np.int64), ("slot", np.int32), ("row", np.int32)),
-        *(("prediction", np.int32), ("kind", np.int32), ("level", np.int32)),
+        *(("prediction", np.int32), ("kind", np.int32), ("level", np.int32), ("path", np.int32)),
     ]
 )
 
@@ -57,7 +57,7 @@ def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.
     steps["stamp"] = 2 * (batch.start + position) + 1 - first_half
     steps["slot"] = np.where(removes, admitted.old[position], admitted.new[position])
     steps["row"] = admitted.row[position]
-    steps["prediction"] = -1
+    steps["prediction"], steps["path"] = -1, 0
     steps["level"] = NO_LEVEL
     return steps, position
 

@@ -7,33 +7,57 @@ audit checks it.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.digest import Part, digest
+from raydt.arrays.memory import grown
+from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
+from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.learners.sequential import SequentialCoordinator, Slots
-from raydt.trees.canonical_arrays import Arrays, canonical_tree
-from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, CountedTree, TreeRules
-from raydt.trees.records import LEAVES, NODES
+from raydt.trees.canonical_arrays import Arrays, canonical_tree, restored
+from raydt.trees.counted_tree import REBUILDS, REBUILT_ROWS, WARMUP_LEFT, TreeRules, new_tree
+from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, list_rows
 from raydt.trees.tree_digest import Outline
 
 #: Totals of a state that are registers of the tree.
 _TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
 
 
-class LiveTree(Protocol):
-    """A tree, the lists of its leaves and the live examples."""
+class LiveTree:
+    """A tree, the lists of its leaves and the live examples, which grow together."""
 
-    rules: TreeRules
-    store: ExampleStore
-    tree: CountedTree
-    members: npt.NDArray[np.void]
+    def __init__(self, features: Features, rules: TreeRules, store: ExampleStore, classes: int = 2) -> None:
+        self.features, self.rules, self.store = features, rules, store
+        self.categorical = features.kinds.astype(np.bool_)
+        self.members = np.empty(0, dtype=MEMBER)  #: By slot: the leaf of each example, and its neighbours in the list.
+        self.tree = new_tree(64, classes)
+
+    @property
+    def examples(self) -> Examples:
+        """The live examples, for kernels."""
+        return Examples(self.members, self.store.y, self.store.born)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for new examples."""
+        self.store.reserve(rows)
+        if len(self.members) < self.store.capacity:
+            self.members = grown(self.members, self.store.capacity)
+
+    def rows_of(self, leaf: int) -> Slots:
+        """Return the slots of the examples in a leaf."""
+        slots = np.empty(int(self.tree.counts[leaf].sum()), dtype=np.int32)
+        list_rows(self.tree, self.members, leaf, slots)
+        return slots
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
+        self.tree, self.members = restored(self.store, state, self.rules)
+
+
+def inserts_of(batch: UpdateBatch) -> int:
+    """Return how many examples a batch may add."""
+    return int(((batch.op == INSERT) | (batch.op == UPDATE)).sum())
 
 
 class TreeCoordinator(SequentialCoordinator):

@@ -137,23 +137,21 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         put = (steps["kind"] == ADD) | (self.live.naive & (steps["kind"] == LOOK))
         new = rows if put.sum() == len(rows.X) else rows.take(steps["row"][put])  # each row is of one update
         yield from self._rows.put(steps["slot"][put], new)
-        visited, logs = np.zeros(len(steps), dtype=np.int64), []
+        logs: list[Log] = []
         warm = int(np.searchsorted(steps["stamp"], 2 * self._warmup)) if self.live.bins is None else 0
         if warm:
-            path = Path(steps, np.arange(warm), np.full(warm, -1, dtype=np.int64), visited, 0)
+            path = Path(steps, np.arange(warm), np.full(warm, -1, dtype=np.int64), 0)
             self.live.walk(path, rows, counted=False, scored=False)
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
             logs.append((yield from self._begin()))
-        logs += yield from self._take_steps(steps, warm, rows, visited)
+        logs += yield from self._take_steps(steps, warm, rows)
         predicted = steps["prediction"] >= 0
         result.predictions[position[predicted]] = steps["prediction"][predicted]
         result.give_levels(position[predicted], steps["level"][predicted])
-        result.path += np.bincount(position, visited, minlength=len(batch)).astype(np.int32)
+        result.path += np.bincount(position, steps["path"], minlength=len(batch)).astype(np.int32)
         return joined_logs(logs)
 
-    def _take_steps(
-        self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock, visited: Int64
-    ) -> Exchange[list[Log]]:
+    def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock) -> Exchange[list[Log]]:
         """Take the steps after the warm-up, from ``begin`` on; compare trials and renew the bins where that is due."""
         logs: list[Log] = []
         adds = np.flatnonzero(steps["kind"] == ADD)
@@ -161,7 +159,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             compares, renews = self._due()
             last = int(np.searchsorted(adds, begin)) + min(compares, renews) - 1
             stop = int(adds[last]) + 1 if last < len(adds) else len(steps)
-            logs.append((yield from self._advance(steps[begin:stop], rows, visited[begin:stop])))
+            logs.append((yield from self._advance(steps[begin:stop], rows)))
             if self.options.drift_period:
                 yield from self._trials.follow(steps[begin:stop])
                 if compares <= renews and last < len(adds):
@@ -206,17 +204,14 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps = np.zeros(len(slots), dtype=STEP)
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
-        visited = np.zeros(len(steps), dtype=np.int64)
-        log = yield from self._advance(steps, rows, visited, scored=self.live.naive)
+        log = yield from self._advance(steps, rows, scored=self.live.naive)
         self._renewed, self._lived = self._t, len(slots)
         self._trials.begin(int(steps["stamp"].max(initial=0)))
         if self._moments is not None:
             self._moments.know(2 * self._warmup - 1, self.statistics(), at_once=True)
         return log
 
-    def _advance(
-        self, steps: npt.NDArray[np.void], rows: RowBlock, visited: Int64, *, scored: bool = True
-    ) -> Exchange[Log]:
+    def _advance(self, steps: npt.NDArray[np.void], rows: RowBlock, *, scored: bool = True) -> Exchange[Log]:
         """Take some steps, window by window."""
         adds, which = steps["kind"] == ADD, np.arange(len(steps))
         label = np.where(adds, self.store.y[np.where(adds, steps["slot"], 0)], 0) if len(steps) else which
@@ -228,7 +223,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             begin, at = at, max(at, min(len(which), at + LONGEST - len(waiting)))
             waiting = np.concatenate([waiting, which[begin:at]])
             pending, waiting = waiting[:LONGEST], waiting[LONGEST:]
-            path = Path(steps, pending, leaves, visited, at)
+            path = Path(steps, pending, leaves, at)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
             found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]

@@ -107,8 +107,6 @@ class Path(NamedTuple):
     steps: npt.NDArray[np.void]
     pending: npt.NDArray[np.int64]  #: The steps to take, ascending.
     leaves: npt.NDArray[np.int64]  #: Shape (steps,): the leaf of each step that was taken, -1 of the others.
-    #: Shape (steps,): takes the number of nodes on the route of each step that changes counts.
-    visited: npt.NDArray[np.int64]
     end: int  #: No step from this one on has been taken.
 
 
@@ -227,7 +225,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
                 made += 1
             continue
         label, by = examples.y[step.slot], 1 if step.kind == ADD else -1
-        path.visited[i] = _count(tree, leaf, label, by)
+        step.path = _count(tree, leaf, label, by)
         if step.kind == ADD:
             link(tree, examples.members, leaf, step.slot)
         else:

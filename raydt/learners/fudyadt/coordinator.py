@@ -25,12 +25,12 @@ from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.sequential import ADD, REMOVE, Slots, steps_of
+from raydt.learners.sequential import REMOVE, Slots, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.trees.predictor import NumberPredictor, TreePredictor
-from raydt.trees.records import list_rows, shares_of
+from raydt.trees.records import shares_of
 from raydt.trees.regression_sums import LabelRange
 
 
@@ -88,17 +88,12 @@ class FuDyADTCoordinator(TreeCoordinator):
         result.predictions[position[looked]] = predicted[looked]
         if self._labels is None:
             result.give_levels(position[looked], steps["level"][looked])
-        for kind in (REMOVE, ADD):  # an update has one of each
-            taken = steps["kind"] == kind
-            result.path[position[taken]] += steps["row"][taken] + 1
+        result.path += np.bincount(position, steps["path"], minlength=len(batch)).astype(np.int32)
         return logged(log)
 
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
-        leaf = route(self.live.tree, self.live.categorical, row.X, np.int32(0))
-        slots = np.empty(int(self.live.tree.counts[leaf].sum()), dtype=np.int32)
-        list_rows(self.live.tree, self.live.members, leaf, slots)
-        return slots
+        return self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0)))
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():

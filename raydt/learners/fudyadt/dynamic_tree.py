@@ -15,7 +15,7 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import dtype_of
-from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
+from raydt.examples.updates import UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
@@ -33,15 +33,15 @@ from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
-from raydt.trees.canonical_arrays import RANGE, Arrays, restored
+from raydt.learners.tree_coordinator import LiveTree, inserts_of
+from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import (
     most_nodes,
-    new_tree,
     start_node,
     stays_leaf,
     with_room,
 )
-from raydt.trees.records import MEMBER, NODES, Examples, link_members, list_rows, take_rows
+from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
@@ -52,40 +52,21 @@ KEPT_CELLS = 1 << 21
 FETCHED_ROWS = 1 << 16
 
 
-class FuDyADTTree:
-    """Tree, membership of rows in leaves, example store and scratch, growing together.
+class FuDyADTTree(LiveTree):
+    """The live tree, scratch, and the units of numeric labels, which grow together."""
 
-    Attributes
-    ----------
-    rules : Rules
-    label_range : LabelRange or None
-        Of numeric labels, also if it is not known yet; with classes None.
-    loop_rows : int
-        Largest rebuild the compiled loop does itself.
-    units : ndarray of int32, shape (capacity,)
-        Numeric labels by slot, in units of their range; with classes it is empty.
-    """
-
-    def __init__(
-        self,
-        features: Features,
-        options: FuDyADTOptions,
-        shards: int,
-        plan: WorkPlan,
-    ) -> None:
-        self.features, self.rules, self.plan = features, options.rules(), plan
-        label_range = options.declared_range()
-        self._options, self.label_range, self.units = options, label_range, NO_NUMBERS
+    def __init__(self, features: Features, options: FuDyADTOptions, shards: int, plan: WorkPlan) -> None:
+        label_range, d = options.declared_range(), len(features)
         self._fewest_classes = 2 if label_range is None else 1
-        self.categorical = features.kinds.astype(np.bool_)
+        store = ExampleStore(d, plan.row_cache_bytes, dtype_of(label_range is not None))
+        super().__init__(features, options.rules(), store, self._fewest_classes)
+        self.plan, self._options = plan, options
+        self.label_range = label_range  #: Of numeric labels, also if it is not known yet; with classes None.
+        self.units = NO_NUMBERS  #: Numeric labels by slot, in units of their range; with classes it is empty.
         groups = features.assign(shards)
         self._groups = [len(owned) for owned in groups]
         self.columns = [features.columns_of(owned) for owned in groups]
-        d = len(features)
-        self.store = ExampleStore(d, plan.row_cache_bytes, dtype_of(label_range is not None))
-        self.members = np.empty(0, dtype=MEMBER)
-        self.tree = new_tree(64, self._fewest_classes)
-        self.loop_rows = max(16, LOOP_CELLS // max(1, d))
+        self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
         self.scratch = new_scratch(self.loop_rows, d, self._fewest_classes)
         if label_range is not None:
             self._take_range(label_range)
@@ -110,8 +91,7 @@ class FuDyADTTree:
         InputError
             More live rows than one BUILD can take with so many classes. Nothing has been applied.
         """
-        inserts = int(((batch.op == INSERT) | (batch.op == UPDATE)).sum())
-        classes = max(self._fewest_classes, batch.n_classes)
+        inserts, classes = inserts_of(batch), max(self._fewest_classes, batch.n_classes)
         numeric = self.label_range is not None
         limit = MOST_EXAMPLES if numeric else largest_build(classes)
         if self.store.live + inserts > limit:
@@ -120,10 +100,9 @@ class FuDyADTTree:
                 f"{self.store.live + inserts:,} live examples {labels} are more than the {limit:,} a tree can hold",
                 remedy="Keep fewer examples live" + ("" if numeric else ", or fewer classes (source.positive)"),
             )
-        self.store.reserve(inserts)
-        if len(self.members) < self.store.capacity:
-            self.units = grown(self.units, self.store.capacity) if numeric else self.units
-            self.members = grown(self.members, self.store.capacity)
+        self.reserve(inserts)
+        if numeric and len(self.units) < self.store.capacity:
+            self.units = grown(self.units, self.store.capacity)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
         if len(self.scratch.left) < self.tree.counts.shape[1]:
@@ -131,7 +110,7 @@ class FuDyADTTree:
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
-        self.tree, self.members = restored(self.store, state, self.rules)
+        super().restore(state)
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
         self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
@@ -146,8 +125,7 @@ class FuDyADTTree:
         """Take the range of numeric labels, unless it is known, from the examples in the tree, which is one leaf."""
         if self.label_range is None or self.label_range.known:
             return
-        slots = np.empty(int(self.tree.counts[0, 0]), dtype=np.int32)
-        list_rows(self.tree, self.members, 0, slots)
+        slots = self.rows_of(0)
         self._take_range(LabelRange.seen(self.store.y[slots]))
         units = self.units[slots].astype(np.int64)
         self.tree.sums[0] = units.sum(), (units * units).sum()

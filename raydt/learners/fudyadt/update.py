@@ -51,8 +51,7 @@ def advance(
     """Take the steps of ``batch`` from ``begin`` on.
 
     Rebuilds of up to ``most_rows`` rows whose features are all cached are done here. At any other the loop
-    stops after the step's counting: the caller rebuilds and continues with the next step. The depth of the leaf of an
-    ADD or REMOVE goes into ``row`` of its step.
+    stops after the step's counting: the caller rebuilds and continues with the next step.
 
     Returns
     -------
@@ -80,7 +79,7 @@ def advance(
                 continue
             link(tree, members, leaf, slot)
             by, birth = 1, UNBORN
-        steps[i].row = tree.nodes[leaf].depth
+        steps[i].path = tree.nodes[leaf].depth + 1
         k = np.int64(y[slot])
         if reg[WARMUP_LEFT] > 0:
             count_example(tree, leaf, k, by)

@@ -25,11 +25,11 @@ from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
 from raydt.learners.sparse_tree.coordinator_build import Builder
 from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps, roll_back, walk
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.tree_coordinator import TreeCoordinator
+from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
 from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, target_of
 from raydt.trees.predictor import TreePredictor
-from raydt.trees.records import NODES, list_rows, route
+from raydt.trees.records import NODES, route
 
 #: Steps of the shortest window, which is the first, and of the longest.
 SHORTEST, LONGEST = 16, 4096
@@ -66,7 +66,7 @@ class SparseTreeCoordinator(TreeCoordinator):
                 remedy="Set source.positive to the labels of class 1",
             )
         yield from self._catch_up()
-        self.live.make_room(batch)
+        self.live.reserve(inserts_of(batch))
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
 
@@ -93,9 +93,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         looked = steps["kind"] != REMOVE
         result.predictions[position[looked]] = steps["prediction"][looked]
         result.give_levels(position[looked], steps["level"][looked])
-        for kind in (REMOVE, ADD):  # an update has one of each
-            taken = steps["kind"] == kind
-            result.path[position[taken]] += steps["row"][taken] + 1
+        result.path += np.bincount(position, steps["path"], minlength=len(batch)).astype(np.int32)
         return logged(log)
 
     def _take_window(
@@ -173,11 +171,7 @@ class SparseTreeCoordinator(TreeCoordinator):
 
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
-        live = self.live
-        leaf = route(live.tree, live.categorical, row, 0)
-        slots = np.empty(int(live.tree.counts[leaf].sum()), dtype=np.int32)
-        list_rows(live.tree, live.members, leaf, slots)
-        return slots
+        return self.live.rows_of(route(self.live.tree, self.live.categorical, row, 0))
 
     def finish(self) -> Exchange[None]:
         """Build the model of a warm-up that the stream did not complete."""

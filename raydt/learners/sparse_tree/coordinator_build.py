@@ -9,52 +9,31 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
-from raydt.arrays.memory import grown
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import INSERT, UPDATE, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.rebuild_log import SHARDS, record
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
 from raydt.learners.sparse_tree.shard_build import best_candidates
-from raydt.trees.canonical_arrays import Arrays, restored
-from raydt.trees.counted_tree import new_tree, start_node, with_room
-from raydt.trees.records import MEMBER, NODES, Examples, link_members, list_nodes, split_node, take_rows
+from raydt.learners.tree_coordinator import LiveTree
+from raydt.trees.canonical_arrays import Arrays
+from raydt.trees.counted_tree import start_node, with_room
+from raydt.trees.records import NODES, link_members, list_nodes, split_node, take_rows
 
 Slots = npt.NDArray[np.int32]
 
 
-class Builder:
-    """The tree, the lists of its leaves and the live examples, and how a subtree is rebuilt.
-
-    Attributes
-    ----------
-    keep : int
-        Steps of the last window up to its first change; the shards roll back the others with the next message.
-    """
+class Builder(LiveTree):
+    """The live tree, and how a subtree is rebuilt."""
 
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int) -> None:
-        self.shards = shards
-        self.rules, self._watch_rules = options.rules(len(features.names) > 0), options.watch_rules()
-        self.categorical = features.kinds.astype(np.bool_)
-        self.store = ExampleStore(0)
-        self.members = np.empty(0, dtype=MEMBER)
-        self.tree = new_tree(64, 2)
+        super().__init__(features, options.rules(len(features.names) > 0), ExampleStore(0))
+        self.shards, self._watch_rules = shards, options.watch_rules()
+        #: Steps of the last window up to its first change; the shards roll back the others with the next message.
         self.keep = 0
         self._table = xlogx_table(0)
-
-    def make_room(self, batch: UpdateBatch) -> None:
-        """Room for the rows of one batch."""
-        self.store.reserve(int(((batch.op == INSERT) | (batch.op == UPDATE)).sum()))
-        if len(self.members) < self.store.capacity:
-            self.members = grown(self.members, self.store.capacity)
-
-    @property
-    def examples(self) -> Examples:
-        """The live examples, for kernels."""
-        return Examples(self.members, self.store.y, self.store.born)
 
     def take_keep(self) -> int:
         """``keep`` for the next message, once."""
@@ -63,7 +42,7 @@ class Builder:
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
-        self.tree, self.members = restored(self.store, state, self.rules)
+        super().restore(state)
         self.keep = 0
 
     def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:

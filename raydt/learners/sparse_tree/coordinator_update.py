@@ -96,7 +96,7 @@ def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int)
 
 @kernel
 def list_steps(tree: Any, members: Any, steps: Any, leaf_of: Any, begin: int, stop: int) -> None:
-    """Put the examples of steps that are final into the lists of their leaves, or take them out; note their depth."""
+    """Put the examples of steps that are final into the lists of their leaves, or take them out; note their paths."""
     for i in range(begin, stop):
         kind, slot = steps[i].kind, steps[i].slot
         if kind == LOOK:
@@ -105,4 +105,4 @@ def list_steps(tree: Any, members: Any, steps: Any, leaf_of: Any, begin: int, st
             link(tree, members, leaf_of[i], slot)
         else:
             unlink(tree, members, slot)
-        steps[i].row = tree.nodes[leaf_of[i]].depth
+        steps[i].path = tree.nodes[leaf_of[i]].depth + 1
