@@ -6,7 +6,6 @@ A curve has at most ``POINTS`` points; rows of the metrics table are merged for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from raydt.presentation.charts import (
     updates_axis,
 )
 from raydt.presentation.series import Columns, increments, merged, per_unit
-from raydt.presentation.words import count, figure, share
+from raydt.presentation.words import count, share
 
 #: Tones and dashes of the learner and the trivial predictors.
 _TONES, _DASHES = ("learner", "nochange", "majority", "f1"), ("", "6 4", "2 4", "9 3 2 3")
@@ -62,14 +61,12 @@ def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
     """Return the score so far compared with the baselines, and F1 of the positive class where there is one."""
     table, quality = merged(metrics, POINTS), quality_of(metrics)
     columns = {quality.score: "learner", **quality.baselines}
-    ends = ", ".join(f"{name.replace('_', '-')} {quality.form(table[name][-1])}" for name in columns)
     if f1_name is not None:
         columns["f1"] = f"learner, {f1_name}"
     return over_stream(
         "quality-cumulative",
         f"Prequential {quality.name} so far",
         "The model predicts each example just before it inserts it.",
-        f"Line chart of cumulative {quality.name} over the stream. At the end: {ends}.",
         table,
         (_scores(table, quality, columns),),
         metrics,
@@ -81,7 +78,6 @@ def windowed_quality(metrics: Columns) -> Chart:
     table, quality = merged(metrics, WINDOWS), quality_of(metrics)
     columns = {quality.window: "learner", **{f"window_{key}": name for key, name in quality.baselines.items()}}
     window, *rivals = (table[column] for column in columns)
-    low, high = (np.nanmin(window), np.nanmax(window)) if np.isfinite(window).any() else (None, None)
     behind = quality.behind(window, quality.best(rivals))
     edges = updates_axis(last_of(table)).at(np.concatenate([[0], table["seq"]]))
     shade = boxes(edges[:-1][behind], 0.0, np.diff(edges)[behind], 1.0) if behind.any() else None
@@ -90,8 +86,6 @@ def windowed_quality(metrics: Columns) -> Chart:
         f"Prequential {quality.name}, window by window",
         f"{quality.name.capitalize()} on the predictions since the previous point."
         + (" Shaded: the learner is behind the better baseline." if shade else ""),
-        f"Line chart of windowed {quality.name} over the stream; the learner's lies between {quality.form(low)} and "
-        f"{quality.form(high)}, and is behind the better baseline at {int(behind.sum())} of {len(window)} points.",
         table,
         (_scores(table, quality, columns, shade),),
         metrics,
@@ -107,7 +101,6 @@ def windowed_kappas(metrics: Columns) -> Chart:
         rival = table[f"window_{key}"]
         with np.errstate(invalid="ignore", divide="ignore"):
             beyond[name] = np.where(rival < 1.0, (accuracy - rival) / (1.0 - rival), np.nan)
-    lost = {name: int((values < 0.0).sum()) for name, values in beyond.items()}
     looks = zip(beyond.items(), ("learner", "majority"), ("", "2 4"), strict=True)
     lines = [Series(values, name, tone, dash) for (name, values), tone, dash in looks]
     return over_stream(
@@ -115,9 +108,6 @@ def windowed_kappas(metrics: Columns) -> Chart:
         "Kappa temporal and kappa M, window by window",
         "The share of the errors of no-change (temporal) and of majority (M) that the learner avoids: 1 is perfect, "
         "below 0 it is behind.",
-        "Line chart of two kappas over the stream; "
-        + ", ".join(f"{name} is below 0 at {n} of {len(accuracy)} points" for name, n in lost.items())
-        + ".",
         table,
         (line_panel(table, lines, "kappa", 11.0, axis=linear([*beyond.values(), [0.0]])),),
         metrics,
@@ -132,7 +122,6 @@ def r2_so_far(metrics: Columns) -> Chart:
         "quality-r2",
         f"{name} so far",
         "1 is perfect; 0 is the score of always predicting the mean of all labels.",
-        f"Line chart of {name} over the stream; at the end {figure(table['r2'][-1])}.",
         table,
         (line_panel(table, [line], name, 15.0, axis=linear([table["r2"], 0.0, 1.0])),),
         metrics,
@@ -146,25 +135,22 @@ def live_examples(metrics: Columns) -> Chart:
     part = inserts / np.maximum(inserts + deletes, 1.0)
     mix = linear([[0.0, 1.0]], form="share")
     axes, at, none = (updates_axis(last_of(table)), mix), table["seq"], np.zeros(len(part))
-    ends = {name: count(table[name][-1]) for name in ("active", "inserts", "deletes")}
     kinds = (
         band(axes, at, none, part, "inserts", "insert", share),
         band(axes, at, part, none + 1, "deletes", "delete", share),
     )
-    chart = over_stream(
+    return over_stream(
         "live",
         "Live examples, inserts and deletes",
         "Above: examples in the model. Below: the updates by kind.",
-        f"Live examples over the stream, {ends['active']} at the end, after {ends['inserts']} inserts and "
-        f"{ends['deletes']} deletes.",
         table,
         (
             line_panel(table, [Series(table["active"], "live", "live")], "examples", 12.0, count),
             Panel("share of updates", kinds, mix, 6.0),
         ),
         metrics,
+        wide=False,
     )
-    return replace(chart, wide=False)
 
 
 def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
@@ -172,22 +158,19 @@ def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
     table = merged(metrics, WINDOWS)
     rate = per_unit(table["seq"], table["seconds"])
     panels = [line_panel(table, [Series(rate, "updates per second", "learner")], "updates/s", 9.0)]
-    whole = figure(int(table["seq"][-1]) / float(table["seconds"][-1] or np.nan))
-    names, ends = [], [f"{whole} updates per second overall"]
+    names = []
     for curve in curves:
         if curve.rate and curve.column in table:
             name = curve.title[0].lower() + curve.title[1:]
             each = per_unit(table[curve.column], table["seq"])
             panels.append(line_panel(table, [Series(each, name, "coordinator")], curve.unit, 9.0))
             names.append(name)
-            ends.append(f"{table[curve.column][-1] / max(int(table['seq'][-1]), 1):.3g} {curve.unit}")
-    chart = over_stream(
+    return over_stream(
         "work",
         ", and ".join(["Speed", *names]),
         "Processing time only: start-up, compilation and this report are excluded.",
-        f"Updates per second over the stream; {', '.join(ends)}.",
         table,
         tuple(panels),
         metrics,
+        wide=False,
     )
-    return replace(chart, wide=False)

@@ -208,7 +208,6 @@ def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], le
         drawn.title,
         (f"{counted(left_out, 'run')} with fewer than two points left out. " if left_out else "")
         + ("Since the point before." if drawn.key == "window" else ""),
-        f"Line chart of {len(runs)} runs over their streams: {drawn.unit}.",
         (Panel(drawn.unit, tuple(marks), y, 15.0),),
         x.ticks,
         "updates" if steps == "seq" else "insertions",

@@ -65,15 +65,12 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
             line = curve((x, rates), places, Series(levels, title, tone, dash), share)
             baselines.setdefault((title, levels.tobytes()), line)
     more = counted(len(groups) - len(drawn), "more line")
-    peak = max(known, key=lambda row: row["accuracy"])
     return Chart(
         "accuracy",
         "Accuracy and time per update",
         "Each inserted example is predicted by the model as it was just before its insertion. Time is processor time "
         "of the setting alone, so that settings beside each other can be compared. The numbers are the best of a line."
         + (f" {more}, whose best accuracy is lower, in the table only." if len(groups) > len(drawn) else ""),
-        f"Accuracy and processor time per update over {axes[0].key}; the best accuracy is {share(peak['accuracy'])}, "
-        f"with {', '.join(f'{axis.key} {written(peak[axis.key])}' for axis in axes)}.",
         (Panel("accuracy", (*accuracy, *baselines.values()), rates, 17.0), Panel("µs per update", tuple(speed), times)),
         x.ticks,
         axes[0].key,

@@ -7,7 +7,7 @@ plain data (:mod:`raydt.presentation`); how it is laid out is up to whoever show
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -257,18 +257,8 @@ def shape_charts(metrics: Columns) -> Sequence[Chart]:
     table = merged(metrics, POINTS)
     sizes = [Series(table["nodes"], "nodes", "learner"), Series(table["leaves"], "leaves", "delete")]
     depth = Series(table["depth"], "depth", "f1", step=True)
-    nodes, leaves = (counted(int(table[name][-1]), noun) for name, noun in (("nodes", "node"), ("leaves", "leaf")))
-    levels = count(table["depth"][-1])
-    chart = over_stream(
-        "shape",
-        "Nodes, leaves and depth over the stream",
-        "",
-        f"Tree size over the stream; at the end {nodes}, {leaves}, depth {levels}.",
-        table,
-        (line_panel(table, sizes, "nodes", 10.0, count), line_panel(table, [depth], "depth", 6.0, count)),
-        metrics,
-    )
-    return [replace(chart, wide=False)]
+    panels = line_panel(table, sizes, "nodes", 10.0, count), line_panel(table, [depth], "depth", 6.0, count)
+    return [over_stream("shape", "Nodes, leaves and depth over the stream", "", table, panels, metrics, wide=False)]
 
 
 def tree_blocks(run: RunRecords, *trees: Block) -> list[Block]:

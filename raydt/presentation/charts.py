@@ -192,7 +192,6 @@ class Chart:
     key: str  #: tells the charts of one run apart
     title: str
     caption: str
-    label: str  #: description for screen readers, with the main values
     panels: tuple[Panel, ...]
     ticks: tuple[Tick, ...]  #: of the horizontal axis
     unit: str  #: of the horizontal axis
@@ -201,6 +200,12 @@ class Chart:
     span: int = 0  #: updates of the axis, 0 if it counts something else; all charts over the stream are read together
     wide: bool = False  #: needs a whole row of the page
     uprights: tuple[float, ...] = ()  #: shares of the axis with a dashed line across all panels
+
+    @property
+    def label(self) -> str:
+        """Describe the chart for screen readers: its title, and what its legends say."""
+        marks = [f"{mark.name} {mark.now}".strip() for panel in self.panels for mark in panel.marks]
+        return f"Chart: {self.title}. {', '.join(marks)}. Horizontal axis: {self.unit}."
 
 
 def look(index: int) -> tuple[str, str]:
@@ -263,14 +268,12 @@ def stacked_bars(
     return Panel(unit, tuple(marks), axis, height)
 
 
-def bar_chart(
-    key: str, title: str, caption: str, label: str, bars: Mapping[str, str], panel: Panel, unit: str
-) -> Chart:
+def bar_chart(key: str, title: str, caption: str, bars: Mapping[str, str], panel: Panel, unit: str) -> Chart:
     """Return a chart of bars; ``bars`` has the name below each bar, if there is room, and its full name."""
     most = 12 if any(len(name) > 2 for name in bars) else 20
     every = -(-len(bars) // most) if bars else 1
     ticks = tuple(Tick((i + 0.5) / len(bars), name) for i, name in enumerate(bars) if i % every == 0)
-    return Chart(key, title, caption, label, (panel,), ticks, unit, centres(len(bars)), [*bars.values()])
+    return Chart(key, title, caption, (panel,), ticks, unit, centres(len(bars)), [*bars.values()])
 
 
 def centres(n: int) -> list[float]:
@@ -290,12 +293,13 @@ def over_stream(
     key: str,
     title: str,
     caption: str,
-    label: str,
     table: Columns,
     panels: tuple[Panel, ...],
     metrics: Columns | None = None,
+    *,
+    wide: bool = True,
 ) -> Chart:
-    """Return a wide chart whose horizontal axis counts updates, with a position at each row of ``table``.
+    """Return a chart whose horizontal axis counts updates, with a position at each row of ``table``.
 
     The caption ends with the number of updates per point if ``metrics``, which ``table`` was merged from, are given.
     """
@@ -303,7 +307,7 @@ def over_stream(
     names = [f"update {count(seq)}" for seq in table["seq"].tolist()]
     at = axis.at(table["seq"]).tolist()
     caption = f"{caption} {detail(metrics, table)}".strip() if metrics is not None else caption
-    return Chart(key, title, caption, label, panels, axis.ticks, "updates", at, names, last_of(table), wide=True)
+    return Chart(key, title, caption, panels, axis.ticks, "updates", at, names, last_of(table), wide)
 
 
 def line_panel(
@@ -363,11 +367,9 @@ class Stretches:
         sums: Floats = np.bincount(self.of, weights, minlength=self.n).astype(np.float64)
         return sums
 
-    def chart(
-        self, key: str, title: str, caption: str, label: str, panels: Sequence[Panel], *, wide: bool = True
-    ) -> Chart:
+    def chart(self, key: str, title: str, caption: str, panels: Sequence[Panel], *, wide: bool = True) -> Chart:
         """Return a chart with a position at each part."""
         last = int(self.edges[-1])
         names = [f"updates {count(np.ceil(low))} to {count(np.ceil(high) - 1)}" for low, high in pairwise(self.edges)]
         ticks, at = updates_axis(last).ticks, centres(self.n)
-        return Chart(key, title, caption, label, tuple(panels), ticks, "updates", at, names, last, wide)
+        return Chart(key, title, caption, tuple(panels), ticks, "updates", at, names, last, wide)

@@ -37,14 +37,13 @@ def timeline(events: Columns, metrics: Columns, updates: int) -> Chart:
     panels = [_lanes(events, parts), _rows(events, parts)]
     if len(metrics.get("seconds", ())):
         panels.append(_time(events, metrics, parts))
-    total, largest = len(events["rows"]), int(events["rows"].max())
+    total = len(events["rows"])
     return parts.chart(
         "rebuild-timeline",
         "Rebuilds over the stream",
         f"{counted(total, 'rebuild')}, summed over {counted(parts.n, 'stretch')} of the stream. A lane holds the "
         "rebuilds of one size, from the power of two at its left up to the next; its bars grow with their "
         "number (square root), and their colour shows the mean depth. Below: their rows, and the time of the stretch.",
-        f"Bars of the numbers of rebuilds over the stream by size, up to {count(largest)} rows, with rows below.",
         panels,
     )
 
@@ -123,15 +122,9 @@ def sizes(events: Columns) -> tuple[Chart, Chart]:
             here = events["place"] == code
             heights = np.bincount(lanes[here] - low, None if weights is None else weights[here], len(bars))
             layers.append((place_name(code), place_tone(code), heights))
-        whole = np.sum([heights for *_, heights in layers], axis=0)
-        most = int(np.argmax(whole))
-        label = f"Bar chart of {unit} by size: all empty."
-        if whole.sum():
-            highest = f"the highest, at {[*bars.values()][most]}, is {share(whole[most] / whole.sum())} of all."
-            label = f"Bar chart of {unit} by size of the rebuilt node; {highest}"
         caption = "A bar reaches up to the next power of two: that at 64 holds 64 to 127 rows."
         panel = stacked_bars([*bars], layers, unit)
-        return bar_chart(f"rebuild-sizes-{key}", title, caption, label, bars, panel, "rows of the rebuilt node")
+        return bar_chart(f"rebuild-sizes-{key}", title, caption, bars, panel, "rows of the rebuilt node")
 
     rows = events["rows"].astype(np.float64)
     return (

@@ -104,9 +104,9 @@ def test_what_can_be_pointed_at_is_json() -> None:
     axes = (updates_axis(2), linear([[0, 2]], whole=True))
     mark = curve(axes, np.arange(3), Series(np.arange(3), 'a "name"', "learner"), count)
     panels = (Panel("n", (mark,), axes[1]),)
-    chart = Chart("k", "t", "c", "l", panels, axes[0].ticks, "updates", [0, 0.5, 1], ["0", "1", "2"])
+    chart = Chart("k", "t", "c", panels, axes[0].ticks, "updates", [0, 0.5, 1], ["0", "1", "2"])
     assert json.loads(readout(chart)) == {"at": [0, 0.5, 1], "names": ["0", "1", "2"], "values": [["0", "1", "2"]]}
-    assert readout(Chart("k", "t", "c", "l", panels, (), "updates")) == ""
+    assert readout(Chart("k", "t", "c", panels, (), "updates")) == ""
 
 
 # ---------------------------------------------------------------- series

@@ -216,14 +216,11 @@ def structure(metrics: Columns) -> Chart:
     """Return the filled buckets, and the features moved per update."""
     table = merged(metrics, WINDOWS)
     moves = per_unit(table["moves"], table["seq"])
-    mean = table["moves"][-1] / max(int(table["seq"][-1]), 1)
     return over_stream(
         "structure",
         "Buckets and moves",
         "Buckets of all feature groups that hold a feature, and features that one update moved because the share of "
         "class 1 among the rows without them had left the limits of their bucket.",
-        f"Filled buckets and moves per update over the stream; {count(table['buckets'][-1])} buckets at the end, "
-        f"{mean:.3g} moves per update on the whole.",
         table,
         (
             line_panel(table, [Series(table["buckets"], "buckets filled", "learner")], "buckets", 8.0, count),

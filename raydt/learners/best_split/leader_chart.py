@@ -55,7 +55,7 @@ def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
         form = share if unit == "share of rows" else figure
         return Panel(unit, (points((x, axis), middle, Series(mean(values), name, tone), form),), axis, 7.0)
 
-    total, last = len(events["seq"]), names.name(int(events["feature"][-1]))
+    total = len(events["seq"])
     part = events["n1"] / np.maximum(events["n"], 1)
     return parts.chart(
         "best-feature",
@@ -64,7 +64,6 @@ def over_time(events: Columns, updates: int, names: Ranked) -> Chart:
         "that was the best for longest on top; its bars are as high as the share of the stretch in which it was. "
         "Below, at the changes only, with means where a stretch has several: the score, of which less is better, and "
         "the share of the rows in which the new best feature is 1.",
-        f"Lanes of the features that were the best, over the stream; at the end it is {last}.",
         (
             _lanes(events, parts.edges, names),
             panel(events["score"], "score", "when it became the best", linear([events["score"]], zero=True), "learner"),

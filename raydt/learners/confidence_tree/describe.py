@@ -316,7 +316,6 @@ def over_time(events: Columns, updates: int) -> Chart:
         "splits",
         "Splits over the stream",
         f"{counted(total, 'change')} of the tree, summed over {counted(parts.n, 'stretch')} of the stream.",
-        f"Bars of the numbers of changes over the stream, {count(total)} in all, by what they were made for.",
         [stacked_bars([""] * parts.n, layers, "changes", height=9.0)],
         wide=False,
     )
@@ -348,9 +347,8 @@ def leads(events: Columns, rule: SplitRule) -> Chart:
         "split-leads",
         "How sure the splits were",
         f"{counted(len(split), 'split')}: the lead of each over its rival, as a multiple of the {width} that the rule "
-        f"asks for, by the examples its node had counted. At 1 it was just enough.{tied}",
-        f"Points of the lead of each split over what was needed, by examples; half of them led by "
-        f"{figure(np.median(known)) if len(known) else ABSENT} times what was needed or more.",
+        f"asks for, by the examples its node had counted. At 1 it was just enough; half of the splits led by "
+        f"{figure(np.median(known)) if len(known) else ABSENT} times what was needed or more.{tied}",
         (Panel("lead / needed", tuple(marks), y, 13.0),),
         x.ticks,
         "examples at the node",

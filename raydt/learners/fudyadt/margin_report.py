@@ -38,7 +38,7 @@ from raydt.presentation.charts import (
 )
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import Names, depths
-from raydt.presentation.words import count, counted, figure, share
+from raydt.presentation.words import count, counted, figure
 from raydt.trees.canonical_arrays import RANGE, SUMS
 from raydt.trees.regression_sums import LabelRange
 
@@ -157,12 +157,10 @@ def by_depth(margin: Margins, depth: npt.NDArray[np.int64]) -> Chart:
     layers = [
         (name, f"margin-{tone}", np.bincount(depth[tones == tone], minlength=len(bars))) for name, tone in legend()
     ]
-    spent = int((tones == SPENT[1]).sum())
     return bar_chart(
         "margins-depth",
         "Margins by depth",
         "Nodes at each depth, the root at 0, by how much of their budget is left.",
-        f"Bar chart of nodes by depth and margin; {count(spent)} of {counted(len(depth), 'node')} have none left.",
         bars,
         stacked_bars([*bars], layers, "nodes"),
         "depth",
@@ -199,8 +197,6 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
         "Budget spent and proven gap, by size",
         f"A dot per node. Above: {share_spent}.{small} Below: {bound}, the most that its split can lack to the best "
         "gain on its n live examples.",
-        f"Scatter chart of the spent share of {counted(len(sizes), 'node')} budgets by node size, the largest "
-        f"{share(margin.spent.max(initial=0.0))}, and of proven gaps, the largest {figure(gap.max(initial=0.0))}.",
         (Panel("of the budget spent", budgets, spent, 8.0), Panel("gap at most", tuple(gaps), far, 6.0)),
         x.ticks,
         "examples at the last build (log)",

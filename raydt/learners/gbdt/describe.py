@@ -268,7 +268,6 @@ def over_batches(batches: Columns) -> Chart:
     drawn["seq"] = batches["seq"][np.arange(1, len(drawn["seq"]) + 1) * n // len(drawn["seq"]) - 1] + 1
     points = len(drawn["seq"])
     each = "one point per batch" if points == n else f"{count(n)} batches in {count(points)} points, each a mean"
-    part = retrained_share(batches)
 
     def panel(unit: str, height: float, *lines: tuple[str, str, str]) -> Panel:
         return line_panel(drawn, [Series(drawn[key], name, tone) for key, name, tone in lines], unit, height)
@@ -286,8 +285,6 @@ def over_batches(batches: Columns) -> Chart:
         "Work of each batch of updates",
         f"{counted(n, 'batch')} of updates, each applied at once; {each}. The deletions of a batch and its insertions "
         "check each tree separately. A row counts once for every retrained subtree that holds it.",
-        f"Lines over the stream of trees checked and retrained ({part} of those checked), rows, nodes, rounds "
-        "and time of each batch.",
         drawn,
         (panel("trees", 8.0, *trees), panel("rows", 8.0, *rows), panel("number", 7.0, *numbers), time),
     )
