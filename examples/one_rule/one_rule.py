@@ -23,10 +23,15 @@ from raydt.examples.store import ExampleStore
 from raydt.exchange.messages import Ask
 from raydt.learners.base import Case, Learner, LearnerOptions, Promise, Traits
 from raydt.learners.sequential import ADD, LOOK, SequentialCoordinator, steps_of
-from raydt.trees.state_checks import require
+from raydt.trees.state_schema import HELD, Array, Schema, counter, finite, require, row_arrays
 
-#: Dtypes of the arrays of a model: the feature (-1: none), its values, the class of each, and live examples by class.
-MODEL = {"feature": np.int64, "value": np.float64, "label": np.int32, "counts": np.int64}
+#: The arrays of a model: the feature (-1: none), its values, the class of each, and live examples by class.
+MODEL = (
+    Array("feature", np.int64, (1,), -1, "features"),
+    finite("value", "values"),
+    Array("label", np.int32, ("values",), 0, "labels"),
+    Array("counts", np.int64, ("classes",), 0),
+)
 
 
 class OneRuleOptions(LearnerOptions):
@@ -137,7 +142,7 @@ class Coordinator(SequentialCoordinator):
         _, feature, values, labels = self.rule
         counts = [self.by_class[label] for label in range(max(+self.by_class, default=-1) + 1)]
         found = {"feature": [feature], "value": values, "label": labels, "counts": counts}
-        return {name: np.array(found[name], dtype=dtype) for name, dtype in MODEL.items()}
+        return {of.name: np.array(found[of.name], dtype=of.dtype) for of in MODEL}
 
     def digest(self) -> str:
         """Digest of the rule and of the sorted ids with their labels."""
@@ -172,32 +177,17 @@ class OneRule(Learner):
         """Numbers and categories, any number of classes."""
         return Traits(Reading(), rebuilds=False, stays=("nothing: the rule is that of the live examples",))
 
-    def check(self, options: OneRuleOptions, features: Any, classes: int, model: Any, groups: Any) -> None:
-        """Require one rule over the features and, in a state, labels that shards and coordinator agree on."""
-        for name, dtype in MODEL.items():
-            require(model[name].dtype == dtype and model[name].ndim == 1, name, f"is no list of {np.dtype(dtype)}")
-        feature, value, label = model["feature"], model["value"], model["label"]
-        require(len(feature) == 1 and -1 <= feature[0] < len(features), "feature", "is no feature")
-        require((np.diff(value) > 0).all(), "value", "is not in order")
-        require(
-            len(label) == len(value) and ((label >= 0) & (label < classes)).all(), "label", "is no class of a value"
-        )
-        require(
-            len(model["counts"]) <= classes and (model["counts"] >= 0).all(), "counts", "does not count the classes"
-        )
+    def schema(self, options: OneRuleOptions, features: Any, model: Any, *, state: bool) -> Schema:
+        """The rule; in a state the examples, and their labels where the shards keep them."""
+        rows = (counter("seq"), *row_arrays(False, "labels")) if state else ()
+        return Schema((*MODEL, *rows), (HELD, Array("label", np.int32, ("rows",))))
+
+    def check_relations(self, options: OneRuleOptions, features: Any, model: Any, groups: Any, n: Any) -> None:
+        """Require a rule in order, and labels that shards and coordinator agree on."""
+        require((np.diff(model["value"]) > 0).all(), "value", "is not in order")
+        require(n["classes"] <= n["labels"], "counts", "does not count the classes")
         for group in (groups or {}).values():
-            same = group["label"].dtype == np.int32 and np.array_equal(group["label"], model["y"])
-            require(same, "label", "is not what the coordinator has")
-            require(len(group["X"]) == len(model["y"]), "X", "has not one row for each example")
-        if groups is not None:
-            ids, born, seq = model["id"], model["born"], model["seq"]
-            require(seq.dtype == np.int64, "seq", "is no number")
-            require(len(np.unique(ids)) == len(ids) == len(model["y"]), "id", "does not name each example once")
-            require(((model["y"] >= 0) & (model["y"] < classes)).all(), "y", "is no class")
-            require(
-                seq.shape == (1,) and (born < seq[0]).all() and (born >= 0).all(), "born", "is no update before seq"
-            )
-            require(len(np.unique(born)) == len(born), "born", "has two examples of one update")
+            require(np.array_equal(group["label"], model["y"]), "label", "is not what the coordinator has")
 
     def audit(self, options: OneRuleOptions, features: Any, state: Any, history: Any, groups: Any) -> AuditReport:
         """Count the live examples again: the rule must be the best one, and the model the rule."""
@@ -211,10 +201,10 @@ class OneRule(Learner):
                 counts.setdefault(value, Counter())[label] += 1
             rules.append(rule_of(feature, counts))
         _, *best = min(rules, default=(0, -1, [], []))
-        expected = {**dict(zip(MODEL, ([best[0]], best[1], best[2]), strict=False)), "counts": np.bincount(y)}
+        expected = {"feature": [best[0]], "value": best[1], "label": best[2], "counts": np.bincount(y)}
         if len(y) or state["feature"][0] >= 0:
             failures += [
-                f"{name} is not that of the rule" for name in MODEL if state[name].tolist() != list(expected[name])
+                f"{name} is not that of the rule" for name in expected if state[name].tolist() != list(expected[name])
             ]
         verdict: Any = ("holds", "proven") if not failures else ("violated", "violated")
         return AuditReport(*verdict, options.promise().reason, {"examples": len(y)}, failures=failures)

@@ -17,7 +17,7 @@ from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.base import Learner
-from raydt.trees.state_checks import check_held, require
+from raydt.trees.state_schema import HELD_OR_MISSING, Array, check_arrays, check_held
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -87,13 +87,9 @@ def compare_stored_rows(features: Features, state: Arrays, history: History, gro
     O(rows * dense features + ones * log) time.
     """
     born, ids, y = state["born"], state["id"], state["y"]
-    for name, array, dtype in (("born", born, np.int64), ("id", ids, np.int64), ("y", y, history.y.dtype)):
-        require(
-            array.dtype == dtype and array.shape == (born.size,),
-            name,
-            f"does not have a {np.dtype(dtype)} for each row",
-        )
-    check_held(groups, features, len(born))
+    dtypes = {"born": np.int64, "id": np.int64, "y": history.y.dtype}
+    check_arrays(state, [Array(name, dtype, ("rows",)) for name, dtype in dtypes.items()], {})
+    check_held(groups, features, (HELD_OR_MISSING,), len(born))
     order = np.argsort(history.inserted, kind="stable")
     place = np.append(order, -1)[np.searchsorted(history.inserted, born, sorter=order)]
     known = place >= 0

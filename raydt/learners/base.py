@@ -20,6 +20,7 @@ from raydt.exchange.messages import ShardWorker
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 from raydt.settings import Settings
+from raydt.trees.state_schema import Schema, check_arrays, check_held
 
 
 class LearnerOptions(Settings):
@@ -138,10 +139,6 @@ class Learner(ABC):
     Predictor: ClassVar[type[Any]]
     #: How the learner presents itself: ``Description(options)``.
     Description: ClassVar[type[Any]] = description.Description
-    #: Checks of a file: ``check_model(arrays, options, features, classes)`` and, for a state,
-    #: ``check_state(arrays, groups, options, features, classes)``; see :meth:`check`.
-    check_model: ClassVar[Any]
-    check_state: ClassVar[Any]
     #: Arrays of a state in which some number may change without a check or an audit that finds it, and why that is so.
     unproven: ClassVar[Mapping[str, str]] = {
         "seq": "queries and refused updates are counted, which leave nothing behind"
@@ -177,6 +174,31 @@ class Learner(ABC):
         shard: ShardWorker = self.Shard(options, features, groups)
         return shard
 
+    @abstractmethod
+    def schema(self, options: Any, features: Features, model: Arrays, *, state: bool) -> Schema:
+        """Return the declared arrays of a model or, if so asked, of a state: files are checked by it.
+
+        Parameters
+        ----------
+        options
+        features : Features
+        model : dict of str to ndarray
+            Arrays of the model or of the coordinator's state, which tell which of the optional ones are there.
+        state : bool
+        """
+
+    @abstractmethod
+    def check_relations(
+        self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
+    ) -> None:
+        """Require what kernels rely on beyond the schema; ``n`` has all lengths by name.
+
+        Raises
+        ------
+        KeyError, ValueError
+            Naming the array that cannot be.
+        """
+
     def check(
         self, options: Any, features: Features, classes: int, model: Arrays, groups: Mapping[int, Arrays] | None
     ) -> None:
@@ -189,10 +211,13 @@ class Learner(ABC):
         KeyError, ValueError
             Naming the array that cannot be.
         """
-        if groups is None:
-            self.check_model(model, options, features, classes)
-        else:
-            self.check_state(model, groups, options, features, classes)
+        lengths = {"features": len(features), "dense": len(features.names), "sparse": features.sparse}
+        lengths["labels"] = classes
+        schema = self.schema(options, features, model, state=groups is not None)
+        check_arrays(model, schema.arrays, lengths)
+        if groups is not None:
+            check_held(groups, features, schema.group, lengths["rows"])
+        self.check_relations(options, features, model, groups, lengths)
 
     def predictor(self, options: Any, features: Features, model: Arrays) -> Any:
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.

@@ -1,5 +1,35 @@
-"""The private Ray that the nets of a session share."""
+"""The private Ray that the nets of a session share, and the states at the end of every case's stream."""
 
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raydt.streams.history import history_of
+from tests.cases import CASES, Trial
 from tests.integration.conftest import cluster
 
 __all__ = ["cluster"]
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], tuple[Any, ...]]:
+    """What there is at the end of the stream of a case: features, classes, state, groups, history, model."""
+
+    @functools.cache
+    def end(name: str) -> tuple[Any, ...]:
+        trial = next(trial for trial in CASES if trial.name == name)
+        folder = tmp_path_factory.mktemp("sound")
+        stream = trial.stream(folder)
+        session = trial.session(stream)
+        for _ in session.process(stream.batches(16), skip_refused=True):
+            pass
+        session.finish()
+        source, state = stream.source, session.state()
+        history = history_of(trial.stream(folder))
+        return trial.features(source), len(source.classes), *state, history, session.model()
+
+    return lambda trial: end(trial.name)

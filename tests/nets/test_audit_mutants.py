@@ -5,40 +5,18 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections import Counter
 from typing import Any
 
 import numpy as np
-import pytest
 
 from raydt.learners.auditing import audit
-from raydt.streams.history import history_of
-from tests.cases import CASES, Trial, every_case, never
+from tests.cases import Trial, every_case, never
 
 LARGEST = float(np.finfo(np.float64).max)
 #: Changes of each array of the coordinator or of one group, in every test run and in nightly ones.
 FEW, MANY = 3, 60
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory):
-    """What there is at the end of the stream of a case: features, classes, state, groups, history."""
-
-    @functools.cache
-    def end(name: str) -> tuple[Any, ...]:
-        trial = next(trial for trial in CASES if trial.name == name)
-        folder = tmp_path_factory.mktemp("sound")
-        stream = trial.stream(folder)
-        session = trial.session(stream)
-        for _ in session.process(stream.batches(16), skip_refused=True):
-            pass
-        session.finish()
-        source = stream.source
-        return trial.features(source), len(source.classes), *session.state(), history_of(trial.stream(folder))
-
-    return lambda trial: end(trial.name)
 
 
 def verdict(trial: Trial, features: Any, classes: int, state: Any, groups: Any, history: Any) -> str:
@@ -68,7 +46,7 @@ def changed(array: np.ndarray, draw: random.Random) -> np.ndarray | None:
 
 def survivors(trial: Trial, sound: tuple[Any, ...], times: int) -> tuple[Counter[str], list[str]]:
     """How many changes there were of each verdict, and those that stayed."""
-    features, classes, state, groups, history = sound
+    features, classes, state, groups, history, _ = sound
     assert verdict(trial, features, classes, state, groups, history) == "sound"
     draw, verdicts, stayed = random.Random(trial.name), Counter(), []
     for where, arrays in (("coordinator", state), *groups.items()):
@@ -114,7 +92,7 @@ SHAPES = {
 @every_case("audit mutants")
 def test_every_changed_shape_is_refused_or_found(trial: Trial, sound) -> None:
     """An array of another length, type or dimension, or none: never sound, and never a traceback."""
-    features, classes, state, groups, history = sound(trial)
+    features, classes, state, groups, history, _ = sound(trial)
     stayed = []
     for where, arrays in (("coordinator", state), *groups.items()):
         for name, array in arrays.items():
@@ -130,7 +108,7 @@ def test_every_changed_shape_is_refused_or_found(trial: Trial, sound) -> None:
 @every_case("audit mutants")
 def test_rows_kept_by_shards_are_compared_with_the_history(trial: Trial, sound) -> None:
     """Later rebuilds use them; the learners' own audits look at the history only."""
-    features, classes, state, groups, history = sound(trial)
+    features, classes, state, groups, history, _ = sound(trial)
     name = "X" if trial.case.dense else "sparse_values"
     number = next(number for number, part in groups.items() if part[name].size)
     swapped = {**groups[number], name: groups[number][name][::-1].copy()}

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+import numpy as np
+
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
 from raydt.examples.reading import Reading
+from raydt.finders.buckets import buckets_of
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
-from raydt.learners.best_split import checks
-from raydt.learners.best_split.coordinator import BestSplitCoordinator
+from raydt.learners.best_split.coordinator import SCALARS, BestSplitCoordinator
 from raydt.learners.best_split.describe import BestSplitDescription
 from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
-from raydt.learners.best_split.shard import BestSplitShard
+from raydt.learners.best_split.shard import FINDERS, UNDECIDED, BestSplitShard
+from raydt.trees.state_schema import EXAMPLES, HELD, Array, Arrays, Schema, check_counters, counter, require, row_arrays
+
+#: Counters of a feature group, by feature.
+_COUNTERS = (
+    *(Array(name, np.int32, ("counters",)) for name in ("feature", "n1", "c11")),
+    Array("bucket", np.int16, ("counters",)),
+)
 
 
 class BestSplit(Learner):
@@ -24,8 +35,6 @@ class BestSplit(Learner):
     Shard = BestSplitShard
     Description = BestSplitDescription
     Predictor = BestSplitPredictor
-    check_model = staticmethod(checks.check_split)
-    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "warmup": "nothing is left of it once it has ended",
@@ -35,6 +44,46 @@ class BestSplit(Learner):
         "moves": COUNTS_WORK,
         "bucket": "intervals overlap: a feature may be in either of two",
     }
+
+    def schema(self, options: BestSplitOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
+        """The split, and counters by sparse feature."""
+        split = (Array("split", np.int64, (5,), -1, EXAMPLES),)
+        if not state:
+            return Schema(split)
+        lows = {"finder": UNDECIDED}
+        totals = (counter(name, lows.get(name, 0)) for name in SCALARS)
+        arrays = (*split, *totals, Array("measured", np.int64, (3,), 0), *row_arrays(False, "labels"))
+        return Schema(arrays, (HELD, *_COUNTERS, Array("node", np.int64, (3,), UNDECIDED, EXAMPLES)))
+
+    def check_relations(
+        self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
+    ) -> None:
+        """Require a split by a sparse feature or by none, a finder of the options, and counters of the rows."""
+        require(not features.names, "split", "is of features that are not all sparse")
+        feature, rows, c1, n1, c11 = model["split"].tolist()
+        fits = 0 <= c11 <= n1 <= rows and 0 <= c1 - c11 <= rows - n1 and feature < n["sparse"]
+        require(fits and (n1 > 0) == (feature >= 0), "split", "has counts that cannot be")
+        if groups is None:
+            return
+        waits, finder = n["seq"] < n["warmup"], n["finder"]
+        require(n["searched"] <= n["seq"], "searched", "names an update after 'seq'")
+        allowed = (options.structure, "scan") if options.finder == "auto" else (options.finder,)
+        undecided = finder == UNDECIDED and options.finder == "auto" and waits
+        require(undecided or finder in map(FINDERS.index, allowed), "finder", "is not one of the options")
+        require((model["y"] < 2).all(), "y", "names a class that is not there")
+        taken = model["y"][: 0 if waits else None]
+        buckets = 0 if FINDERS[finder] == "scan" or undecided else len(buckets_of(FINDERS[finder], options.alpha).s)
+        filled = 0
+        for group in groups.values():
+            ones = SparseRows.of_arrays(group, n["sparse"])[: len(taken)]
+            check_counters(group, ("feature", "n1", "c11"), np.zeros(len(taken), np.int64), taken, ones)
+            at_work = group["node"].tolist() == [finder, len(taken), int(taken.sum())]
+            require(at_work or (waits and group["node"].tolist() == [UNDECIDED, 0, 0]), "node", "is not of the rows")
+            bucket = group["bucket"]
+            there = (bucket >= 0) & (bucket < buckets) if buckets else bucket == -1
+            require(there.all(), "bucket", "is not there")
+            filled += len(np.unique(bucket)) if buckets else 0
+        require(n["buckets"] == filled, "buckets", "does not count the buckets with features")
 
     def traits(self, options: BestSplitOptions) -> Traits:
         """Sparse features only, and two classes: a finder compares two."""

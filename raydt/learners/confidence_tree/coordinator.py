@@ -36,6 +36,7 @@ from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
+from raydt.learners.confidence_tree.schema import SCALARS
 from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.tree import Path
 from raydt.learners.confidence_tree.within import Moments
@@ -48,8 +49,6 @@ Int64 = npt.NDArray[np.int64]
 LONGEST = 1 << 12
 #: More insertions than there will be.
 NEVER = 1 << 62
-#: Totals of a state: whole numbers under these names.
-SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "compared", "checks", "splits", "ties", "restarted")
 
 
 class _Counts(NamedTuple):

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
+from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
-from raydt.learners.confidence_tree import checks
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
+from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
+from raydt.trees.state_schema import Arrays, Schema, check_leaves, check_sums, check_trees, require
 
 
 class ConfidenceTree(Learner):
@@ -24,8 +28,6 @@ class ConfidenceTree(Learner):
     Shard = ConfidenceTreeShard
     Description = ConfidenceTreeDescription
     Predictor = NaivePredictor
-    check_model = staticmethod(checks.check_model)
-    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "threshold": "that of a leaf is not used",
@@ -41,6 +43,25 @@ class ConfidenceTree(Learner):
         },
         "trial_place": "any negative number is none",
     }
+
+    def schema(self, options: ConfidenceTreeOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
+        """A tree by nodes, records of its splits, bins once the warm-up is over, and counts by node."""
+        return schema_of(options, model, sparse=features.sparse > 0, state=state)
+
+    def check_relations(
+        self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
+    ) -> None:
+        """Require one tree, in whose model empty leaves have the counts of nodes above them."""
+        inner = check_trees(model)
+        at = model["threshold"][inner]
+        require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
+        require(1 <= n["counted"] <= max(2, n["labels"]), "counts", "does not count the classes")
+        if groups is not None:
+            check_sums(model, "counts", inner)
+            check_leaves(model, model["y"])
+            check_state(options, features, model, groups, n)
+        elif "naive_leaf" in model:
+            check_naive(features, model, n)
 
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """Those with the options of format 2."""

@@ -8,33 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
+from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
+from raydt.trees.state_schema import NODE_ARRAYS
 
 Arrays = dict[str, "npt.NDArray[Any]"]
-
-#: Types of the arrays by node that predictions need; ``counts`` has a column for each class.
-MODEL_TYPES: dict[str, np.dtype[Any]] = {
-    "feature": np.dtype(np.int32),
-    "threshold": np.dtype(np.float64),
-    "left": np.dtype(np.int32),
-    "right": np.dtype(np.int32),
-    "counts": np.dtype(np.int64),
-}
-#: And of those that a state has beside them; ``own`` has a column for each class.
-NODE_TYPES: dict[str, np.dtype[Any]] = {
-    "cut": np.dtype(np.int32),
-    "created": np.dtype(np.int64),
-    "since": np.dtype(np.int64),
-    "place": np.dtype(np.int32),
-    "own": np.dtype(np.int64),
-}
-#: And beside these, if drift is followed: the fields of ``TRIAL``, but for the site, and what trials have counted.
-TRIAL_TYPES: dict[str, np.dtype[Any]] = {
-    "trial_place": np.dtype(np.int32),
-    "trial_own": np.dtype(np.int64),
-    **{f"trial_{name}": np.dtype(np.int64) for name in TRIAL.names or () if name != "site"},
-}
 
 
 class SplitRecord(NamedTuple):
@@ -58,25 +37,18 @@ class SplitRecord(NamedTuple):
     left: tuple[int, ...]
 
 
-#: Types of the arrays of the splits, by inner node in preorder; ``own`` and ``left`` have a column for each class.
-SPLIT_TYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(np.float64 if name in ("phi", "rival_phi", "impurity", "epsilon") else np.int64)
-    for name in SplitRecord._fields
-}
-
-
 def splits_as_arrays(splits: list[SplitRecord], classes: int) -> Arrays:
     """Records one after the other, under ``split_`` and their names."""
     arrays: Arrays = {}
-    columns = zip(*splits, strict=True) if splits else [()] * len(SPLIT_TYPES)
-    for (name, dtype), column in zip(SPLIT_TYPES.items(), columns, strict=True):
-        if name in ("own", "left"):
-            table = np.zeros((len(splits), classes), dtype=dtype)
+    columns = zip(*splits, strict=True) if splits else [()] * len(SPLITS)
+    for of, column in zip(SPLITS, columns, strict=True):
+        if len(of.shape) == 2:
+            table = np.zeros((len(splits), classes), dtype=of.dtype)
             for i, counts in enumerate(column):
                 table[i, : len(counts)] = counts
-            arrays[f"split_{name}"] = table
+            arrays[of.name] = table
         else:
-            arrays[f"split_{name}"] = np.array(column, dtype=dtype)
+            arrays[of.name] = np.array(column, dtype=of.dtype)
     return arrays
 
 
@@ -113,7 +85,7 @@ def canonical_tree(tree: ConfidenceTreeArrays, splits: dict[int, SplitRecord], *
     classes = arrays["counts"].shape[1]
     of_trials: Arrays = {}
     if trials:
-        of_trials = {name: tree.trials[name.removeprefix("trial_")][order] for name in list(TRIAL_TYPES)[2:]}
+        of_trials = {of.name: tree.trials[of.name.removeprefix("trial_")][order] for of in TRIALS[2:]}
         of_trials |= {"trial_place": tree.trials["site"][order], "trial_own": tree.fresh[order, :classes]}
     return arrays | of_trials | splits_as_arrays(in_order, classes)
 
@@ -124,7 +96,7 @@ SHOWN = ("stamp", "m", "rival_feature", "reason", "phi", "rival_phi", "impurity"
 
 def filled(arrays: Arrays) -> Arrays:
     """Arrays predictions need; a leaf without examples gets the counts of the nearest node above that has some."""
-    model = {name: arrays[name].copy() for name in MODEL_TYPES}
+    model = {of.name: arrays[of.name].copy() for of in NODE_ARRAYS}
     counts, inner = model["counts"], np.flatnonzero(model["feature"] >= 0)
     parent = np.zeros(len(counts), dtype=np.int64)
     parent[model["left"][inner]] = parent[model["right"][inner]] = inner
@@ -158,8 +130,8 @@ def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitReco
     tree.counts[:n], tree.own[:n] = arrays["counts"], arrays["own"]
     if "trial_place" in arrays:
         tree.trials["site"][:n], tree.fresh[:n] = arrays["trial_place"], arrays["trial_own"]
-        for name in list(TRIAL_TYPES)[2:]:
-            tree.trials[name.removeprefix("trial_")][:n] = arrays[name]
+        for of in TRIALS[2:]:
+            tree.trials[of.name.removeprefix("trial_")][:n] = arrays[of.name]
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0
     inner = np.flatnonzero(arrays["feature"] != LEAF)

@@ -18,6 +18,7 @@ from raydt.batches.binning import Bins, code_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
+from raydt.learners.confidence_tree.schema import NAIVE
 from raydt.presentation.words import counted
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.tree_sum import TreeSum
@@ -28,7 +29,6 @@ Ints = npt.NDArray[np.int64]
 #: Arrays of a model by cell of a leaf that predicts by naive Bayes: position among these leaves, feature, group of its
 #: bins (0 of a sparse feature), class, and T of what was counted; ascending.
 CELLS = ("leaf", "feature", "group", "class", "log")
-CELL_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int64)
 
 
 def naive_arrays(leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints], bins: Bins, table: Ints) -> Arrays:
@@ -53,7 +53,7 @@ def naive_arrays(leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints]
     cells = np.concatenate([np.empty((5, 0), dtype=np.int64), *replies], axis=1)
     cells = cells[:, np.lexsort(cells[3::-1])]
     cells[4] = table[cells[4]]
-    columns = {f"naive_cell_{name}": cells[i].astype(CELL_TYPES[i]) for i, name in enumerate(CELLS)}
+    columns = {of.name: cells[i].astype(of.dtype) for i, of in enumerate(NAIVE[2:])}
     classes = max(2, int(np.flatnonzero(priors.any(axis=0)).max(initial=-1)) + 1)
     prior = table[priors[:, :classes]]
     return {"naive_leaf": leaves.astype(np.int32), "naive_prior": prior, **columns, **bins.arrays()}

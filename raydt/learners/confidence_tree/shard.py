@@ -18,6 +18,7 @@ from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.schema import SEEN
 from raydt.learners.confidence_tree.statistics import (
     BinnedColumns,
     Checks,
@@ -32,8 +33,6 @@ from raydt.learners.confidence_tree.statistics import (
 
 #: Entries that are counted, and rows that are encoded, at once.
 _TOGETHER = 1 << 12
-#: Arrays of the sparse features in a group's state, by site (``place`` in the file) and feature.
-SEEN = ("place", "feature", "n1", "c11")
 
 
 class ConfidenceTreeShard(ShardWithRows):

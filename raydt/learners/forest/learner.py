@@ -11,12 +11,35 @@ import numpy.typing as npt
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
-from raydt.learners.forest import checks
 from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.describe import ForestDescription
-from raydt.learners.forest.model import ForestPredictor
+from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, LEAST_EXPONENT
+from raydt.learners.forest.model import ForestPredictor, depths_of
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestShard
+from raydt.trees.state_schema import (
+    EXAMPLES,
+    HELD_OR_MISSING,
+    Array,
+    Arrays,
+    Schema,
+    check_trees,
+    counter,
+    finite,
+    require,
+    row_arrays,
+)
+
+_TREES = (
+    Array("tree_nodes", np.int64, ("trees",), 1, EXAMPLES),
+    Array("feature", np.int32, ("nodes",), -1, "features"),
+    finite("threshold", "nodes"),
+    Array("left", np.int32, ("nodes",), -1, "nodes"),
+    Array("right", np.int32, ("nodes",), -1, "nodes"),
+    Array("totals", np.int64, ("nodes", "counted")),
+)
+_ORDER = Array("order", np.int64, ("counted",), 0, "counted", unique=True)
+_EXPONENT = counter("exponent", LEAST_EXPONENT, 1025)
 
 
 class Forest(Learner):
@@ -27,8 +50,6 @@ class Forest(Learner):
     Coordinator = ForestCoordinator
     Description = ForestDescription
     Predictor = ForestPredictor
-    check_model = staticmethod(checks.check_model)
-    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "warmup": "nothing is left of it once it has ended",
@@ -39,6 +60,35 @@ class Forest(Learner):
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """All but states of numeric labels, which format 1 rounds to fewer bits."""
         return 2 if what == "state" and options.get("criterion") == "squared_error" else 1
+
+    def schema(self, options: ForestOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
+        """Trees by nodes; the trees of a state follow from its rows."""
+        numeric = options.numeric
+        arrays = _TREES + ((_EXPONENT,) if numeric else (_ORDER,))
+        totals = tuple(map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows")))
+        return Schema(arrays + (totals + row_arrays(numeric) if state else ()), (HELD_OR_MISSING,))
+
+    def check_relations(
+        self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
+    ) -> None:
+        """Require trees in preorder, not too deep, with sums and counts by which predictions stay finite."""
+        nodes, totals = model["tree_nodes"], model["totals"]
+        require(len(nodes) == options.n_estimators, "tree_nodes", "is not of each tree")
+        inner = check_trees(model, nodes)
+        require(depths_of(model).max(initial=0) <= options.max_depth, "right", "has a node that is too deep")
+        counts = totals[:, :1] if options.numeric else totals
+        require(((counts >= 0) & (counts < EXAMPLES)).all(), "totals", "has a count that cannot be")
+        first = np.repeat(np.cumsum(nodes) - nodes, nodes)[inner]
+        both = totals[inner + 1] + totals[first + model["right"][inner]]
+        require(np.array_equal(totals[inner], both), "totals", "has a node whose children do not add up to it")
+        children = np.setdiff1d(np.arange(len(counts)), np.cumsum(nodes) - nodes)
+        require(counts[children].any(axis=1).all(), "totals", "has an empty child")
+        if options.numeric:
+            require(n["counted"] in (3, 4), "totals", "does not count the labels")
+            most = counts[:, 0] * 2.0 ** (LABEL_BITS if n["counted"] == 4 else COARSE_BITS)
+            require((np.abs(totals[:, 1]) <= most).all(), "totals", "has a sum that no labels have")
+        else:
+            require(2 <= n["counted"] <= max(2, n["labels"]), "totals", "does not count the classes")
 
     def traits(self, options: ForestOptions) -> Traits:
         """Numbers and categories, also missing ones; any number of classes, or numeric labels."""

@@ -33,7 +33,7 @@ from raydt.presentation.blocks import Block, Fact, Heading, Section, Text, Tree
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import NUMBER, depths, live_tree
 from raydt.presentation.words import count, figure, number
-from raydt.trees.canonical_arrays import NUMBER_ARRAYS
+from raydt.trees.canonical_arrays import SUMS
 from raydt.trees.predictor import node_numbers
 
 
@@ -52,7 +52,7 @@ class FuDyADTDescription(RebuildingDescription):
     def drawable(self, arrays: Columns) -> Columns:
         """The arrays of a saved model, with the predictions of its nodes where labels are numbers."""
         drawn = super().drawable(arrays)
-        return {**drawn, NUMBER: node_numbers(drawn)} if NUMBER_ARRAYS[0] in drawn else drawn
+        return {**drawn, NUMBER: node_numbers(drawn)} if SUMS in drawn else drawn
 
     def present(self, run: RunRecords) -> Presentation:
         """The tree with its margins, and the rebuilds."""

@@ -15,8 +15,10 @@ from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
-from raydt.trees.canonical_arrays import Arrays, check_numbers, check_rows, check_tree
+from raydt.trees.canonical_arrays import CERTIFICATE, NUMBERS, RANGE, SUMS, TREE, Arrays, check_tree, state_arrays
 from raydt.trees.predictor import NumberPredictor, TreePredictor
+from raydt.trees.regression_sums import MOST_UNITS, LabelRange
+from raydt.trees.state_schema import HELD, Schema, check_leaves, check_sums, require
 
 
 class FuDyADT(Learner):
@@ -61,23 +63,33 @@ class FuDyADT(Learner):
         """The worker that owns ``groups``."""
         return FuDyADTShard(features, groups, store)
 
-    def check(
-        self, options: Any, features: Features, classes: int, model: Arrays, groups: Mapping[int, Arrays] | None
-    ) -> None:
-        """Require of saved arrays what the kernels rely on."""
+    def schema(self, options: FuDyADTOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
+        """A tree by nodes, with certificates or without, of classes or of numbers."""
         certified = options.certified and "m0" in model
-        check_tree(model, len(features), classes, certified)
+        if state and options.certified and not certified:
+            raise ValueError(
+                "array 'm0' is missing: an earlier version wrote this state, by the published schedule. Replay its "
+                "stream, with learner.schedule: published for the same model"
+            )
+        arrays = TREE + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
+        return Schema(arrays + (state_arrays(options.numeric) if state else ()), (HELD,))
+
+    def check_relations(
+        self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
+    ) -> None:
+        """Require one tree whose leaves count their examples."""
+        inner = check_tree(model, 1 if options.numeric else max(2, n["labels"]))
+        require(options.numeric or n["counted"] > 1, "counts", "does not count the classes")
         if options.numeric:
-            check_numbers(model, warming=groups is not None and bool(model["warmup_left"].any()))
-        elif model["counts"].shape[1] < 2:
-            raise ValueError("array 'counts' does not count the classes")
+            warming = groups is not None and n["warmup_left"] > 0 and np.isnan(model[RANGE]).all()
+            known = LabelRange.of(*model[RANGE].tolist()).known
+            require(known or warming, RANGE, "is not a smaller and a larger number")
+            sums, counts = model[SUMS], model["counts"]
+            fits = (sums <= MOST_UNITS * np.stack([counts[:, 0], sums[:, 0]], axis=1)).all()
+            require(fits, SUMS, "has a sum that no labels have")
+            check_sums(model, SUMS, inner)
         if groups is not None:
-            if options.certified and not certified:
-                raise ValueError(
-                    "array 'm0' is missing: an earlier version wrote this state, by the published schedule. Replay its "
-                    "stream, with learner.schedule: published for the same model"
-                )
-            check_rows(model, groups, features, options.numeric)
+            check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"])
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""

@@ -5,18 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
 from raydt.learners.batch_coordinator import Arrays
-from raydt.learners.gbdt import checks
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
 from raydt.learners.gbdt.describe import GBDTDescription
+from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.retraining import outlook
+from raydt.learners.gbdt.pending_updates import TO_DELETE, TO_INSERT
+from raydt.learners.gbdt.retraining import RECORD, outlook
 from raydt.learners.gbdt.shard import GBDTShard
+from raydt.trees.state_schema import (
+    BINS,
+    EXAMPLES,
+    HELD_OR_MISSING,
+    SPARSE_BINS,
+    Array,
+    Schema,
+    check_bins,
+    check_trees,
+    counter,
+    finite,
+    require,
+    row_arrays,
+)
+
+_TREES = (
+    Array("tree_nodes", np.int32, ("trees",), 1),
+    Array("node_feature", np.int32, ("nodes",), -1, "features"),
+    Array("node_cut", np.int32, ("nodes",), 0),
+    Array("node_left", np.int32, ("nodes",), -1, "nodes"),
+    Array("node_right", np.int32, ("nodes",), -1, "nodes"),
+    finite("node_value", "nodes"),
+)
+_SUMS = (
+    Array("node_G", np.int64, ("nodes",)),
+    Array("node_H", np.int64, ("nodes",), 0),
+    Array("node_tried_g", np.int64, ("nodes",)),
+    Array("node_tried_h", np.int64, ("nodes",)),
+    Array("node_above", np.uint16, ("nodes",)),
+    Array("node_below", np.uint16, ("nodes",)),
+)
+_GAINS = (Array("node_gain", np.float64, ("nodes",)), counter("per", 1))
+_COUNT = Array("node_count", np.int64, ("nodes",), 0, EXAMPLES)
+_CLASSES, _ORIGIN, _ONLY = counter("classes", -1), finite("origin", 1), finite("only", 1)
+_TOTALS = (
+    *map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows", *RECORD)),
+    counter("exponent", -LARGEST_EXPONENT, LARGEST_EXPONENT + 1),
+)
+_PENDING = Array("pending", np.int8, ("rows",), 0, TO_DELETE + 1)
 
 
 class GBDT(Learner):
@@ -27,8 +69,6 @@ class GBDT(Learner):
     Coordinator = GBDTCoordinator
     Shard = GBDTShard
     Description = GBDTDescription
-    check_model = staticmethod(checks.check_model)
-    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "warmup": "nothing is left of it once it has ended",
@@ -54,6 +94,60 @@ class GBDT(Learner):
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """All models, and states with the bins of format 2."""
         return 2 if what == "state" else 1
+
+    def schema(self, options: GBDTOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
+        """Trees and bins, or before the first training none; rows with their leaves and ledger."""
+        trained = "tree_nodes" in model
+        trees = _TREES + BINS + ((SPARSE_BINS,) if "bins_sparse" in model else ()) + (_CLASSES, _ORIGIN)
+        if not state:
+            counts = (_COUNT,) if "node_count" in model else ()  # an earlier version did not save it
+            return Schema((*trees, *_GAINS, *counts) if trained else (_ONLY,))
+        leaf = Array("leaf", (np.uint8, np.uint16), ("rows", "trees"))
+        ledger = Array("ledger", np.int32 if options.regression else np.uint16, ("rows", "trees"))
+        rows = (*_TOTALS, *row_arrays(options.regression, "labels"), _PENDING)
+        # An id may have two rows, one of which waits to be deleted.
+        rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
+        of_trees = (*trees, *_SUMS, leaf, ledger, Array("drift", np.uint16, ("rows",)))
+        return Schema((*rows, *of_trees) if trained else (*rows, _CLASSES), (HELD_OR_MISSING,))
+
+    def check_relations(
+        self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
+    ) -> None:
+        """Require trees over the cuts of the bins, not too large, and rows in leaves of them."""
+        trained, labels = "tree_nodes" in model, n["labels"]
+        if groups is not None:
+            live = model["id"][model["pending"] != TO_DELETE]
+            require(len(np.unique(live)) == len(live), "id", "has the same number for two examples")
+            require(
+                trained or (model["pending"] == TO_INSERT).all(), "pending", "has a row in a model that is not there"
+            )
+        elif not trained:
+            require(labels == 0 or 0 <= model["only"][0] < labels, "only", "is no class")
+        if not trained:
+            return
+        bins, nodes = check_bins(model, features.kinds), model["tree_nodes"]
+        require((nodes < 2 * options.max_leaf_nodes).all(), "tree_nodes", "has a tree of more leaves than allowed")
+        check_trees(model, nodes, "node_")
+        feature, cut = model["node_feature"], model["node_cut"]
+        inner = feature >= 0
+        place = bins.places(feature[inner])
+        require((place < len(bins)).all(), "node_feature", "names a feature that has no cut")
+        require((cut[inner] < bins.cuts()[place]).all(), "node_cut", "names a cut that is not there")
+        require(not cut[~inner].any(), "node_cut", "has a cut at a leaf")
+        classes = n["classes"]
+        require(
+            classes == 0 if labels == 0 else 2 <= classes <= max(2, labels), "classes", "is not the number of classes"
+        )
+        per = 1 if one_tree(options, classes) else classes
+        require(n["trees"] % per == 0, "tree_nodes", "has an iteration that is not complete")
+        if groups is None:
+            require(n["per"] == per, "per", "is not the number of trees of an iteration")
+            return
+        leaf, in_model = model["leaf"], model["pending"] != TO_INSERT
+        require((leaf[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "names a node of a row that waits")
+        held = leaf[in_model].astype(np.int64)
+        require((held < nodes).all(), "leaf", "names a node that is not there")
+        require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "names a node that is not a leaf")
 
     def traits(self, options: GBDTOptions) -> Traits:
         """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""

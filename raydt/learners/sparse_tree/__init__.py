@@ -8,7 +8,7 @@ The coordinator's half, in the order to read it: ``coordinator`` (the path of a 
 (routing and counting), ``building`` (BUILD, level by level). The shard's half: ``shard`` (rows, structures, requests),
 ``watching`` (an update of the structures along a path, and taking it back), ``opening`` (structures of new nodes, and
 the best sparse split of each), ``dense`` (the exact search beside them). Both use ``rules`` and, of ``opening``,
-``best_candidates``. On saved models and states: ``checks``, ``audit`` and its ``recompute``.
+``best_candidates``. On saved models and states: ``audit`` and its ``recompute``.
 """
 
 from __future__ import annotations

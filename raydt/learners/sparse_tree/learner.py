@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+import numpy as np
+
+from raydt.arrays.sparse import SparseRows
+from raydt.examples.features import Features
 from raydt.examples.reading import Reading
+from raydt.finders.buckets import buckets_of
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
-from raydt.learners.sparse_tree import checks
 from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
 from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
-from raydt.learners.sparse_tree.shard import SparseTreeShard
+from raydt.learners.sparse_tree.shard import STATE, SparseTreeShard
+from raydt.trees.canonical_arrays import TREE, Arrays, check_tree, state_arrays
 from raydt.trees.predictor import TreePredictor
+from raydt.trees.state_schema import (
+    HELD,
+    Array,
+    Schema,
+    check_counters,
+    check_leaves,
+    depths_of,
+    require,
+    routes,
+)
 
 
 class SparseTree(Learner):
@@ -24,8 +39,6 @@ class SparseTree(Learner):
     Shard = SparseTreeShard
     Description = SparseTreeDescription
     Predictor = TreePredictor
-    check_model = staticmethod(checks.check_model)
-    check_state = staticmethod(checks.check_state)
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "threshold": "that of a leaf is not used",
@@ -33,6 +46,38 @@ class SparseTree(Learner):
         "rebuilt_rows": COUNTS_WORK,
         "bucket": "intervals overlap: a feature may be in either of two",
     }
+
+    def schema(self, options: SparseTreeOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
+        """A tree by nodes, and counters by node and sparse feature."""
+        if not state:
+            return Schema(TREE)
+        buckets = len(buckets_of(options.finder, options.finder_alpha).s)
+        counters = (Array(name, np.int32, ("counters",)) for name in STATE[:-1])
+        return Schema(
+            TREE + state_arrays(False), (HELD, *counters, Array("bucket", np.int16, ("counters",), 0, buckets))
+        )
+
+    def check_relations(
+        self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
+    ) -> None:
+        """Require a tree of two classes, not too deep, and counters that are those of the rows.
+
+        That a feature lies within its bucket is left to the audit: one that does not is moved with the next update.
+        """
+        check_tree(model, 2)
+        require(n["counted"] == 2, "counts", "does not count two classes")
+        sparse_split = model["feature"] >= len(features.names)
+        require((model["threshold"][sparse_split] == 0.5).all(), "threshold", "has a sparse split that is not at 0.5")
+        depth = depths_of(model)
+        require(depth.max() <= options.depth_limit, "left", f"is of a tree deeper than max_depth {options.max_depth}")
+        if groups is None:
+            return
+        check_leaves(model, model["y"])
+        rows, nodes = routes(model)
+        counted = (depth[nodes] < options.depth_limit) & (n["warmup_left"] == 0)
+        rows, nodes = rows[counted], nodes[counted]
+        for group in groups.values():
+            check_counters(group, STATE[:-1], nodes, model["y"][rows], SparseRows.of_arrays(group, n["sparse"])[rows])
 
     def traits(self, options: SparseTreeOptions) -> Traits:
         """Sparse features and two classes; dense ones need a schedule, whose theorem is about the Gini index."""

@@ -1,0 +1,217 @@
+"""The arrays of a confidence tree's models and states, and what kernels require of them beyond types and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from raydt.arrays.sparse import SparseRows
+from raydt.batches.binning import Bins
+from raydt.examples.features import Features
+from raydt.learners.confidence_tree.bounds import TIE
+from raydt.learners.confidence_tree.drift_kernels import LONGEST, TRIAL
+from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
+from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
+from raydt.trees.state_schema import (
+    BINS,
+    EXAMPLES,
+    HELD_OR_MISSING,
+    LEAF,
+    NODE_ARRAYS,
+    UPDATES,
+    Array,
+    Arrays,
+    Ints,
+    Schema,
+    check_bins,
+    check_counters,
+    counter,
+    finite,
+    require,
+    routes,
+    row_arrays,
+)
+
+#: A time is a stamp: 2 seq, or 2 seq + 1.
+_LAST = 2 * UPDATES
+#: By node of a state: the cut and time of its making, arrivals since its last check, and where it counts what.
+_COUNTING = (
+    Array("cut", np.int32, ("nodes",), -1, 2**16 + 1),
+    Array("created", np.int64, ("nodes",), -1, _LAST),
+    Array("since", np.int64, ("nodes",), 0, "grace_period"),
+    Array("place", np.int32, ("nodes",), -1),
+    Array("own", np.int64, ("nodes", "counted"), 0, EXAMPLES),
+)
+_TALLIES = tuple(name for name in TRIAL.names or () if name not in ("site", "began", "restarted"))
+#: By node of a state that follows drift: what its trial counts where, when it began, and tallies.
+TRIALS = (
+    Array("trial_place", np.int32, ("nodes",), -1),
+    Array("trial_own", np.int64, ("nodes", "counted"), 0, EXAMPLES),
+    *(Array(f"trial_{name}", np.int64, ("nodes",), -1, _LAST) for name in ("began", "restarted")),
+    *(Array(f"trial_{name}", np.int64, ("nodes",), 0, UPDATES) for name in _TALLIES),
+)
+#: The record of each split, by inner node in preorder: the fields of ``model.Split``.
+SPLITS = (
+    Array("split_stamp", np.int64, ("inner",), 1, _LAST),
+    Array("split_m", np.int64, ("inner",), 1, EXAMPLES),
+    Array("split_t", np.int64, ("inner",), 1, UPDATES),
+    Array("split_classes", np.int64, ("inner",), 2, EXAMPLES),
+    Array("split_rival_feature", np.int64, ("inner",), -1, "features"),
+    Array("split_rival_cut", np.int64, ("inner",), -1, 2**16 + 1),
+    Array("split_reason", np.int64, ("inner",), 0, TIE + 1),
+    *(finite(f"split_{name}", "inner") for name in ("phi", "rival_phi", "impurity", "epsilon")),
+    *(Array(f"split_{name}", np.int64, ("inner", "counted"), 0, EXAMPLES) for name in ("own", "left")),
+)
+#: Single numbers of a state.
+SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "compared", "checks", "splits", "ties", "restarted")
+#: By leaf that predicts by naive Bayes, and by cell of such a leaf, ascending (``naive_predictor``).
+NAIVE = (
+    Array("naive_leaf", np.int32, ("naive",), 0, "nodes", unique=True),
+    Array("naive_prior", np.int64, ("naive", "known"), 0, LARGEST_LOG + 1),
+    Array("naive_cell_leaf", np.int32, ("cells",), 0, "naive"),
+    Array("naive_cell_feature", np.int32, ("cells",), 0, "features"),
+    Array("naive_cell_group", np.int32, ("cells",), 0),
+    Array("naive_cell_class", np.int32, ("cells",), 0, "known"),
+    Array("naive_cell_log", np.int64, ("cells",), 0, LARGEST_LOG + 1),
+)
+#: Counters of the sparse features that are 1 somewhere, by place and feature, in the state of a group.
+SEEN = ("place", "feature", "n1", "c11")
+
+
+def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, state: bool) -> Schema:
+    """Return the declared arrays; bins are there once the warm-up is over."""
+    bins = BINS if "bins_kinds" in model else ()
+    if not state:
+        return Schema(NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()))
+    right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
+    tallied = options.leaf_prediction == "adaptive" and len(bins) > 0
+    group = (
+        *BINS,
+        Array("totals", np.int64, ("places", "known"), 0),
+        Array("bins", np.int32, ("places", "bins", "known"), 0),
+    )
+    return Schema(
+        (
+            *map(counter, SCALARS),
+            *NODE_ARRAYS,
+            *(of._replace(below=options.grace_period) if of.below == "grace_period" else of for of in _COUNTING),
+            *(TRIALS if options.drift_period else ()),
+            *SPLITS,
+            *bins,
+            *row_arrays(False),
+            LEAF,
+            *((Array("was_right", np.uint8, ("rows",), 0, right + 1),) if tallied else ()),
+        ),
+        (
+            HELD_OR_MISSING,
+            *(of._replace(shape=tuple("columns" if n == "dense" else n for n in of.shape)) for of in group if bins),
+            *(Array(name, np.int32, ("counters",), 0) for name in SEEN if sparse),
+        ),
+    )
+
+
+def check_naive(features: Features, model: Arrays, n: Mapping[str, int]) -> None:
+    """Require that naive Bayes leaves are leaves, and that their cells ascend and are of bins that are there."""
+    pools = np.diff(pools_of(check_bins(model, features.kinds)).first)
+    leaves, prior = model["naive_leaf"], model["naive_prior"]
+    ascend = (np.diff(leaves) > 0).all() and (model["feature"][leaves] < 0).all()
+    require(ascend, "naive_leaf", "names an inner node, or does not ascend")
+    require(2 <= n["known"] <= max(2, n["labels"]), "naive_prior", "does not have the classes")
+    require((prior > 0).any(axis=1).all(), "naive_prior", "has a leaf without examples")
+    keys = np.stack([model[f"naive_cell_{name}"] for name in ("class", "group", "feature", "leaf")])
+    most = np.append(pools, 1)[np.minimum(keys[2], len(pools))]  # of a sparse feature one
+    require((keys[1] < most).all(), "naive_cell_group", "is out of range")
+    twice = (np.diff(keys, axis=1) == 0).all(axis=0).any()
+    in_order = np.array_equal(np.lexsort(keys), np.arange(keys.shape[1])) and not twice
+    require(in_order, "naive_cell_leaf", "does not ascend with the others")
+
+
+def check_state(
+    options: ConfidenceTreeOptions,
+    features: Features,
+    state: Arrays,
+    groups: Mapping[int, Arrays],
+    n: Mapping[str, int],
+) -> None:
+    """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
+    y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
+    fixed = 0 < n["warmup"] <= n["seq"]
+    require(("bins_kinds" in state) == fixed, "bins_kinds", "is there before the end of the warm-up, or not after it")
+    require(n["inner"] == (~leaves).sum(), "split_stamp", "is not of each split")
+    require(np.array_equal(state["cut"] < 0, leaves), "cut", "is of a leaf, or missing at a split")
+    require(fixed or leaves.all(), "feature", "has splits before the end of the warm-up")
+    most = min(max(2, n["labels"]), options.most_classes(sparse=features.sparse > 0))
+    require(2 <= n["classes"] <= most, "classes", "is not the number of classes")
+    rows, nodes = routes(state)
+    came = np.where(fixed, 2 * state["born"][rows] + 1, -1)
+    mine = leaves[nodes] & (came > state["created"][nodes])
+    _require_counted(state, "own", rows[mine], nodes[mine])
+    require(np.array_equal(place >= 0, leaves), "place", "is not of the nodes that count examples")
+    row, at, own = rows[mine], place[nodes[mine]], state["own"]
+    if options.drift_period:
+        _check_tallies(state, options.drift_period)
+        began = state["trial_began"][nodes]
+        tried = (began >= 0) & (came > began) & (came <= n["compared"])
+        _require_counted(state, "trial_own", rows[tried], nodes[tried])
+        of_trials = state["trial_place"].astype(np.int64)
+        require(
+            np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "is not of nodes with a trial"
+        )
+        row, at = np.concatenate([row, rows[tried]]), np.concatenate([at, of_trials[nodes[tried]]])
+        place, own = np.concatenate([place, of_trials]), np.concatenate([own, state["trial_own"]])
+    used = place >= 0
+    require(len(np.unique(place[used])) == used.sum(), "place", "has the same number for two nodes")
+    places = {len(group["totals"]) for group in groups.values()} if fixed else {0}
+    require(len(places) == 1, "totals", "is not of the same places in all feature groups")
+    require(place.max() < max(places) + len(place), "place", "is out of range")
+    by_place = np.zeros((max(places) + len(place), n["counted"]), dtype=np.int64)
+    by_place[place[used]] = own[used]
+    bins = check_bins(state, features.kinds) if fixed else None
+    for number, group in groups.items():
+        if bins is None:
+            require("totals" not in group, "totals", "is there before the end of the warm-up")
+        else:
+            _check_statistics(group, bins.select(features.group_columns(number)), by_place)
+        if features.sparse:
+            check_counters(group, SEEN, at, y[row], SparseRows.of_arrays(group, features.sparse)[row])
+
+
+def _require_counted(state: Arrays, name: str, rows: Ints, nodes: Ints) -> None:
+    """Require that an array counts the classes of these rows at these nodes."""
+    found = np.zeros_like(state[name])
+    np.add.at(found, (nodes, state["y"][rows]), 1)
+    require(np.array_equal(found, state[name]), name, "does not count the live examples that came since its time")
+
+
+def _check_tallies(state: Arrays, period: int) -> None:
+    """Require tallies that can be: those of the past are proven by nobody."""
+    seen, wrong, better, worse = (state[f"trial_{name}"] for name in ("seen", "wrong", "better", "worse"))
+    running = state["trial_began"] >= 0
+    require((wrong <= seen).all(), "trial_wrong", "is more than 'trial_seen'")
+    before = state["trial_wrong_before"] <= state["trial_seen_before"]
+    require(before.all(), "trial_wrong_before", "is more than 'trial_seen_before'")
+    require((better <= np.where(running, wrong, 0)).all(), "trial_better", "is more than 'trial_wrong'")
+    require((worse <= np.where(running, seen - wrong, 0)).all(), "trial_worse", "is more than the tree was right")
+    require((seen < np.where(running, LONGEST * period, period)).all(), "trial_seen", "is of a trial that has ended")
+
+
+def _check_statistics(group: Arrays, bins: Bins, by_place: Ints) -> None:
+    """Require the bins of the tree, and of each column at each place as many examples as the node counts.
+
+    Which bin an example is in is left to the audit: a count stays below the sums, for which tables have entries.
+    """
+    for name, array in bins.arrays().items():
+        require(np.array_equal(group[name], array), name, "of a feature group is not that of all features")
+    totals, by_bin = group["totals"], group["bins"]
+    places, known = totals.shape
+    expected = np.zeros((len(by_place), max(known, by_place.shape[1])), dtype=np.int64)
+    expected[:, : by_place.shape[1]] = by_place
+    same = np.array_equal(expected[:places, :known], totals) and expected.sum() == totals.sum()
+    require(same and known > 1, "totals", "is not what the nodes have counted")
+    counts = bins.counts()
+    require(not places or by_bin.shape[1] == counts.sum(), "bins", "is not of the bins of the columns")
+    if places and len(counts):
+        sums = np.add.reduceat(by_bin, np.cumsum(counts) - counts, axis=1, dtype=np.int64)
+        require((sums == totals[:, None]).all(), "bins", "does not add up to 'totals'")

@@ -1,0 +1,273 @@
+"""The arrays of models and states, which a learner declares once, as data; a loader checks files by it.
+
+A loader requires what keeps kernels within bounds and numbers finite: types, lengths, bounds, and links that lead
+somewhere and end. That the numbers follow from the examples is left to audits, but for counts by which kernels index.
+
+Lengths have names: the first array declared with a name fixes the length, all others have to have it. An array of one
+number gives its name to that number, which bounds of later arrays may use. For example, of 100 updates ``seq`` is
+[100], so that ``born``, declared from 0 to below "seq", holds numbers from 0 to 99.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.sparse import SparseRows
+from raydt.batches.binning import Bins
+from raydt.examples.features import CATEGORICAL, NUMERIC, Features
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Ints = npt.NDArray[np.signedinteger[Any]]
+
+#: Examples have int32 slots, and numbers of updates are exact as float64.
+EXAMPLES, UPDATES = 2**31, 2**53
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+class Array(NamedTuple):
+    """One array of a model, of a coordinator's state or of the state of a feature group."""
+
+    name: str
+    dtype: Any  #: A type, or a tuple of those that it may have.
+    shape: tuple[str | int, ...]  #: Names of lengths, and fixed lengths.
+    low: float | None = None  #: The least number allowed.
+    below: float | str | None = None  #: All numbers are smaller; a name stands for a length, or for another number.
+    unique: bool = False  #: Whether no number occurs twice.
+    missing: bool = False  #: Whether a number may be NaN.
+
+    @property
+    def dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """The types that it may have."""
+        return tuple(map(np.dtype, self.dtype if isinstance(self.dtype, tuple) else (self.dtype,)))
+
+
+class Schema(NamedTuple):
+    """All arrays of a model or a state."""
+
+    arrays: tuple[Array, ...]  #: Of the model, or of the coordinator's state, in the order in which they are checked.
+    group: tuple[Array, ...] = ()  #: Of each feature group of a state, besides its sparse features.
+
+
+def finite(name: str, *shape: str | int, missing: bool = False) -> Array:
+    """Declare finite float64 numbers, some of which may be ``missing``."""
+    return Array(name, np.float64, shape, -_LARGEST, np.inf, missing=missing)
+
+
+def counter(name: str, low: int = 0, below: float | str = UPDATES) -> Array:
+    """Declare an array of one int64 number."""
+    return Array(name, np.int64, (1,), low, below)
+
+
+def row_arrays(numeric: bool, classes: str = "counted") -> tuple[Array, ...]:
+    """Declare the live examples, whose labels are numbers or classes below a length, after ``seq``."""
+    return (
+        Array("id", np.int64, ("rows",), unique=True),
+        finite("y", "rows") if numeric else Array("y", np.int32, ("rows",), 0, classes),
+        Array("born", np.int64, ("rows",), 0, "seq", unique=True),
+    )
+
+
+#: What routes through one tree need, and the class counts of its nodes.
+NODE_ARRAYS = (
+    Array("feature", np.int32, ("nodes",), -1, "features"),
+    Array("threshold", np.float64, ("nodes",)),
+    Array("left", np.int32, ("nodes",), -1, "nodes"),
+    Array("right", np.int32, ("nodes",), -1, "nodes"),
+    Array("counts", np.int64, ("nodes", "counted"), 0, EXAMPLES),
+)
+#: The leaf of each example.
+LEAF = Array("leaf", np.int32, ("rows",), 0, "nodes")
+#: The dense features of a group's rows.
+HELD = finite("X", "rows", "columns")
+HELD_OR_MISSING = finite("X", "rows", "columns", missing=True)
+#: Bins of the dense features.
+BINS = (
+    Array("bins_kinds", np.int8, ("dense",), 0, 2),
+    finite("bins_values", "boundaries"),
+    Array("bins_ranks", np.int32, ("boundaries",), 0),
+    Array("bins_starts", np.int64, ("starts",), 0),
+    Array("bins_seen", np.uint8, ("dense",), 0, 2),
+    Array("bins_default", np.int32, ("dense",), 0),
+)
+#: And indices of the sparse features that can be split on.
+SPARSE_BINS = Array("bins_sparse", np.int32, ("cut_sparse",), 0, "sparse")
+
+
+def require(holds: bool | np.bool_, name: str, problem: str) -> None:
+    """Raise ValueError that names an array, unless ``holds``."""
+    if not holds:
+        raise ValueError(f"array {name!r} {problem}")
+
+
+def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, int]) -> None:
+    """Require the type, shape and bounds of each declared array. O(entries), with ``unique`` O(entries log entries).
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+    declared : iterable of Array
+    lengths : dict of str to int
+        Lengths known before; takes those of the arrays, and numbers that stand alone.
+
+    Raises
+    ------
+    KeyError, ValueError
+        An array is missing, or cannot be: its name.
+    """
+    for of in declared:
+        array = arrays[of.name]
+        fits = array.dtype in of.dtypes and array.ndim == len(of.shape)
+        if fits:
+            pairs = zip(of.shape, array.shape, strict=True)
+            known = [lengths.setdefault(n, have) if isinstance(n, str) else n for n, have in pairs]
+            fits = array.shape == tuple(known)
+        require(fits, of.name, f"is not {' or '.join(map(str, of.dtypes))} of shape ({', '.join(map(str, of.shape))})")
+        values = array[~np.isnan(array)] if of.missing else array
+        below = lengths[of.below] if isinstance(of.below, str) else of.below
+        if values.size and of.low is not None:
+            require(values.min() >= of.low, of.name, f"has a number that is not from {of.low} on")
+        if values.size and below is not None:
+            require(values.max() < below, of.name, f"has a number that is not below {of.below}")
+        if of.unique:
+            require(len(np.unique(array)) == array.size, of.name, "has a number twice")
+        if of.shape == (1,) and array.dtype.kind == "i":
+            lengths[of.name] = int(array[0])
+
+
+def check_held(groups: Mapping[int, Arrays], features: Features, declared: Iterable[Array], rows: int) -> None:
+    """Require what is declared of every feature group, and the features of ``rows`` rows.
+
+    Raises
+    ------
+    KeyError, ValueError
+        Naming the array that cannot be.
+    """
+    require(set(groups) == set(range(features.groups)), "X", "is not that of all feature groups")
+    for number, group in groups.items():
+        columns = features.group_columns(number)
+        check_arrays(group, declared, {"rows": rows, "columns": len(columns), "sparse": features.sparse})
+        categories = group["X"][:, features.kinds[columns] != NUMERIC]
+        require(np.isfinite(categories).all(), "X", f"of feature group {number} has a category that is not finite")
+        if features.sparse:
+            sparse = SparseRows.of_arrays(group, features.sparse)
+            own = (features.groups_of(sparse.indices) == number).all()
+            require(len(sparse) == rows and own, "sparse_values", f"has features that are not of group {number}")
+
+
+def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: str = "") -> Ints:
+    """Require trees in preorder, one after the other, and return their inner nodes. O(nodes log nodes).
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        ``feature``, ``left`` and ``right``: children by their position in the tree, -1 at a leaf.
+    nodes : ndarray of int, shape (trees,), optional
+        Nodes of each tree; by default there is one.
+    prefix : str
+        Of the names of the arrays.
+    """
+    feature, left, right = (arrays[prefix + name] for name in ("feature", "left", "right"))
+    n = len(feature)
+    nodes = np.array([n]) if nodes is None else nodes.astype(np.int64)
+    require((nodes > 0).all() and (nodes <= n).all() and nodes.sum() == n, f"{prefix}feature", "is not of whole trees")
+    first = np.cumsum(nodes) - nodes
+    inner, leaves = np.flatnonzero(feature >= 0), feature < 0
+    tree = np.searchsorted(first, inner, side="right") - 1
+    children = np.concatenate([left[inner], right[inner]])
+    inside = (children < np.tile(nodes[tree], 2)).all() and (left[inner] == inner - first[tree] + 1).all()
+    children = children + np.tile(first[tree], 2)
+    is_tree = np.array_equal(np.sort(children), np.delete(np.arange(n), first))
+    is_tree = is_tree and (children > np.tile(inner, 2)).all() and bool(inside)
+    require(is_tree, f"{prefix}left", f"and '{prefix}right' are not those of trees in preorder")
+    require((left[leaves] == -1).all() and (right[leaves] == -1).all(), f"{prefix}left", "gives a child to a leaf")
+    return inner
+
+
+def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
+    """Require that every inner node of one tree counts what its children do: kernels make room by it."""
+    counts, left, right = (arrays[part] for part in (name, "left", "right"))
+    sums = counts[left[inner]] + counts[right[inner]]
+    require(np.array_equal(counts[inner], sums), name, "has a node whose children do not add up to it")
+
+
+def check_leaves(arrays: Arrays, y: npt.NDArray[Any]) -> None:
+    """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples)."""
+    leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
+    require(leaves[leaf].all(), "leaf", "names a node that is not a leaf")
+    found = np.zeros_like(counts)
+    np.add.at(found, (leaf, y), 1)
+    require(np.array_equal(found[leaves], counts[leaves]), "counts", "has a leaf that does not match 'leaf' and 'y'")
+
+
+def check_bins(arrays: Arrays, kinds: npt.NDArray[np.int8]) -> Bins:
+    """Require bins of dense features of these kinds, and return them. O(bins log bins)."""
+    bins, total = Bins.from_arrays(dict(arrays)), arrays["bins_values"].size
+    require(np.array_equal(bins.kinds[: len(kinds)], kinds), "bins_kinds", "does not have the kinds of the features")
+    starts = arrays["bins_starts"]
+    ascends = len(starts) == len(kinds) + 1 and starts[0] == 0 and starts[-1] == total and (np.diff(starts) >= 0).all()
+    require(ascends, "bins_starts", "does not ascend")
+    require((np.diff(bins.sparse) > 0).all(), "bins_sparse", "does not ascend")
+    feature = np.repeat(np.arange(len(kinds)), np.diff(starts))
+    ascends = (np.diff(bins.values) > 0) | (np.diff(feature) > 0)
+    require(ascends.all(), "bins_values", "does not ascend")
+    categorical = kinds[feature] == CATEGORICAL
+    place = np.arange(total) - starts[feature]
+    in_order = np.lexsort((bins.ranks, feature))
+    require((bins.ranks[in_order] == place)[categorical].all(), "bins_ranks", "does not number the categories")
+    require((bins.default < bins.counts()).all(), "bins_default", "names a bin that is not there")
+    return bins
+
+
+def parents_of(arrays: Arrays) -> Ints:
+    """Return the node above each node of one tree, -1 for the root."""
+    inner = np.flatnonzero(arrays["feature"] >= 0)
+    parent = np.full(len(arrays["feature"]), -1, dtype=np.int64)
+    parent[arrays["left"][inner]] = parent[arrays["right"][inner]] = inner
+    return parent
+
+
+def depths_of(arrays: Arrays) -> Ints:
+    """Return the depth of each node of one tree in preorder. O(nodes)."""
+    depth = np.zeros(len(arrays["feature"]), dtype=np.int64)
+    for node, above in enumerate(parents_of(arrays)[1:].tolist(), 1):
+        depth[node] = depth[above] + 1
+    return depth
+
+
+def routes(arrays: Arrays) -> tuple[Ints, Ints]:
+    """Return all pairs of an example and a node on its route, its leaf included. O(examples x depth)."""
+    parent = parents_of(arrays)
+    row, node = np.arange(len(arrays["leaf"])), arrays["leaf"].astype(np.int64)
+    rows, nodes = [row[:0]], [node[:0]]
+    while len(row):
+        rows.append(row)
+        nodes.append(node)
+        above = parent[node]
+        row, node = row[above >= 0], above[above >= 0]
+    return np.concatenate(rows), np.concatenate(nodes)
+
+
+def check_counters(group: Arrays, names: tuple[str, ...], place: Ints, y: npt.NDArray[Any], ones: SparseRows) -> None:
+    """Require the counters of sparse features: with others, deletions would lead the structures out of bounds.
+
+    Parameters
+    ----------
+    group : mapping of str to ndarray
+    names : tuple of str
+        Of the arrays by place and feature, ascending: the place (left out if all rows are counted at one), the
+        feature, rows in which it is 1, and those of class 1.
+    place, y : ndarray of int, shape (n,)
+        Where each of n rows is counted, and its class.
+    ones : SparseRows
+        Of these rows.
+    """
+    width = max(1, ones.n_features)
+    key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
+    of_one = np.bincount(at, np.repeat(y, ones.lengths), minlength=len(key))
+    expected = (*np.divmod(key, width), np.bincount(at, minlength=len(key)), of_one)
+    for name, counted in zip(names, expected[-len(names) :], strict=True):
+        require(np.array_equal(group[name], counted), name, "is not that of the rows")
