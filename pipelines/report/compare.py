@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.report.difference import differences
 from pipelines.report.facts import compared_figures
-from pipelines.report.folder import RunFolder
+from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import ACCURACY, SQUARED_ERROR, Quality, quality_of
 from raydt.learners.description import Curve, Description
 from raydt.presentation.blocks import Article, Best, Block, Name, Row, Section, Table, Text
@@ -38,7 +38,7 @@ _RATED = {
 _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "erasure", "output")
 
 
-def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Article:
+def compare(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Article:
     """Return the article that compares at least two runs."""
     quality = quality_of(runs[0].summary.get("metrics"))
     tones = [look(k)[0] for k in range(len(runs))]
@@ -58,7 +58,7 @@ def compare(runs: Sequence[RunFolder], labels: Sequence[str]) -> Article:
     )
 
 
-def _figures(runs: Sequence[RunFolder], labels: Sequence[str], quality: Quality) -> Table:
+def _figures(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality) -> Table:
     """Return a row per figure with a cell per run; of scores and speed the best is marked."""
     own = list(dict.fromkeys(name for run in runs for name, _ in run.description.compared(run.summary)))
     restarted = any(number(run.summary, "restarts") for run in runs)
@@ -94,7 +94,7 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _differing(runs: Sequence[RunFolder], labels: Sequence[str]) -> Table:
+def _differing(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Table:
     """Return a row per key whose value is not the same in all runs; the remark counts the others."""
     leaves = [flat(run.config) for run in runs]
     keys = sorted(dict.fromkeys(key for config in leaves for key in config), key=_section)
@@ -129,7 +129,7 @@ def _groups(values: Sequence[Any], labels: Sequence[str]) -> dict[Any, list[str]
     return groups
 
 
-def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
+def _models(runs: Sequence[ReportedRun], labels: Sequence[str]) -> str:
     """Return which runs ended with the same model, in the words of their learners if these agree."""
     groups = _groups([run.summary.get("model_digest") for run in runs], labels)
     unknown = len(runs) - sum(map(len, groups.values()))
@@ -145,7 +145,7 @@ def _models(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
     return f"{same.capitalize()}: " + "; ".join(equal) + ". All other digests differ." + rest
 
 
-def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
+def _data(runs: Sequence[ReportedRun], labels: Sequence[str]) -> str:
     """Return a warning if the runs have not read the same data."""
     groups = _groups([run.summary.get("source_fingerprint") for run in runs], labels)
     if len(groups) < 2:
@@ -157,7 +157,7 @@ def _data(runs: Sequence[RunFolder], labels: Sequence[str]) -> str:
     )
 
 
-def _charts(runs: Sequence[RunFolder], labels: Sequence[str]) -> list[Chart]:
+def _charts(runs: Sequence[ReportedRun], labels: Sequence[str]) -> list[Chart]:
     drawn = {k: label for k, label in enumerate(labels) if has_curve(runs[k].metrics, "seq")}
     if not drawn:
         return []

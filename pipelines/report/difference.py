@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from pipelines.report.folder import RunFolder
+from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import ACCURACY, Quality
 from raydt.evaluation.significance import interval, mcnemar
 from raydt.presentation.blocks import Row, Table
@@ -27,7 +27,7 @@ _MCNEMAR = (
 _HEAD = ("seq", "id", "prediction", "truth")
 
 
-def differences(runs: Sequence[RunFolder], labels: Sequence[str], quality: Quality) -> Table:
+def differences(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality) -> Table:
     """Return a row for each run after the first: how it differs from the first; the remark says why there is none."""
     if any(run.section("stream").get("delayed_labels") for run in runs):
         return Table([], "Runs with delayed labels are not tested: their tables have predictions of two moments.")
@@ -54,7 +54,7 @@ def differences(runs: Sequence[RunFolder], labels: Sequence[str], quality: Quali
     return Table(rows, " ".join(remarks), "Differences on the same predictions", columns)
 
 
-def _predictions(run: RunFolder) -> Any:
+def _predictions(run: ReportedRun) -> Any:
     """Return the scored predictions by update; None if there is no table that can be read."""
     folder = run.path / "predictions"
     if not any(folder.glob("part-*.parquet")):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pipelines.report.folder import RunFolder
+from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
 from raydt.presentation.blocks import Block, Fact, Facts, Text
@@ -22,12 +22,12 @@ _DIGESTS = {
 ComparedFigure: TypeAlias = tuple[str, float | str | None, Form | None]
 
 
-def name_of(run: RunFolder, location: str) -> str:
+def name_of(run: ReportedRun, location: str) -> str:
     """Return the name of the run, or of its folder."""
     return str(run.summary.get("name") or _folder_name(location))
 
 
-def labels(runs: list[RunFolder], locations: Sequence[str]) -> list[str]:
+def labels(runs: list[ReportedRun], locations: Sequence[str]) -> list[str]:
     """Return labels that tell runs apart: name and folder; the folder or its location alone where names collide."""
     names_of = [name_of(run, location) for run, location in zip(runs, locations, strict=True)]
     folders = [_folder_name(location) for location in locations]
@@ -44,7 +44,7 @@ def _folder_name(location: str) -> str:
     return location.rstrip("/").rpartition("/")[2] if "://" in location else Path(location).resolve().name
 
 
-def f1_name(run: RunFolder) -> str | None:
+def f1_name(run: ReportedRun) -> str | None:
     """Return ``F1 (label)`` of the positive class, or None without one."""
     if number(run.summary.get("metrics"), "f1") is None:
         return None
@@ -52,12 +52,12 @@ def f1_name(run: RunFolder) -> str | None:
     return f"F1 ({classes[1]})" if len(classes) > 1 else "F1"
 
 
-def what_ran(run: RunFolder) -> str:
+def what_ran(run: ReportedRun) -> str:
     """Return learner, data and stream in one line."""
     return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
 
 
-def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
+def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
     """Return what ran, when, for how long, how it ended, and the path of its folder."""
     summary, labels = run.summary, run.names.classes
     label = summary.get("label")
@@ -81,7 +81,7 @@ def facts(run: RunFolder, location: str) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
-def key_figures(run: RunFolder, own: Sequence[Fact]) -> list[Fact]:
+def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
     """Return the key figures; ``own`` are the learner's."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
@@ -113,7 +113,7 @@ def key_figures(run: RunFolder, own: Sequence[Fact]) -> list[Fact]:
     return [fact for fact in figures if fact.value != ABSENT]
 
 
-def compared_figures(run: RunFolder, quality: Quality, own: Sequence[str]) -> list[ComparedFigure]:
+def compared_figures(run: ReportedRun, quality: Quality, own: Sequence[str]) -> list[ComparedFigure]:
     """Return the figures that several runs are compared by, the same names for every run.
 
     ``own`` are those of their learners; one that a run's learner does not have is absent.
@@ -144,7 +144,7 @@ def _audited(audit: Any) -> str:
     return str(audit.get("feasibility")).replace("_", " ")
 
 
-def environment(run: RunFolder) -> list[Block]:
+def environment(run: ReportedRun) -> list[Block]:
     """Return versions of what the results could depend on, the memory used, and the digests."""
     summary = run.summary
     versions = summary.get("versions")
@@ -159,15 +159,15 @@ def environment(run: RunFolder) -> list[Block]:
     return [pairs, Text(same if digests else ""), Facts(digests, "digests")]
 
 
-def _status(run: RunFolder) -> str:
+def _status(run: ReportedRun) -> str:
     return str(run.summary.get("status") or "unfinished")
 
 
-def _learner(run: RunFolder) -> str:
+def _learner(run: ReportedRun) -> str:
     return run.kind or "unknown learner"
 
 
-def _data(run: RunFolder) -> str:
+def _data(run: ReportedRun) -> str:
     source = run.section("source")
     kind, generator, path = str(source.get("kind") or "unknown data"), source.get("generator"), source.get("path")
     if isinstance(path, list):
@@ -175,7 +175,7 @@ def _data(run: RunFolder) -> str:
     return Path(str(path)).name if path else f"{kind} {generator}" if generator else kind
 
 
-def _stream(run: RunFolder) -> str:
+def _stream(run: ReportedRun) -> str:
     stream = run.section("stream")
     model = str(stream.get("model") or "unknown stream")
     words = model.replace("_", " ")

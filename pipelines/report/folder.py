@@ -7,7 +7,7 @@ The only error is a folder that is no run folder at all. Nothing here computes o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,15 @@ QUARANTINE_SHOWN = 20
 
 
 @dataclass(slots=True)
-class RunFolder:
+class ReportedRun(RunRecords):
     """The content of one run folder; a missing or damaged piece is empty."""
 
-    path: Path
-    summary: dict[str, Any] = field(default_factory=dict)
+    path: Path = Path()
     config_text: str = ""
     config: dict[str, Any] = field(default_factory=dict)
-    metrics: Columns = field(default_factory=dict)
-    events: Columns = field(default_factory=dict)
     alarms: Columns = field(default_factory=dict)
     quarantine: list[dict[str, Any]] = field(default_factory=list)  #: the first skipped rows
     quarantined: int = 0  #: all skipped rows
-    model: Columns = field(default_factory=dict)  #: arrays of the model as the learner draws them
-    learner: dict[str, Any] = field(default_factory=dict)  #: options of the learner by the model's manifest
-    categories: dict[str, list[Any]] = field(default_factory=dict)  #: values of the codes of each categorical feature
     notes: list[str] = field(default_factory=list)  #: what is missing or damaged, one sentence each
 
     @property
@@ -55,29 +49,13 @@ class RunFolder:
         """Return the learner's presentation."""
         return described(self.options.get("kind", self.kind), self.options)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the options of the learner, as the model's manifest or the config has them."""
-        return self.learner or self.section("learner")
-
-    @property
-    def names(self) -> Names:
-        """Return the names of the codes."""
-        features = [feature for feature in self.summary.get("features") or [] if isinstance(feature, dict)]
-        return Names(features, [str(label) for label in self.summary.get("classes") or []], self.categories)
-
-    @property
-    def records(self) -> RunRecords:
-        """Return the learner's part of the report."""
-        return RunRecords(self.summary, self.options, self.metrics, self.events, self.model, self.names)
-
     def section(self, key: str) -> dict[str, Any]:
         """Return a section of the config; empty if it has none."""
         section = self.config.get(key)
         return section if isinstance(section, dict) else {}
 
 
-def read_run(path: Path) -> RunFolder:
+def read_run(path: Path) -> ReportedRun:
     """Read the run folder at ``path``.
 
     Raises
@@ -91,7 +69,7 @@ def read_run(path: Path) -> RunFolder:
             file=str(path),
             remedy="Give the folder that raydt replay wrote (its --out)",
         )
-    run = RunFolder(path)
+    run = ReportedRun(path=path)
     text = _text(run, "summary.json", "There is no summary.json: the run has not finished, or was killed.")
     run.summary = _parsed(run, "summary.json cannot be read", parsed, text or "{}")
     run.config_text = _text(run, "config.yaml", "There is no config.yaml.")
@@ -101,13 +79,16 @@ def read_run(path: Path) -> RunFolder:
     if skipped is not None:
         run.quarantined = skipped.num_rows
         run.quarantine = skipped.slice(0, QUARANTINE_SHOWN).to_pylist()
+    features = [feature for feature in run.summary.get("features") or [] if isinstance(feature, dict)]
+    run.names = Names(features, [str(label) for label in run.summary.get("classes") or []])
+    run.options = run.section("learner")
     _read_model(run)
     if not len(run.metrics.get("seq", ())):
         run.notes.append("The run wrote no metrics, so there are no curves over the stream.")
     return run
 
 
-def _text(run: RunFolder, name: str, missing: str) -> str:
+def _text(run: ReportedRun, name: str, missing: str) -> str:
     """Return the text of a file; empty, with a note, if there is none."""
     file = run.path / name
     if not file.is_file():
@@ -116,7 +97,7 @@ def _text(run: RunFolder, name: str, missing: str) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
 
-def _parsed(run: RunFolder, damaged: str, parse: Callable[[str], Any], text: str) -> dict[str, Any]:
+def _parsed(run: ReportedRun, damaged: str, parse: Callable[[str], Any], text: str) -> dict[str, Any]:
     """Return the mapping in a text; empty, with a note, if it cannot be parsed."""
     try:
         content = parse(text)
@@ -128,7 +109,7 @@ def _parsed(run: RunFolder, damaged: str, parse: Callable[[str], Any], text: str
     return content if isinstance(content, dict) else {}
 
 
-def _table(run: RunFolder, name: str) -> pa.Table | None:
+def _table(run: ReportedRun, name: str) -> pa.Table | None:
     """Return all readable parts of a table, in order; None if there are none."""
     parts: list[pa.Table] = []
     for file in sorted((run.path / name).glob("part-*.parquet")):
@@ -151,19 +132,16 @@ def _columns(table: pa.Table | None) -> Columns:
     return {name: table.column(name).to_numpy() for name in table.column_names}
 
 
-def _read_model(run: RunFolder) -> None:
+def _read_model(run: ReportedRun) -> None:
     folder = run.path / "model"
     if not (folder / MANIFEST).is_file():
         run.notes.append("The run saved no model, so there is no tree to show.")
         return
     try:
         meta, components = load_folder(folder, "model")
-    except ModelFileError as error:
-        run.notes.append(f"The model cannot be read: {error}.")
-        return
-    run.learner, run.categories = meta.get("learner") or {}, meta.get("categories") or {}
-    description = run.description
-    try:
+        run.options = meta.get("learner") or run.options
+        run.names = replace(run.names, categories=meta.get("categories") or {})
+        description = run.description
         checked = understood(meta, components, str(folder)).arrays if description.checked else None
         run.model = description.drawable(components.get("arrays", {}) if checked is None else checked)
     except ModelFileError as error:

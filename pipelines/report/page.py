@@ -8,8 +8,7 @@ from pathlib import Path
 from pipelines.report.compare import compare
 from pipelines.report.document import document
 from pipelines.report.facts import labels
-from pipelines.report.folder import RunFolder as ReadRun
-from pipelines.report.folder import read_run
+from pipelines.report.folder import ReportedRun, read_run
 from pipelines.report.run_article import run_article
 from pipelines.run_folder import fitting
 from raydt.folders.folder import Folder
@@ -42,7 +41,7 @@ def render(runs: Sequence[Path], locations: Sequence[str] | None = None) -> str:
         return _rendered([read_run(run) for run in runs], locations)
 
 
-def _rendered(folders: list[ReadRun], locations: Sequence[str]) -> str:
+def _rendered(folders: list[ReportedRun], locations: Sequence[str]) -> str:
     if len(folders) == 1:
         article = run_article(folders[0], locations[0])
         return document(article.title, "report", [article])

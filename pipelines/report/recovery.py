@@ -13,7 +13,7 @@ from raydt.presentation.charts import Chart, updates_axis
 from raydt.presentation.words import count, counted, duration, number, size
 
 if TYPE_CHECKING:
-    from pipelines.report.folder import RunFolder
+    from pipelines.report.folder import ReportedRun
 
 
 def recoveries_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ def checkpoints_failed(summary: dict[str, Any]) -> int:
     return int(number(summary.get("checkpoints"), "failed") or 0)
 
 
-def marked(chart: Block, run: RunFolder) -> Block:
+def marked(chart: Block, run: ReportedRun) -> Block:
     """Return a chart over updates with an upright line where the run recovered; other blocks as they are."""
     if not isinstance(chart, Chart) or not chart.span:
         return chart

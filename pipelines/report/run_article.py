@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipelines.report import charts, facts, recovery, tables
-from pipelines.report.folder import RunFolder
+from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import quality_of
 from pipelines.report.verdicts import against_baselines, audit_blocks, audit_figure
 from raydt.presentation.blocks import Article, Beside, Block, Code, Fact, Facts, Heading, Section, Text
 from raydt.presentation.charts import has_curve
 
 
-def run_article(run: RunFolder, location: str, label: str = "", prefix: str = "") -> Article:
+def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
     """Return the article about ``run``.
 
     Parameters
     ----------
-    run : RunFolder
+    run : ReportedRun
     location : str
         What commands call its folder.
     label, prefix : str
         Among several runs, the name that tells it from the others, and the beginning of its anchors.
     """
-    shown, metrics = run.description.present(run.records), run.metrics
+    shown, metrics = run.description.present(run), run.metrics
     rivals = quality_of(run.summary.get("metrics")).baselines
     trivial = (
         "mean predicts the mean of the labels" if "mean" in rivals else "majority predicts the most frequent label"
@@ -63,14 +63,14 @@ def run_article(run: RunFolder, location: str, label: str = "", prefix: str = ""
     return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
 
 
-def _ending(run: RunFolder) -> list[str]:
+def _ending(run: ReportedRun) -> list[str]:
     """Return a sentence if the run was stopped before its end."""
     if run.summary.get("status") != "interrupted":
         return []
     return [f"The run was interrupted ({run.summary.get('exit_reason')}): figures cover the updates up to that point."]
 
 
-def _few_points(run: RunFolder) -> str:
+def _few_points(run: ReportedRun) -> str:
     """Return the reason why there is no curve."""
     if not len(run.metrics.get("seq", ())):
         return "No metrics were written."

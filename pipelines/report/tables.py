@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.report.facts import f1_name
-from pipelines.report.folder import RunFolder
+from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import quality_of
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
 from raydt.presentation.blocks import Block, Row, Table, Text
@@ -21,7 +21,7 @@ ALARMS_SHOWN = 20
 ALARM_COLUMNS = ("seq", "predictions", "error_before", "error_after")
 
 
-def recoveries(run: RunFolder) -> list[Block]:
+def recoveries(run: ReportedRun) -> list[Block]:
     """Return a row for each recovery under what they cost; nothing if nothing was lost and no write failed."""
     entries = recoveries_of(run.summary)
     rows = [
@@ -54,7 +54,7 @@ def _restored(update: float | None) -> str:
     return ABSENT if update is None else f"checkpoint at update {count(update)}" if update else "the beginning"
 
 
-def scores(run: RunFolder) -> Table:
+def scores(run: ReportedRun) -> Table:
     """Return every score, with the baselines where they have the same score."""
     values = run.summary.get("metrics") or {}
     quality = quality_of(values)
@@ -72,7 +72,7 @@ def scores(run: RunFolder) -> Table:
     return Table(rows, title=title, columns=("Score", "Learner", *rivals))
 
 
-def alarms(run: RunFolder) -> Table:
+def alarms(run: ReportedRun) -> Table:
     """Return the last alarms of ADWIN; the title counts all."""
     total = len(run.alarms.get("seq", ()))
     found = zip(*(run.alarms[name][-ALARMS_SHOWN:].tolist() for name in ALARM_COLUMNS), strict=True) if total else ()
@@ -82,7 +82,7 @@ def alarms(run: RunFolder) -> Table:
     return Table(rows, title=title, columns=("After update", "Predictions compared", "Wrong before", "Wrong after"))
 
 
-def confusion(run: RunFolder) -> Table:
+def confusion(run: ReportedRun) -> Table:
     """Return one row per true class with the counts of each predicted class; no rows beyond a dozen classes."""
     matrix = (run.summary.get("metrics") or {}).get("confusion")
     if not isinstance(matrix, list) or not 0 < len(matrix) <= CONFUSION_CLASSES:
@@ -96,7 +96,7 @@ def confusion(run: RunFolder) -> Table:
     return Table(rows, title=title, columns=("True label", *labels, "Right"))
 
 
-def shard_work(run: RunFolder) -> list[Block]:
+def shard_work(run: ReportedRun) -> list[Block]:
     """Return the columns and work of each shard."""
     work = [entry for entry in run.summary.get("work") or [] if isinstance(entry, dict)]
     if not work:
@@ -128,7 +128,7 @@ def _balance(work: list[dict[str, Any]], seconds: list[float]) -> str:
     return "All shards worked equally long." if times == "1" else f"The busiest shard worked {times} times the mean."
 
 
-def skipped_rows(run: RunFolder) -> Table:
+def skipped_rows(run: ReportedRun) -> Table:
     """Return the first rows and updates that were skipped, and why."""
     rows = [
         Row((str(row.get("file") or ABSENT), count(row.get("source_row")), str(row.get("reason") or ABSENT)))

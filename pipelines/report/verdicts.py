@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipelines.report.folder import RunFolder
+from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import Quality, quality_of
 from raydt.presentation.blocks import Beside, Block, Code, Fact, Facts, Items, Row, Table, Text
 from raydt.presentation.series import Columns
@@ -93,7 +93,7 @@ def audit_figure(summary: dict[str, Any]) -> Fact:
     return Fact("audit", conformance.value, f"guarantee: {feasibility.value}", conformance.tone)
 
 
-def audit_blocks(run: RunFolder, location: str, gap: Fact | None) -> list[Block]:
+def audit_blocks(run: ReportedRun, location: str, gap: Fact | None) -> list[Block]:
     """Return the audit of a run, or how to run one on the folder at ``location``."""
     summary, command = run.summary, f"raydt audit {shlex.quote(location)}"
     moment = Text(_moment(summary))

@@ -31,12 +31,12 @@ from raydt.presentation.words import ABSENT, count, counted, figure, number, sha
 Lines: TypeAlias = list[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunRecords:
     """Records of a run that a learner presents; a missing one is empty."""
 
-    summary: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)  #: of the learner, not validated
+    summary: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  #: of the learner, not validated
     metrics: Columns = field(default_factory=dict)
     events: Columns = field(default_factory=dict)
     model: Columns = field(default_factory=dict)  #: arrays of the model that :meth:`Description.drawable` has taken

@@ -16,7 +16,7 @@ import numpy as np
 import pipelines
 from pipelines.auditing import audit_run
 from pipelines.report.compare import compare
-from pipelines.report.folder import RunFolder, read_run
+from pipelines.report.folder import ReportedRun, read_run
 from pipelines.report.run_article import run_article
 from pipelines.sweeping.grid import read_grid, settings_of
 from raydt.presentation.blocks import Article
@@ -38,7 +38,7 @@ def made_up(**changes: Any) -> Callable[[Path], Article]:
     return lambda folder: run_article(read_run(fabricated_run(folder, **changes)), "run")
 
 
-def timeless(run: RunFolder) -> RunFolder:
+def timeless(run: ReportedRun) -> ReportedRun:
     """Return a run whose figures do not depend on the machine."""
     for times, scale in ((run.metrics, 1e-4), (run.events, 1e-6)):
         if "seconds" in times:
@@ -59,7 +59,7 @@ def timeless(run: RunFolder) -> RunFolder:
     return run
 
 
-def replayed(config: Any, folder: Path, overrides: list[str]) -> RunFolder:
+def replayed(config: Any, folder: Path, overrides: list[str]) -> ReportedRun:
     """Replay and audit a config."""
     run = pipelines.replay(config, folder, overrides=overrides)
     audit_run(run.path)

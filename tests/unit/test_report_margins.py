@@ -63,21 +63,21 @@ def test_the_next_rebuilds_are_those_that_the_stream_reaches_first() -> None:
 
 def test_epsilon_comes_from_the_models_options(tmp_path: Path) -> None:
     folder = fabricated_run(tmp_path / "run", rows=5, rebuilds=5)
-    margin = margins_of(read_run(folder).records)
+    margin = margins_of(read_run(folder))
     assert margin is not None
     assert margin.epsilon == 0.1
     tree = fabricated_tree(classes=2, depth=3, rows=100)
     write_model(folder, tree, epsilon="auto", alpha=0.1, beta=0.2)
-    assert margins_of(read_run(folder).records) is None  # of an earlier version: no certificates
+    assert margins_of(read_run(folder)) is None  # of an earlier version: no certificates
     write_model(folder, tree, epsilon="auto", schedule="published", alpha=0.1, beta=0.2)
-    margin = margins_of(read_run(folder).records)
+    margin = margins_of(read_run(folder))
     assert margin is not None
     assert margin.epsilon == pytest.approx(1 / 41)
     for broken in ({"epsilon": "auto"}, {"epsilon": -1}, {"kind": "gbdt"}, {"unheard_of": 1}):
         write_model(folder, tree, **broken)
-        assert margins_of(read_run(folder).records) is None
+        assert margins_of(read_run(folder)) is None
     write_model(folder, {name: values for name, values in tree.items() if name != "s"})
-    assert margins_of(read_run(folder).records) is None
+    assert margins_of(read_run(folder)) is None
 
 
 PUBLISHED = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0}
