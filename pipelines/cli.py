@@ -415,8 +415,7 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
     from pathlib import Path
 
     from pipelines.display import receipts_lines, verify_lines
-    from pipelines.receipts import verify_receipts
-    from pipelines.verifying import verify_run
+    from pipelines.verifying import verify_receipts, verify_run
 
     if Path(run).is_file():
         checked = verify_receipts(run, state, key=receipt_key, public_key=public_key)

@@ -251,15 +251,20 @@ class RunFolder(Folder):
 def fitting(place: str) -> Iterator[None]:
     """Context in which values that are missing, or of another kind, are damage of the files at ``place``.
 
-    Only around what reads, compares or shows values of a file: there a value of another kind can be met anywhere.
+    Only around what reads, compares or shows values of a file: there a value of another kind can be met anywhere. An
+    attribute that an object of ours lacks is our own fault, and stays what it is.
     """
     try:
         yield
     except RaydtError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(
+            ("raydt", "actors", "pipelines")
+        ):
+            raise
         reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
-        remedy = "Restore the folder from a copy"
+        remedy = "Restore the folder from a copy. If the folder is sound, this is a defect of raydt: please report it"
         raise ModelFileError(f"does not hold what a run needs: {reason}", file=place, remedy=remedy) from error
 
 

@@ -1,4 +1,4 @@
-"""Train a model again from the examples that remain, and compare its digest with that of the run.
+"""``verify``: a model against one trained from nothing on the live examples, and a chain of receipts against a state.
 
 For learners whose model is a function of the live examples (``Traits.retrained``): equal digests prove that nothing of
 a deleted example is left in the trees, to anyone who holds the remaining ones. The names of categories and classes that
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from pipelines.auditing import last_of
@@ -21,16 +20,15 @@ from pipelines.running.outcome.summary import read_summary
 from pipelines.saved_runs import load_model, open_state
 from raydt.arrays.digest import digest
 from raydt.errors import InputError
-from raydt.examples.features import Features
-from raydt.examples.history import History, history_of_live
+from raydt.examples.history import history_of_live
 from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
+from raydt.sessions.receipt import options_hash
+from raydt.sessions.receipt_chain import Chain, Key, read_chain
 from raydt.sessions.retraining import trained_from_nothing
-from raydt.sessions.saved_model import groups_of
+from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.sessions.session import InProcessSession
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def verify_run(run: str | Path) -> dict[str, Any]:
@@ -56,19 +54,18 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     if newest(RunFolder(run)).has(MANIFEST):
         saved, _ = open_state(run)
         _require_retrained(saved.options, str(run))
-        history = history_of_live(saved.arrays, saved.groups, saved.features)
-        options = saved.learner.fixed_by(saved.options, saved.arrays)
-        rebuilt = trained_from_nothing(options, saved.features, history, saved.class_order).digest()
-        stated = _restored(saved.options, saved.features, saved.arrays, saved.groups).digest()
-        return _found(["the state"] * (stated != rebuilt), stated, rebuilt, history) | {"inserted": None}
+        session, rebuilt = saved.session(), _rebuilt_digest(saved)
+        different = ["the state"] if session.digest() != rebuilt else []
+        return _found(different, session.digest(), rebuilt, session.coordinator.store.live, None)
     folder = RunFolder.existing(run)
     ended = last_of(folder)
     options, features, history = ended.config.learner, ended.features, ended.history
     _require_retrained(options, folder.location)
-    fixed = learners()[options.kind].fixed_by(options, ended.components["coordinator"])
-    trained = trained_from_nothing(fixed, features, history, ended.class_order)
+    learner, arrays = learners()[options.kind], ended.components["coordinator"]
+    trained = trained_from_nothing(learner.fixed_by(options, arrays), features, history, ended.class_order)
     stated, rebuilt = str(read_summary(folder)["model_digest"]), trained.digest()
-    state = _restored(options, features, ended.components["coordinator"], groups_of(ended.components))
+    state = InProcessSession(learner, options, features)
+    state.restore(arrays, groups_of(ended.components))
     saved, meta = load_model(folder.location), ended.meta
     same_names = saved.classes == meta["classes"] and saved.categories == meta["categories"]
     different = ["the digest in summary.json"] * (stated != rebuilt)
@@ -76,28 +73,25 @@ def verify_run(run: str | Path) -> dict[str, Any]:
         different.append("the state in checkpoints/")
     elif not same_names or not _same(saved.arrays, state.model()):  # the state is right, and gives this model
         different.append("the model in model/")
-    return _found(different, stated, rebuilt, history)
+    return _found(different, stated, rebuilt, trained.coordinator.store.live, len(history.id))
 
 
-def _found(different: list[str], stated: str, rebuilt: str, history: History) -> dict[str, Any]:
-    """What :func:`verify_run` returns."""
-    live = int((history.deleted == np.iinfo(np.int64).max).sum())
+def _found(different: list[str], stated: str, rebuilt: str, live: int, inserted: int | None) -> dict[str, Any]:
+    """Return the result of :func:`verify_run`."""
     found = {"equal": not different, "different": different, "digest": stated, "rebuilt": rebuilt}
-    return found | {"examples": live, "inserted": len(history.id)}
+    return found | {"examples": live, "inserted": inserted}
 
 
 def _same(one: Mapping[str, npt.NDArray[Any]], other: Mapping[str, npt.NDArray[Any]]) -> bool:
-    """Whether two models have the same arrays, bit for bit."""
+    """Return True if two models have the same arrays, bit for bit."""
     return one.keys() == other.keys() and digest(sorted(one.items())) == digest(sorted(other.items()))
 
 
-def _restored(
-    options: LearnerOptions, features: Features, state: Arrays, groups: Mapping[int, Arrays]
-) -> InProcessSession:
-    """A session with the model of a state."""
-    session = InProcessSession(learners()[options.kind], options, features)
-    session.restore(state, groups)
-    return session
+def _rebuilt_digest(saved: SavedModel) -> str:
+    """Return the digest of a model that is trained from nothing on the examples of a state."""
+    history = history_of_live(saved.arrays, saved.groups, saved.features)
+    options = saved.learner.fixed_by(saved.options, saved.arrays)
+    return str(trained_from_nothing(options, saved.features, history, saved.class_order).digest())
 
 
 def _require_retrained(options: LearnerOptions, place: str) -> None:
@@ -109,3 +103,75 @@ def _require_retrained(options: LearnerOptions, place: str) -> None:
             file=place,
             remedy=f"Use raydt audit, or learner.kind: {' or '.join(kinds)} with its default options",
         )
+
+
+def verify_receipts(
+    path: str | Path, state: str | Path | None = None, *, key: str | None = None, public_key: str | None = None
+) -> dict[str, Any]:
+    """Check a chain of receipts and, with a state, that it is what the last receipt says.
+
+    Parameters
+    ----------
+    path : str or Path
+        The chain.
+    state : path or URI, optional
+        The state that the last receipt is of.
+    key : str, optional
+        Key file of the ids: none that was deleted, and not inserted again, lives in the state.
+    public_key : str, optional
+        Key, 64 hexadecimal digits, by which every receipt must be signed.
+
+    Returns
+    -------
+    dict
+        ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the
+        chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
+        ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model
+        depends on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells
+        that this is its key; ``ok``, whether all of it holds.
+
+    Raises
+    ------
+    InputError
+        The chain is not whole, or not signed by ``public_key``; there is no state.
+    ConfigError
+        The key cannot be used, or is not that of the chain.
+    """
+    secret = Key.read(key) if key is not None else None
+    chain = read_chain(path, secret)
+    if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
+        raise InputError("not every receipt is signed by the given public key", file=str(path))
+    found: dict[str, Any] = {
+        "receipts": len(chain.entries),
+        "purges": sum("purged" in entry for entry in chain.entries),
+        "deletes": sum(len(entry["deleted"]) for entry in chain.entries),
+        "head": chain.head,
+        "gaps": chain.gaps,
+        "signers": chain.signers,
+        "all_signed": chain.all_signed,
+    }
+    if state is not None:
+        found |= _compared(chain, open_state(state)[0], secret)
+    found["ok"] = found.get("equal", True) and found.get("rebuilt") is not False and not found.get("live")
+    return found
+
+
+def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any]:
+    """Compare a state with the last receipt of a chain."""
+    last = chain.newest
+    session = saved.session()
+    same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)
+    found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
+    if traits_of(saved.options).retrained:
+        found["rebuilt"] = _rebuilt_digest(saved) == last["digest_after"]
+    if key is not None:
+        gone: set[str] = set()
+        for entry in chain.entries:
+            gone = (gone | set(entry["deleted"])) - set(entry["inserted"])
+        stream = saved.components.get("stream", {})
+        names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
+        text = saved.meta.get("columns", {}).get("id_kind") == "text"
+        live = saved.arrays["id"].tolist()
+        found["keyed"] = chain.keyed
+        found["live"] = len(gone & {key.hash(names[one] if text else one) for one in live})
+    return found

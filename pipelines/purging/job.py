@@ -11,11 +11,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pipelines.purging.dictionaries import Scope, read_ids
 from pipelines.purging.receipt import Purged, PurgeFile
 from pipelines.purging.runs import RunPurge
-from pipelines.purging.scope import Scope, read_ids
 from pipelines.purging.states import StatePurge
-from pipelines.receipts import ReceiptFile, opened_receipts
+from pipelines.purging.work import Work
+from pipelines.receipts import ReceiptFile, now, opened_receipts
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder, fitting
 from raydt.errors import ConfigError, InputError
@@ -75,20 +76,20 @@ def purge(
     place_lock = locked(_existing(folder), needed=not dry_run)
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
         with fitting(folder.location):
-            work: RunPurge | StatePurge = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
+            work: Work = StatePurge(folder) if folder.has(MANIFEST) else RunPurge(folder)
             scope = Scope(None) if ids is None else read_ids(str(ids), work.saved)
             file = PurgeFile(folder)
             work.prepare(scope)
-            young = least is not None and not file.begun and _age(work, folder) < least
+            young = least is not None and not file.begun and _age(work) < least
             done = Purged.planned(work, scope, file.begun, young=young)  # by doing it without writing
         if not young and not dry_run:
             if done.changes:
-                file.begin(done)
+                file.write("begun", done)
                 work.rewrite()
             if chain is not None:
-                chain.append_purge(done)
+                chain.append_values(done.entry(chain.key), time=now())
             if done.changes:
-                file.complete(done)
+                file.write("completed", done)
         alone = sorted(map(work.name_of, work.foreign))
         return {"folder": folder.location, "dry_run": dry_run, "young": young, **done.as_dict(), "left_alone": alone}
 
@@ -107,7 +108,7 @@ def _seconds(older_than: str | None) -> float | None:
         raise ConfigError(f"--older-than {older_than}: a length of time {error}") from error
 
 
-def _age(work: RunPurge | StatePurge, folder: RunFolder) -> float:
+def _age(work: Work) -> float:
     """Seconds since a run ended or a state was written.
 
     Raises
@@ -122,7 +123,7 @@ def _age(work: RunPurge | StatePurge, folder: RunFolder) -> float:
         raise InputError(
             f"{work.clock} is {then}, later than the clock of this machine ({here}): one of the two clocks is or was "
             "wrong, so that the age for --older-than is not known. Nothing has been changed",
-            file=folder.location,
+            file=work.folder.location,
             remedy="Set the clock of this machine if it is late, else purge without --older-than",
         )
     return age

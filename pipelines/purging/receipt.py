@@ -10,55 +10,44 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any
 
+from pipelines.purging.dictionaries import Scope
 from pipelines.purging.rehearsal import Notes
-from pipelines.purging.scope import Scope
+from pipelines.purging.work import Work
+from pipelines.receipts import now
 from pipelines.run_files import PURGES
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
 from raydt.sessions.receipt import options_hash
-from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.receipt_chain import Key
 from raydt.version import __version__
 
-#: Where copies remain that no purge can reach.
-OUT_OF_REACH = (
+#: Where copies remain that no purge can reach: of any folder, and of each kind.
+_ANYWHERE = (
     "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
     "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
     "files in the folder that raydt did not write, and other names (hard links) of those that it did",
     "memory of processes that are still running, swap space, core dumps, and logs of Ray",
 )
+OUT_OF_REACH = {
+    "run": (
+        "the source of the run, its deletion log, and files of ids given to update",
+        "states, models, predictions and reports that were written elsewhere, and receipts that were printed",
+        *_ANYWHERE,
+    ),
+    "state": (
+        "the run or the data that the state was made from, earlier states, and files of ids given to update",
+        "models, predictions and reports that were made from it, and receipts that were printed",
+        *_ANYWHERE,
+    ),
+}
 
 #: What :data:`~pipelines.run_files.PURGES` says it is.
 FORMAT = "raydt-purges-1"
 
 #: What is read of an entry.
 _TYPES = {"status": str, "replaced": list, "rewritten": list}
-
-
-class Work(Protocol):
-    """The purge of a run or of a state."""
-
-    saved: SavedModel
-    out_of_reach: tuple[str, ...]
-    foreign: list[str]
-
-    @property
-    def active(self) -> int:
-        """Live examples."""
-
-    def digest(self) -> str:
-        """Of the model."""
-
-    def plan(self) -> Notes:
-        """Files that would be removed or get other contents."""
-
-    def name_of(self, path: str) -> str:
-        """What the receipt calls a file."""
-
-    def has(self, name: str) -> bool:
-        """Whether a file that :meth:`name_of` has named is there."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +67,7 @@ class Purged:
 
     @classmethod
     def planned(cls, work: Work, scope: Scope, begun: list[str], *, young: bool) -> Purged:
-        """Before anything is done: what will be, with the files ``begun`` by a purge that was killed.
-
-        Nothing, if the files are too ``young``.
-        """
+        """Return what will be done, with the files ``begun`` by a killed purge; nothing if they are ``young``."""
         options, digest = work.saved.options, work.digest()
         notes = Notes() if young else work.plan()
         gone = set(map(work.name_of, notes.gone)) | {name for name in begun if not work.has(name)}
@@ -93,6 +79,26 @@ class Purged:
     def changes(self) -> bool:
         """Whether there is anything to do."""
         return bool(self.replaced or self.rewritten)
+
+    def entry(self, key: Key) -> dict[str, Any]:
+        """Return the values of an entry of a chain: a purge changes no model."""
+        names = self.scope.names
+        return {
+            "learner": self.learner,
+            "options_hash": self.options_hash,
+            "digest_before": self.digest,
+            "digest_after": self.digest,
+            "active_before": self.active,
+            "active": self.active,
+            "deleted": [],
+            "inserted": [],
+            "purged": {
+                "ids": None if names is None else key.hashes(names),
+                "replaced": list(self.replaced),
+                "rewritten": list(self.rewritten),
+                "out_of_reach": list(self.out_of_reach),
+            },
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """All but the ids as JSON values."""
@@ -126,17 +132,9 @@ class PurgeFile:
             entry = self._entries.pop()
             self.begun = [*entry["replaced"], *entry["rewritten"]]
 
-    def begin(self, planned: Purged) -> None:
-        """Name the files before the first one is changed."""
-        self._write("begun", planned)
-
-    def complete(self, done: Purged) -> None:
-        """Name what was done."""
-        self._write("completed", done)
-
-    def _write(self, status: str, purged: Purged) -> None:
-        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        entry = {"status": status, "time": time, "raydt_version": __version__, **purged.as_dict()}
+    def write(self, status: str, purged: Purged) -> None:
+        """Name the files of a purge: as ``begun`` before the first one is changed, as ``completed`` at the end."""
+        entry = {"status": status, "time": now(), "raydt_version": __version__, **purged.as_dict()}
         content = {"format": FORMAT, "purges": [*self._entries, entry]}
         self._folder.write_text(PURGES, json.dumps(content, indent=2) + "\n")
 

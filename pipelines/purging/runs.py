@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.purging.dictionaries import (
+    Scope,
     erased_categories,
     erased_classes,
     erased_records,
@@ -25,11 +26,10 @@ from pipelines.purging.dictionaries import (
     live_categories,
     next_running,
 )
-from pipelines.purging.foreign import foreign_files
 from pipelines.purging.former import FormerSession
 from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
-from pipelines.purging.scope import Scope
+from pipelines.purging.work import Work, foreign_files
 from pipelines.report.page import render
 from pipelines.reporting import report_of
 from pipelines.run_files import MODEL, STATES, is_named_by_run, is_of_run, is_unfinished
@@ -49,19 +49,8 @@ from raydt.sessions.session import InProcessSession
 PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events", "report.html"
 
 
-class RunPurge:
+class RunPurge(Work):
     """The purge of a run.
-
-    Attributes
-    ----------
-    saved : SavedModel
-        The last state.
-    since : datetime
-        When the run ended.
-    clock : str
-        What says so.
-    foreign : list of str
-        Files in the folder that are not of a run.
 
     Raises
     ------
@@ -71,14 +60,11 @@ class RunPurge:
 
     clock = "ended in summary.json"
 
-    out_of_reach: tuple[str, ...] = (
-        "the source of the run, its deletion log, and files of ids given to update",
-        "states, models, predictions and reports that were written elsewhere, and receipts that were printed",
-        *OUT_OF_REACH,
-    )
+    out_of_reach: tuple[str, ...] = OUT_OF_REACH["run"]
 
     def __init__(self, folder: RunFolder) -> None:
-        self._folder, self._summary = folder, read_summary(folder)
+        super().__init__(folder)
+        self._summary = read_summary(folder)
         if self._summary["status"] != "completed":
             raise InputError(
                 f"the run is {self._summary['status']}, not completed",
@@ -113,13 +99,8 @@ class RunPurge:
         # Read before anything is written: the files they are in will be replaced.
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
 
-    @property
-    def active(self) -> int:
-        """Live examples."""
-        return len(self.saved.arrays["id"])
-
     def digest(self) -> str:
-        """Of the model.
+        """Return the digest of the model.
 
         Raises
         ------
@@ -133,7 +114,7 @@ class RunPurge:
         if digest != self._summary["model_digest"]:
             raise InputError(
                 "the digest of the last state differs from that in the summary",
-                file=self._folder.location,
+                file=self.folder.location,
                 remedy="Run raydt audit to find what was changed",
             )
         return digest
@@ -156,14 +137,14 @@ class RunPurge:
             self._known = pa.array([-1, *range(len(features.names)), *(len(features.names) + i for i in indices)])
             self._chosen[EVENTS] = self._live_features
         self._changed = {
-            name: Parts(self._folder, name).changed_by(self._listed[name], choose)
+            name: Parts(self.folder, name).changed_by(self._listed[name], choose)
             for name, choose in self._chosen.items()
             if name in self._listed
         }
 
     def plan(self) -> Notes:
         """Find out what :meth:`rewrite` would do, by doing it on folders that change nothing."""
-        folder = Rehearsal(self._folder)
+        folder = Rehearsal(self.folder)
         listed: dict[str, Any] = {}
         for name, changed in self._changed.items():
             kept = [] if changed else self._listed[name]["parts"]
@@ -176,8 +157,8 @@ class RunPurge:
         if folder.has(REPORT):
             stale, page = bool(folder.notes.gone or folder.notes.rewritten), ""
             if not stale:
-                with self._folder.local() as run:
-                    page = render([run], [self._folder.location])
+                with self.folder.local() as run:
+                    page = render([run], [self.folder.location])
             folder.write_text(REPORT, page)
         return folder.notes
 
@@ -185,7 +166,7 @@ class RunPurge:
         """Do all steps."""
         tables, listed = {}, {}
         for name, changed in self._changed.items():
-            tables[name] = parts = Parts(self._folder, name)
+            tables[name] = parts = Parts(self.folder, name)
             parts.restore(self._listed[name])
             if changed:
                 parts.rewrite(self._chosen[name])
@@ -193,21 +174,21 @@ class RunPurge:
         self._write_state(self._states, listed)
         for parts in tables.values():
             parts.finish()
-        self._write_rest(self._folder)
-        if self._folder.has(REPORT):
-            self._folder.delete(REPORT)
-            report_of([self._folder.location], None)
+        self._write_rest(self.folder)
+        if self.folder.has(REPORT):
+            self.folder.delete(REPORT)
+            report_of([self.folder.location], None)
 
     def name_of(self, path: str) -> str:
-        """What the receipt calls a file: its name in the run's folder, or all of its place."""
-        if path.startswith(f"{self._folder.root}/"):
-            return path[len(self._folder.root) + 1 :]
+        """Return what the receipt calls a file: its name in the run's folder, or all of its place."""
+        if path.startswith(f"{self.folder.root}/"):
+            return super().name_of(path)
         return self._states.location + path.removeprefix(self._states.root)
 
     def has(self, name: str) -> bool:
-        """Whether a file that :meth:`name_of` has named is there."""
+        """Return True if a file that :meth:`name_of` has named is there."""
         states = f"{self._states.location}/"
-        return self._states.has(name[len(states) :]) if name.startswith(states) else self._folder.has(name)
+        return self._states.has(name[len(states) :]) if name.startswith(states) else super().has(name)
 
     # ---------------------------------------------------------------- steps
 
@@ -298,7 +279,7 @@ class RunPurge:
         states = f"{self._states.root}/"
         if path.startswith(states):
             return is_named_by_run(f"{STATES}/{path.removeprefix(states)}")
-        return is_named_by_run(path.removeprefix(f"{self._folder.root}/"))
+        return is_named_by_run(path.removeprefix(f"{self.folder.root}/"))
 
 
 def _says_nothing(line: str) -> bool:

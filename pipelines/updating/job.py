@@ -15,7 +15,7 @@ import numpy as np
 
 from pipelines.config import Config
 from pipelines.outputs import Input, require_apart
-from pipelines.receipts import ReceiptFile, Receipts, opened_receipts
+from pipelines.receipts import ReceiptFile, now, opened_receipts
 from pipelines.redaction import QUOTE_VALUES, may_quote, quoting_as_its_run
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
@@ -35,6 +35,7 @@ from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
 from raydt.folders.manifest import MANIFEST, is_folder_file
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
+from raydt.sessions.receipt_chain import OpenChain
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
@@ -202,11 +203,11 @@ def _contents(
 
 
 def _save(
-    target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: Receipts | None
+    target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
     """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest."""
     try:
-        keep = (lambda: chain.append(receipt)) if chain is not None else (lambda: None)
+        keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
         save_folder(target, "state", meta, components, before_commit=keep)
     except BaseException:
         target.clear(is_of_state)

@@ -141,12 +141,12 @@ class Chain:
 class OpenChain:
     """A chain that this process alone appends to; made by :func:`opened`."""
 
-    def __init__(self, path: str, file: int, key: Key) -> None:
-        self._path, self._file, self._key = path, file, key
+    def __init__(self, path: str, file: int, key: Key, signer: Signer | None) -> None:
+        self.key, self._path, self._file, self._signer = key, path, file, signer
         self._size = os.fstat(file).st_size
         self._head = read_chain(path, key).head if self._size else None
 
-    def append(self, receipt: Receipt, *, time: str, signer: Signer | None = None) -> dict[str, Any]:
+    def append(self, receipt: Receipt, *, time: str) -> dict[str, Any]:
         """Append the entry of a receipt and return it; the line is on the disk then.
 
         Raises
@@ -165,18 +165,18 @@ class OpenChain:
             "digest_after": receipt.digest_after,
             "active_before": receipt.active_before,
             "active": receipt.active,
-            "deleted": self._key.hashes(receipt.ids.tolist()),
-            "inserted": self._key.hashes(receipt.inserted.tolist()),
+            "deleted": self.key.hashes(receipt.ids.tolist()),
+            "inserted": self.key.hashes(receipt.inserted.tolist()),
         }
-        return self.append_values(values, time=time, signer=signer)
+        return self.append_values(values, time=time)
 
-    def append_values(self, values: Mapping[str, Any], *, time: str, signer: Signer | None = None) -> dict[str, Any]:
+    def append_values(self, values: Mapping[str, Any], *, time: str) -> dict[str, Any]:
         """Append an entry with these ``values``, from ``learner`` on; else as :meth:`append`."""
         entry = {"format": FORMAT, "previous": self._head, "time": time, "raydt_version": __version__, **values}
-        entry = validated({**entry, "key_check": self._key.check})
-        if signer is not None:
-            entry["public_key"] = signer.public_key
-            entry["signature"] = signer.sign(encoded(entry))
+        entry = validated({**entry, "key_check": self.key.check})
+        if self._signer is not None:
+            entry["public_key"] = self._signer.public_key
+            entry["signature"] = self._signer.sign(encoded(entry))
         line, self._size = encoded(entry) + b"\n", os.fstat(self._file).st_size
         try:
             left = memoryview(line)
@@ -200,7 +200,7 @@ class OpenChain:
 
 
 @contextmanager
-def opened(path: str | Path, key: Key) -> Iterator[OpenChain]:
+def opened(path: str | Path, key: Key, signer: Signer | None = None) -> Iterator[OpenChain]:
     """Open a chain to append to it, and begin it if there is no file; what cannot be appended to shows here.
 
     Parameters
@@ -209,6 +209,8 @@ def opened(path: str | Path, key: Key) -> Iterator[OpenChain]:
         A file; one that was made here and stays empty is removed.
     key : Key
         That of all entries.
+    signer : Signer, optional
+        Signs what is appended.
 
     Raises
     ------
@@ -231,7 +233,7 @@ def opened(path: str | Path, key: Key) -> Iterator[OpenChain]:
             raise InputError("cannot hold receipts: it is not a file", file=place, remedy="Name a file on a disk")
         _lock(file, place)
         try:
-            yield OpenChain(place, file, key)
+            yield OpenChain(place, file, key, signer)
         finally:
             with suppress(OSError):
                 if made and not os.fstat(file).st_size:
@@ -263,28 +265,9 @@ def _unusable(place: str, error: OSError) -> InputError:
 
 
 def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: Signer | None = None) -> dict[str, Any]:
-    """Append the entry of a receipt to a chain, which is begun if there is no file, and return it.
-
-    The line is on the disk when this returns.
-
-    Parameters
-    ----------
-    path : str or Path
-        The chain.
-    receipt : Receipt
-        With digests.
-    key : Key
-    time : str
-        When, as the caller would have it.
-    signer : Signer, optional
-
-    Raises
-    ------
-    ConfigError, InputError
-        As :func:`opened` and :meth:`OpenChain.append`. The chain is as it was.
-    """
-    with opened(path, key) as chain:
-        return chain.append(receipt, time=time, signer=signer)
+    """Append one receipt, as :func:`opened` and :meth:`OpenChain.append` do."""
+    with opened(path, key, signer) as chain:
+        return chain.append(receipt, time=time)
 
 
 def read_chain(path: str | Path, key: Key | None = None) -> Chain:

@@ -17,10 +17,11 @@ from pipelines.auditing import audit_state
 from pipelines.cli import cli
 from pipelines.purging import dictionaries, purge, runs, states
 from pipelines.purging.runs import RunPurge
-from pipelines.receipts import ReceiptFile, verify_receipts
+from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.table_parts import Parts
+from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.folders.folder import Folder
@@ -263,7 +264,7 @@ def test_a_purge_that_was_killed_leaves_a_receipt_that_is_only_begun(
     write = RunPurge._write_texts
 
     def killed(self: Any, folder: Any) -> None:
-        if folder is self._folder:
+        if folder is self.folder:
             raise KeyboardInterrupt
         write(self, folder)
 

@@ -216,9 +216,9 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     same = {"digest_before": tree.digest(), "digest_after": tree.digest(), "active_before": 10, "active": 10}
     purged = {"ids": KEY.hashes([0, 3]), "replaced": ["a"], "rewritten": [], "out_of_reach": ["backups"]}
     values = {key: read_chain(file).entries[0][key] for key in ("learner", "options_hash")}
-    with opened(file, KEY) as chain:
+    with opened(file, KEY, signer) as chain:
         rest = {"deleted": [], "inserted": [], "purged": purged}
-        chain.append_values({**values, **same, **rest}, time="", signer=signer)
+        chain.append_values({**values, **same, **rest}, time="")
     return file
 
 
