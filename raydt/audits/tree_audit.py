@@ -21,16 +21,19 @@ from raydt.examples.history import History
 def report_of(
     truth: BuildHistory,
     history: History,
-    feasibility: Literal["proven", "violated", "not_promised"],
-    reason: str,
+    verdict: tuple[Literal["proven", "violated", "not_promised"], str],
     replayed: int,
     worst: dict[str, float],
     broken: list[str],
     infeasible: list[str],
     **checked: int,
 ) -> AuditReport:
-    """The report on a tree; ``replayed``: of its splits, those searched again; ``checked``: what else was."""
-    nodes = len(truth.tree)
+    """Return the report on a tree.
+
+    ``verdict`` is that of feasibility with its reason, ``replayed`` the number of splits that were searched again, and
+    ``checked`` counts what else was checked.
+    """
+    nodes, (feasibility, reason) = len(truth.tree), verdict
     if not history.complete:
         reason += "; counters and build-time splits were not checked, as only the live examples are known"
     return AuditReport(

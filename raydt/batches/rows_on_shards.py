@@ -123,20 +123,13 @@ class HeldRows:
     features : Features
     groups : ndarray of int64
         Groups this shard owns.
-
-    Attributes
-    ----------
-    columns : ndarray of int64
-        Of ``X``, those of the groups.
-    X : ndarray of float64, shape (slots, columns)
-    used : int
-        Slots that have had a row: those before this one.
     """
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self._features, self._groups = features, groups
-        self.columns = features.columns_of(groups)
-        self.X, self.used = np.empty((0, len(self.columns))), 0
+        self.columns = features.columns_of(groups)  #: Of ``X``, those of the groups.
+        self.X = np.empty((0, len(self.columns)))  #: Shape (slots, columns).
+        self.used = 0  #: Slots that have had a row: those before this one.
         self._sparse = SparseStore(features.sparse)
 
     def put(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
@@ -230,17 +223,12 @@ class ShardWithRows:
     features : Features
     groups : ndarray of int64
         Groups this shard owns.
-
-    Attributes
-    ----------
-    columns : ndarray of int64
-        Of ``X``, those of the groups.
     """
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self._features, self.groups = features, groups
         self._held = HeldRows(features, groups)
-        self.columns = self._held.columns
+        self.columns = self._held.columns  #: Of ``X``, those of the groups.
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``."""

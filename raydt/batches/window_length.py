@@ -26,10 +26,6 @@ class WindowLength:
     ----------
     shortest, longest, first : int
         Bounds, and the length of the first window.
-
-    Attributes
-    ----------
-    steps : int
     """
 
     def __init__(self, shortest: int, longest: int, first: int) -> None:

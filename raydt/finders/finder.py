@@ -63,11 +63,6 @@ class Finder:
     alpha : float
     groups : int
         How many groups (units 0, 1, ...) there are.
-
-    Attributes
-    ----------
-    n, c1 : int
-        Rows, and those of class 1.
     """
 
     def __init__(self, finder: FinderName, entropy: bool, alpha: float, groups: int) -> None:
@@ -77,8 +72,8 @@ class Finder:
         self.clear()
 
     def clear(self) -> None:
-        """No rows."""
-        self.n = self.c1 = 0
+        """Forget all rows."""
+        self.n = self.c1 = 0  #: Rows, and those of class 1.
         self._pool: Pool = with_units(new_pool(0 if self._scan else len(self._buckets.s)), self._groups)
         self._table = xlogx_table(0)
 

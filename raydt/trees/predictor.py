@@ -122,17 +122,11 @@ class TreePredictor:
 
 
 class NumberPredictor(TreePredictor):
-    """Predictions of a tree of numeric labels: the mean of a leaf or, if it is empty, of the nearest node above it.
-
-    Attributes
-    ----------
-    numbers : ndarray of float64, shape (nodes,)
-        Prediction of each node.
-    """
+    """Predictions of a tree of numeric labels: the mean of a leaf or, if it is empty, of the nearest node above it."""
 
     def __init__(self, features: Features, model: Arrays) -> None:
         super().__init__(features, model)
-        self.numbers = node_numbers(model)
+        self.numbers = node_numbers(model)  #: Shape (nodes,): prediction of each node.
         self._sums = model[SUMS]
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:

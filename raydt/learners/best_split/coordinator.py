@@ -41,15 +41,7 @@ SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")
 
 
 class BestSplitCoordinator(SequentialCoordinator):
-    """Ids, labels, totals and the split of the last search.
-
-    Attributes
-    ----------
-    split : Splits
-        Of the last search, one entry.
-    finder : str or None
-        The one at work; None of ``auto`` before the end of the warm-up.
-    """
+    """Ids, labels, totals and the split of the last search."""
 
     Predictor = BestSplitPredictor
 
@@ -58,13 +50,15 @@ class BestSplitCoordinator(SequentialCoordinator):
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
         self._store = ExampleStore(0, 0)
+        #: The finder at work; None of ``auto`` before the end of the warm-up.
         self.finder: FinderName | None = None if options.finder == "auto" else options.finder
         self._warmup = self._changes = self._searched = 0
         self._moves = self._buckets = 0  # of all groups: moves so far, and buckets that are filled
         self._measured = np.zeros(3, dtype=np.int64)  # of the warm-up of ``auto``: features seen, their ones, rows
         self._waiting: Slots = np.empty(0, dtype=np.int32)  # of a warm-up that has not ended, in order of birth
         self._totals = np.zeros(2, dtype=np.int64)  # rows that were taken and live, and those of class 1
-        self.split, self._fresh = Splits.none(), True  # fresh: that of the rows as they are
+        self.split = Splits.none()  #: Of the last search, one entry.
+        self._fresh = True  # whether the split is that of the rows as they are
         self._table = xlogx_table(0)
 
     # ---------------------------------------------------------------- one batch

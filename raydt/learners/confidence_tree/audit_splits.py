@@ -50,18 +50,12 @@ def padded(array: npt.NDArray[Any], classes: int) -> Ints:
 
 
 class Records:
-    """The records of all splits against what was true at their time.
-
-    Attributes
-    ----------
-    leads : list of Lead
-        Of each split that could be replayed.
-    """
+    """The records of all splits against what was true at their time."""
 
     def __init__(self, truth: RecountedTree, state: Arrays) -> None:
         self._truth = truth
         self._wrong: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        self.leads: list[Lead] = []
+        self.leads: list[Lead] = []  #: Of each split that could be replayed.
         self._names = [name for name in state if name.startswith("split_")]
         for i, node in enumerate(np.flatnonzero(truth.tree.feature >= 0).tolist()):
             record = {name.removeprefix("split_"): state[name][i] for name in self._names}

@@ -61,12 +61,7 @@ class _Counts(NamedTuple):
 
 
 class ConfidenceTreeCoordinator(SequentialCoordinator):
-    """Tree, class counts, ids and labels; features and what is counted of them are with the shards.
-
-    Attributes
-    ----------
-    live : LiveConfidenceTree
-    """
+    """Tree, class counts, ids and labels; features and what is counted of them are with the shards."""
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()

@@ -33,16 +33,11 @@ class Trials:
         Insertions between two comparisons; 0: there are none.
     logs : SharedLogs
         Of naive Bayes.
-
-    Attributes
-    ----------
-    compared : int
-        Stamp of the last comparison, or of the last row of the warm-up.
     """
 
     def __init__(self, live: LiveConfidenceTree, period: int, logs: SharedLogs) -> None:
         self._live, self._period, self._logs = live, period, logs
-        self.compared = 0
+        self.compared = 0  #: Stamp of the last comparison, or of the last row of the warm-up.
         self._waiting = np.empty(0, dtype=np.int32)  # slots of live examples that came after it, the oldest first
 
     def begin(self, stamp: int) -> None:

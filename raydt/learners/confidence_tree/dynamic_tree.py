@@ -67,24 +67,6 @@ class LiveConfidenceTree:
     drift_period : int
         As of the options (``drift``).
     leaf_prediction : str
-
-    Attributes
-    ----------
-    store : ExampleStore
-        Ids and labels of the live examples.
-    right : ndarray of uint8
-        Of each slot who was right about its example (``prediction``).
-    members : ndarray of MEMBER
-        Leaf of each slot, and its neighbours in the list of that.
-    tree : ConfidenceTreeArrays
-    bins : Bins or None
-        Of the dense features; None before the end of the warm-up.
-    splits : dict of int to SplitRecord
-        By inner node.
-    sites : int
-        The most sites of statistics that there were at once.
-    naive : bool
-        Whether leaves may predict by naive Bayes.
     """
 
     def __init__(
@@ -92,14 +74,15 @@ class LiveConfidenceTree:
     ) -> None:
         self.categorical = features.kinds.astype(np.bool_)
         self._grace, self._period = grace_period, drift_period
+        #: Whether leaves may predict by naive Bayes; whether each chooses.
         self.naive, self._adaptive = leaf_prediction != "majority", leaf_prediction == "adaptive"
-        self.right = np.empty(0, dtype=np.uint8)
-        self.store = ExampleStore(0, 0)
-        self.members = np.empty(0, dtype=MEMBER)
+        self.right = np.empty(0, dtype=np.uint8)  #: By slot: who was right about its example (``prediction``).
+        self.store = ExampleStore(0, 0)  #: Ids and labels of the live examples.
+        self.members = np.empty(0, dtype=MEMBER)  #: By slot: its leaf, and its neighbours in the leaf's list.
         self.tree: ConfidenceTreeArrays = new_tree()
-        self.bins: Bins | None = None
-        self.splits: dict[int, SplitRecord] = {}
-        self.sites = 1
+        self.bins: Bins | None = None  #: Of the dense features; None before the end of the warm-up.
+        self.splits: dict[int, SplitRecord] = {}  #: By inner node.
+        self.sites = 1  #: The most sites of statistics that there were at once.
         self._free: list[int] = []
 
     def make_room(self, batch: UpdateBatch) -> None:

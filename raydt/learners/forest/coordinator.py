@@ -24,10 +24,8 @@ from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest.coordinator_copy import FetchedTrees
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
 from raydt.learners.forest.membership import memberships, seeds_of
-from raydt.learners.forest.merge import ForestStore
 from raydt.learners.forest.model import (
     ARRAYS,
     Arrays,
@@ -41,10 +39,12 @@ from raydt.learners.forest.model import (
     model_arrays,
     numbers_of,
     shares_of,
+    trees_of_model,
+    without_rows,
 )
-from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, SUBTREES
+from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, SUBTREES, TreeArrays
 from raydt.learners.forest.options import ForestOptions
-from raydt.learners.forest.shard import dealt
+from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 
@@ -61,11 +61,7 @@ _NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
 class ForestCoordinator(SequentialCoordinator):
     """Ids, labels and births; the trees are with the shards.
 
-    Attributes
-    ----------
-    keeps_open : bool
-        With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
-        coordinator sees the trees of its shards.
+    Only a digest, a model or a checkpoint needs the trees here: then those that have changed are fetched.
     """
 
     _store: ForestStore
@@ -77,14 +73,18 @@ class ForestCoordinator(SequentialCoordinator):
         self._columns = [features.columns_of(owned) for owned in groups]
         self._trees = dealt(options.n_estimators, shards)
         self._store = ForestStore(dtype_of(options.numeric), self._trees)
-        self._shared, self.keeps_open = plan.shared_store, False
+        self._shared = plan.shared_store
+        #: With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
+        #: coordinator sees the trees of its shards.
+        self.keeps_open = False
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._scale = LabelScale() if options.numeric else None
         self._shapes: Ints = np.array([[options.n_estimators, options.n_estimators, 0]])
-        self._fetched = FetchedTrees(options)  # not used where the trees of the shards can be seen
+        # All trees by number as they were fetched last, and whether some have changed; not used where they can be seen.
+        self._fetched, self._stale = [without_rows(options.numeric)] * options.n_estimators, False
         self._saved: Arrays | None = None  # the model that was restored, until the next batch
         self._shards_need_rows = False  # after a restore: ids and labels, and rows in full
 
@@ -182,7 +182,7 @@ class ForestCoordinator(SequentialCoordinator):
     def _merge(self, replies: list[Any]) -> Ints:
         """Take how large the trees of the shards are; what each step did in all of them."""
         if not self._shared:
-            self._shapes, self._fetched.stale = np.array([reply["shape"] for reply in replies]), True
+            self._shapes, self._stale = np.array([reply["shape"] for reply in replies]), True
         if "done" not in replies[0]:
             return np.empty((0, 5), dtype=np.int64)
         if len(replies) == 1:
@@ -229,8 +229,12 @@ class ForestCoordinator(SequentialCoordinator):
 
     def gather_state(self) -> Exchange[None]:
         """Fetch the trees that have changed since they were fetched last."""
-        if self._fetched.stale:
-            self._fetched.take((yield self._each("fetch")))
+        if not self._stale:
+            return
+        for reply in (yield self._each("fetch")):
+            for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
+                self._fetched[number] = tree
+        self._stale = False
 
     def _send_rows(self) -> Exchange[None]:
         """After a restore, send the shards ids and labels, and rows in full where their trees need them."""
@@ -267,9 +271,9 @@ class ForestCoordinator(SequentialCoordinator):
         """All trees in canonical form."""
         if self._saved is not None:
             return self._saved
-        if self._fetched.stale:
+        if self._stale:
             raise RuntimeError("the trees are with the shards: they have to be fetched first")
-        trees = self._fetched.trees
+        trees = self._fetched
         if self._shared:
             if self.keeps_open and self._seq >= self._warmup:
                 for part in self.store.parts:
@@ -338,7 +342,7 @@ class ForestCoordinator(SequentialCoordinator):
         names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
         self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
-        self._fetched.restore(self._saved)
+        self._fetched, self._stale = trees_of_model(self._saved), False
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
         if self._scale is not None:

@@ -69,13 +69,7 @@ def _keys(y: npt.NDArray[np.float64]) -> list[tuple[int, int, int]]:
 
 
 class LabelScale:
-    """Counts the live labels by exponent, and by cell those that 20 bits round.
-
-    Attributes
-    ----------
-    scale : Scale
-        Of the live labels.
-    """
+    """Counts the live labels by exponent, and by cell those that 20 bits round."""
 
     def __init__(self) -> None:
         self.restore(np.empty(0))
@@ -88,7 +82,7 @@ class LabelScale:
             self._exponents[key[0] - LEAST_EXPONENT] += 1
             self._labels[key] = self._labels.get(key, 0) + 1
         self._count_cells(self._largest())
-        self.scale = Scale(self._largest(), self._bits())
+        self.scale = Scale(self._largest(), self._bits())  #: Of the live labels.
 
     def follow(self, kind: npt.NDArray[np.int32], y: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
         """Take the steps of a batch. O(steps), and O(different labels) where the exponent changes.

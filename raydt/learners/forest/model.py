@@ -40,6 +40,12 @@ class OneTree(NamedTuple):
     totals: npt.NDArray[np.int64]
 
 
+def without_rows(numeric: bool) -> OneTree:
+    """Return a tree without rows: one leaf."""
+    leaf = np.full(1, -1, dtype=np.int32)
+    return OneTree(leaf, np.zeros(1), leaf, np.zeros((1, 4 if numeric else 2), np.int64))
+
+
 def each_tree(arrays: TreeArrays) -> list[OneTree]:
     """The trees one by one; views."""
     stops = np.cumsum(arrays.nodes).tolist()

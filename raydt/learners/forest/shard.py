@@ -7,16 +7,16 @@ other shard. Of rows that live in none of its trees it keeps its own columns onl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import block
 from raydt.examples.features import Features
+from raydt.examples.store import ExampleStore
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
-from raydt.learners.forest.merge import ForestStore
 from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.trees import ExactTrees
@@ -29,6 +29,35 @@ Slots = npt.NDArray[np.int32]
 def dealt(trees: int, shards: int) -> list[Ints]:
     """Numbers of the trees of each shard, contiguous and in order."""
     return [np.arange(s * trees // shards, (s + 1) * trees // shards) for s in range(shards)]
+
+
+class StepsMessage(NamedTuple):
+    """What the coordinator sends of a part of a batch."""
+
+    kind: Any  #: ``kind``, ``slot``, ``row``, ``place``: Shape (steps,): as in :class:`ForestSteps`.
+    slot: Any
+    row: Any
+    place: Any
+    new: Any  #: ``new``, ``ids``, ``y``: Slots, ids and labels of the rows that come, the first rows of ``X``.
+    ids: Any
+    y: Any
+    X: Any  #: Rows in full.
+    own: Any  #: This shard's columns of the other rows.
+    whole: Any  #: Shape (rows,): which rows are in ``X``; None: all.
+    order: Any  #: Class codes in ascending order of their labels.
+    warm: int  #: Steps that belong to the warm-up: their rows wait for its end.
+    warming: bool  #: Whether the warm-up continues after these steps.
+    scales: Any  #: Shape (changes, 3): steps after which numeric labels have another exponent and bits.
+    settle: bool  #: Whether nothing may stay open.
+
+
+class ForestStore(ExampleStore):
+    """The coordinator's ids, labels and births; shards in the same process let it look at their trees."""
+
+    def __init__(self, target_dtype: np.dtype[Any], shares: list[Ints]) -> None:
+        super().__init__(0, 0, target_dtype)
+        self.shares = shares  #: Numbers of the trees of each shard.
+        self.parts: list[ExactTrees] = []  #: Those of the shards in this process, in the order of their trees.
 
 
 class ForestShard:
@@ -61,68 +90,31 @@ class ForestShard:
 
     # ---------------------------------------------------------------- a batch
 
-    def _on_steps(
-        self,
-        kind: Any,
-        slot: Any,
-        row: Any,
-        place: Any,
-        new: Any,
-        ids: Any,
-        y: Any,
-        X: Any,
-        own: Any,
-        whole: Any,
-        order: Any,
-        warm: int,
-        warming: bool,
-        scales: Any,
-        settle: bool,
-    ) -> dict[str, Any]:
-        """Take the steps of a part of a batch, and answer with the votes and what was done.
-
-        Parameters
-        ----------
-        kind, slot, row, place : ndarray, shape (steps,)
-            As in :class:`raydt.learners.forest.nodes.ForestSteps`.
-        new, ids, y : ndarray, shape (new rows,)
-            Slots, ids and labels of the rows that come; they are the first rows of ``X``.
-        X, own : ndarray of float64
-            Rows in full, and this shard's columns of the rest.
-        whole : ndarray of bool, shape (rows,), or None
-            Which rows are in ``X``; None: all.
-        order : ndarray of int64, shape (K,)
-            Class codes in ascending order of their labels.
-        warm : int
-            Steps that belong to the warm-up: rows wait for its end.
-        warming : bool
-            Whether the warm-up continues after these steps.
-        scales : ndarray of int64, shape (changes, 3)
-            Steps after which numeric labels have another scale, its exponent and bits.
-        settle : bool
-            Whether nothing may stay open.
-        """
-        rows = np.asarray(X)
-        if whole is not None:
-            rows = np.zeros((len(whole), len(self._features)))
-            rows[whole] = X
-            rows[np.ix_(np.flatnonzero(~whole), self.columns)] = own
+    def _on_steps(self, **message: Any) -> dict[str, Any]:
+        """Take the steps of a part of a batch (``StepsMessage``); answer with the votes and what was done."""
+        sent = StepsMessage(**message)
+        rows = np.asarray(sent.X)
+        if sent.whole is not None:
+            rows = np.zeros((len(sent.whole), len(self._features)))
+            rows[sent.whole] = sent.X
+            rows[np.ix_(np.flatnonzero(~sent.whole), self.columns)] = sent.own
         rows = np.ascontiguousarray(rows)
-        self.trees.know(np.array(order))
-        kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in (kind, slot, row, place))
-        self._put(np.asarray(new), ids, rows[: len(new)], y)
+        self.trees.know(np.array(sent.order))
+        columns = (sent.kind, sent.slot, sent.row, sent.place)
+        kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in columns)
+        self._put(np.asarray(sent.new), sent.ids, rows[: len(sent.new)], sent.y)
         width = 2 if self._numeric else self.trees.width
-        done = np.zeros((len(kind), 5), dtype=np.int64)
+        done = np.zeros((len(kinds), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
         votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
         work = ForestSteps(kinds, slots, at, places, rows, votes, done)
         begin = 0
-        for last, exponent, bits in np.asarray(scales).tolist():
-            self._advance(work, begin, last + 1, warm)
+        for last, exponent, bits in np.asarray(sent.scales).tolist():
+            self._advance(work, begin, last + 1, sent.warm)
             begin = last + 1
-            self._rescale(Scale(exponent, bits), None if begin <= warm else work.done[last])
-        self._advance(work, begin, len(kind), warm)
-        if settle and not warming:
+            self._rescale(Scale(exponent, bits), None if begin <= sent.warm else work.done[last])
+        self._advance(work, begin, len(kinds), sent.warm)
+        if sent.settle and not sent.warming:
             self.trees.resolve()
         self._erase(slots[kinds == REMOVE])
         return {"votes": work.votes, "done": done, "shape": self._shape()}

@@ -106,19 +106,15 @@ def _writable(value: Any) -> Any:
 
 
 class ExactTrees:
-    """Exact trees of a shard, and the rows in slots that they hold.
-
-    Attributes
-    ----------
-    numbers : ndarray of int64, shape (trees,)
-        Which trees of the forest these are, ascending; none before :meth:`deal`.
-    """
+    """Exact trees of a shard, and the rows in slots that they hold."""
 
     forest: ForestArrays
     examples: ForestRows
 
     def __init__(self, options: ForestOptions, features: Features) -> None:
-        self.options, self.features, self.numbers = options, features, np.empty(0, dtype=np.int64)
+        self.options, self.features = options, features
+        #: Which trees of the forest these are, ascending; none before :meth:`deal`.
+        self.numbers = np.empty(0, dtype=np.int64)
         self.rules, self.seeds = options.rules(len(features)), seeds_of(options.random_state)
         self._place = np.full(options.n_estimators, -1, dtype=np.int32)
         self._d, self._categorical = len(features), features.kinds.astype(np.bool_)

@@ -109,7 +109,7 @@ def audit(
         rule = "no certificate has run out" if options.certified else "epsilon is below the bound"
         reason = f"{rule}, and {nodes} feasible on the live examples"
     replayed = int(((tree.feature >= 0) & truth.replayed).sum())
-    return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible)
+    return report_of(truth, history, (feasibility, reason), replayed, worst, broken, infeasible)
 
 
 def _built(truth: Recomputed) -> list[str]:
@@ -132,15 +132,7 @@ def _built(truth: Recomputed) -> list[str]:
 
 
 class Certificates:
-    """The certificates of a recorded tree, with the class counts of the live examples.
-
-    Attributes
-    ----------
-    lacks : ndarray of float64, shape (n,)
-        The most mass that the split of an inner node can leave above the best one: M_own - max(0, m0 - 2 gone).
-    budget : ndarray of float64, shape (n,)
-        beta n, less the margin.
-    """
+    """The certificates of a recorded tree, with the class counts of the live examples."""
 
     def __init__(self, truth: Recomputed, state: Mapping[str, npt.NDArray[Any]], beta: float) -> None:
         self.truth, self.m0, self.gone = truth, state["m0"], state["gone"]
@@ -148,8 +140,9 @@ class Certificates:
         impurity, n = truth.rules.impurity, truth.live_counts.sum(axis=1)
         mass = impurity.mass(truth.live)
         own = mass[truth.tree.left] + mass[truth.tree.right]
+        #: The most mass that the split of an inner node can leave above the best one: M_own - max(0, m0 - 2 gone).
         self.lacks = np.where(self.inner, own - np.maximum(0.0, self.m0 - impurity.step * self.gone), 0.0)
-        self.budget = (beta - MARGIN) * impurity.square * n
+        self.budget = (beta - MARGIN) * impurity.square * n  #: beta n, less the margin.
 
     def compare(self) -> list[str]:
         """m0 and gone of every node against the history."""

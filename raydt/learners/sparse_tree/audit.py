@@ -88,7 +88,7 @@ def audit(
         )
     replayed = int((tree.feature >= 0).sum()) if history.complete else 0
     entries = sum(len(part.node) for part in truth.counted)
-    return report_of(truth, history, feasibility, reason, replayed, worst, broken, infeasible, entries=entries)
+    return report_of(truth, history, (feasibility, reason), replayed, worst, broken, infeasible, entries=entries)
 
 
 def _may_split(options: SparseTreeOptions, truth: RecountedSparseTree, sets: Sets) -> Bools:

@@ -180,10 +180,8 @@ class SparseTreeShard(ShardWithRows):
             self._nodes = grown(self._nodes, capacity)
             self._pool = with_units(self._pool, capacity * max(1, len(self.groups)))
 
-    def _on_build(
-        self, keep: int, gone: Any, splits: Any, nodes: Any, depth: Any, ends: Any, slots: Any, labels: Any
-    ) -> Any:
-        """Open new nodes of one level, and answer with the best split each group has for each.
+    def _on_build(self, keep: int, gone: Any, splits: Any, **level: Any) -> Any:
+        """Open the new nodes of one level, and answer with the best split that each group has for each.
 
         Parameters
         ----------
@@ -193,10 +191,8 @@ class SparseTreeShard(ShardWithRows):
             Nodes whose structures are given back; the root of what is built is among them.
         splits : ndarray of int, shape (splits, 3)
             Nodes of the level above that were split, and their left and right children.
-        nodes, depth, ends : ndarray of int
-            Nodes to open, their depth, and where their rows end in ``slots``.
-        slots, labels : ndarray
-            Rows of all these nodes.
+        level
+            Fields of ``LevelRows``, and the ``depth`` of each node.
 
         Returns
         -------
@@ -205,22 +201,23 @@ class SparseTreeShard(ShardWithRows):
             of the best split this shard has for its node.
         """
         self._roll_back(keep)
-        per, gone, nodes, slots, labels = len(self.groups), *(np.array(a) for a in (gone, nodes, slots, labels))
+        nodes, ends, slots, labels = opened = LevelRows(*(np.array(level[name]) for name in LevelRows._fields))
+        per = len(self.groups)
         found, right = np.full((len(nodes), per, CANDIDATE), -1, dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
         if not per:
             return {"found": found, "sides": np.packbits(right)}
-        release_nodes(self._pool, per, gone)
+        release_nodes(self._pool, per, np.array(gone))
         self._room_for(int(max(nodes.max(initial=-1), splits[:, 1:].max(initial=-1))) + 1)
         t = self._nodes
         t["left"][splits[:, 0]], t["right"][splits[:, 0]] = splits[:, 1], splits[:, 2]
         t["parent"][splits[:, 1]] = t["parent"][splits[:, 2]] = splits[:, 0]
         t["left"][nodes] = t["right"][nodes] = -1
-        t["depth"][nodes] = depth
+        t["depth"][nodes] = level["depth"]
         rows = self._held.ones
         self._table = table_of(self._buckets.entropy, len(slots), self._table)
-        self._pool = with_entries(self._pool, self._most_entries(rows.end[slots] - rows.begin[slots], np.array(ends)))
-        level, dense = LevelRows(nodes, np.array(ends), slots, labels), len(self._features.names)
-        rest = rows, level, self._rules.max_depth, dense, LevelCandidates(found, right)
+        self._pool = with_entries(self._pool, self._most_entries(rows.end[slots] - rows.begin[slots], ends))
+        dense = len(self._features.names)
+        rest = rows, opened, self._rules.max_depth, dense, LevelCandidates(found, right)
         open_nodes(self._structure, t, self._owned, *rest)
         if len(self.columns):
             begins = [0, *ends[:-1].tolist()]
