@@ -1,7 +1,6 @@
 """Sources of several files that differ: what is harmless, what is one error; and files that change under the reader."""
 
 import os
-import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -108,12 +107,6 @@ def test_harmful_differences_are_one_error(tmp_path, second, column, types, feat
         source_of(tmp_path, FIRST, second, kind=ArrowFiles)
     assert "convert the column in one of them" in str(error.value)
     assert ("source.features" in str(error.value)) == feature
-
-
-def test_a_column_that_cannot_be_used_is_of_the_file_that_has_it(tmp_path):
-    second = changed("n", pa.array([0, 1], pa.timestamp("us")))
-    with pytest.raises(InputError, match=r"2\.parquet, column 'n': it holds times without.*, which raydt cannot use"):
-        source_of(tmp_path, FIRST, second)
 
 
 def test_columns_more_or_less(tmp_path):
@@ -223,25 +216,6 @@ def test_folders_called_after_a_value_are_folders(tmp_path):
     assert values(source)[2] == [1, 2, 3, 4]
     with pytest.raises(InputError, match=r"column 'region'.*only in the names of folders.*write it into the files"):
         open_source(ParquetFiles(path=".", features=["region"]), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "name", "seen"),
-    [
-        (CsvFiles, "t.parquet", "Parquet"),
-        (CsvFiles, "t.arrow", "Arrow IPC"),
-        (ParquetFiles, "t.arrow", "Arrow IPC"),
-        (ArrowFiles, "t.parquet", "Parquet"),
-    ],
-)
-def test_a_file_of_another_format(tmp_path, options, name, seen):
-    pq.write_table(FIRST, tmp_path / "t.parquet")
-    with pa.ipc.new_file(str(tmp_path / "t.arrow"), FIRST.schema) as writer:
-        writer.write_table(FIRST)
-    suffix = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "libsvm": ".libsvm"}[options(path="t").kind]
-    shutil.copy(tmp_path / name, tmp_path / f"2{suffix}")
-    with pytest.raises(InputError, match=rf"2{suffix}: it is {seen}, not .*Check its kind"):
-        open_source(options(path=f"2{suffix}"), tmp_path)
 
 
 def test_a_csv_whose_first_column_looks_like_a_format(tmp_path):

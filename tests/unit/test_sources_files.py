@@ -1,6 +1,5 @@
 """Files as sources: order, seeking, chunks, several files, paths and fingerprints, over all formats."""
 
-import gzip
 import itertools
 from pathlib import Path
 
@@ -85,17 +84,6 @@ def test_every_format_gives_the_same_rows(form, tmp_path):
     assert source.n_rows == N
     for array in rows.values():
         assert array.flags.c_contiguous
-
-
-def test_arrays_are_writable_and_of_the_promised_types(form, tmp_path):
-    options, name, write = form
-    write(table().append_column("key", pa.array(np.arange(N) * 7)), str(tmp_path / name))
-    for chunk in open_source(options(path=name, id="key"), tmp_path).rows():
-        for array, dtype in ((chunk.X, np.float64), (chunk.y, np.int32), (chunk.id, np.int64)):
-            assert array.dtype == dtype
-            assert array.flags.writeable
-            assert array.flags.c_contiguous
-        assert chunk.op is None
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, 1000])
@@ -225,12 +213,6 @@ def test_a_link_leads_to_files_elsewhere(tmp_path):
     assert [str(Path(p.path).relative_to(tmp_path)) for p in places] == ["data/2.parquet", "data/before/1.parquet"]
 
 
-def test_compressed_csv(tmp_path):
-    pacsv.write_csv(table(), str(tmp_path / "t.csv"))
-    (tmp_path / "z.csv.gz").write_bytes(gzip.compress((tmp_path / "t.csv").read_bytes()))
-    assert_rows(read(open_source(CsvFiles(path="z.csv.gz"), tmp_path)), expected(table()))
-
-
 def test_fingerprint_follows_content_not_path(form, tmp_path):
     options, name, write = form
     (tmp_path / "x").mkdir()
@@ -268,26 +250,6 @@ def test_large_files_are_hashed_in_spread_blocks(tmp_path, monkeypatch):
         data[at] ^= 1
 
 
-def test_schemas_must_agree(form, tmp_path):
-    options, name, write = form
-    suffix = Path(name).suffix
-
-    def with_second(second):
-        write(table(), str(tmp_path / f"1{suffix}"))
-        write(second, str(tmp_path / f"2{suffix}"))
-        return options(path=[f"1{suffix}", f"2{suffix}"])
-
-    t = table()
-    with pytest.raises(InputError, match=rf"2{suffix}, column 'k': this column is missing here, but in .*1{suffix}"):
-        open_source(with_second(t.drop_columns("k")), tmp_path)
-    with pytest.raises(InputError, match=rf"column 'extra': this column is not in .*1{suffix}"):
-        open_source(with_second(t.append_column("extra", t["k"])), tmp_path)
-    with pytest.raises(InputError, match=r"column 'k': it holds text \(.*, but integers \(int.*same kinds"):
-        open_source(with_second(t.set_column(2, "k", t["color"])), tmp_path)
-    two = with_second(t.append_column("extra", t["k"])).model_copy(update={"features": ["k", "color"]})
-    assert read(open_source(two, tmp_path))["X"].shape == (2 * N, 2)
-
-
 def test_files_may_code_their_dictionaries_differently(tmp_path):
     t = table()
     first, second = t.slice(0, 100), t.slice(100)
@@ -302,33 +264,6 @@ def test_files_may_code_their_dictionaries_differently(tmp_path):
 
 def pc_reverse(indices, n):
     return pa.array(n - 1 - indices.to_numpy(), pa.int32())
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", r"the file is empty \(0 bytes\)"),
-        (b"\x00\xff" * 100, "it is not|is not UTF-8"),
-        (b"PAR1 no PAR1", "cannot|it is Parquet"),
-    ],
-)
-def test_damaged_files_are_named(form, tmp_path, content, message):
-    options, name, _ = form
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=message) as error:
-        list(open_source(options(path=name), tmp_path).rows())
-    assert error.value.file == str(tmp_path / name)
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrow file", "arrow stream"], indirect=True)
-def test_truncated_files_are_named(form, tmp_path):
-    options, name, write = form
-    write(table(), str(tmp_path / name))
-    content = (tmp_path / name).read_bytes()
-    for keep in (len(content) // 2, len(content) - 400, 20):
-        (tmp_path / name).write_bytes(content[:keep])
-        with pytest.raises(InputError, match=f"{name}.*(cannot be read|is cut off)"):
-            list(open_source(options(path=name), tmp_path).rows())
 
 
 @pytest.mark.parametrize(("form", "rows"), [("parquet", 60), ("arrow file", 50)], indirect=["form"])
@@ -350,29 +285,6 @@ def test_a_seek_does_not_read_what_lies_before(form, rows, tmp_path):
     else:
         assert next(open_source(options(path=name), tmp_path).rows()).bad
     assert sum(len(chunk) for chunk in open_source(options(path=name), tmp_path).rows(rows)) == N - rows
-
-
-def test_string_views_are_strings(tmp_path):
-    t = table()
-    views = t["color"].cast(pa.string_view())
-    coded = t["y"].combine_chunks().dictionary_encode()
-    labels = pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(pa.string_view()))
-    write_arrow(t.set_column(1, "color", views).set_column(3, "y", labels), str(tmp_path / "t.arrow"))
-    assert_rows(read(open_source(ArrowFiles(path="t.arrow"), tmp_path)), expected(t))
-
-
-def test_text_that_is_not_utf8_is_named(tmp_path):
-    offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
-    text = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"\xffa"))
-    for column in (text, text.dictionary_encode()):
-        pq.write_table(pa.table({"s": column, "y": [0, 1]}), tmp_path / "t.parquet")
-        source = open_source(ParquetFiles(path="t.parquet"), tmp_path)
-        (rows,) = source.rows()
-        assert [str(error) for error in rows.bad.values()] == [
-            f"{tmp_path}/t.parquet, row 0, column 's': '\\xff' is not UTF-8 text. "
-            "Correct the file, or set stream.on_error: skip"
-        ]
-        assert source.state()["categories"] == {"s": ["a"]}
 
 
 def test_wide_tables(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from raydt.encoding.faults import Faults
 from raydt.encoding.labels import Labels, find_label, resolve_positive
 from raydt.errors import ConfigError
-from raydt.examples.reading import CLASSES
 from raydt.sources import Reading, open_source
 from raydt.sources.options import CsvFiles
 
@@ -86,16 +85,6 @@ def test_state_keeps_the_resolution():
     assert other.encode(pa.array(["UP", "DOWN"]), 0).tolist() == [0, 1]
 
 
-def labels_of(folder, labels, reading=CLASSES, **options):
-    """Classes, codes and problems of a CSV file with these labels."""
-    lines = [f"{row},{label}" for row, label in enumerate(labels)]
-    (folder / "t.csv").write_text("\n".join(["x,y", *lines, ""]))
-    source = open_source(CsvFiles(path="t.csv", **options), folder, reading=reading)
-    chunks = list(source.rows())
-    problems = {rows.start + place: error.problem for rows in chunks for place, error in rows.bad.items()}
-    return source.classes, np.concatenate([rows.y for rows in chunks]).tolist(), problems
-
-
 @pytest.mark.parametrize(("more", "remedy"), [("", "class, or"), ("criterion: gini", "class, use criterion: gini, or")])
 def test_a_third_class_is_refused_with_what_takes_it(more, remedy, tmp_path):
     """The remedy names the option of the same learner, if there is one."""
@@ -106,30 +95,6 @@ def test_a_third_class_is_refused_with_what_takes_it(more, remedy, tmp_path):
         "label 'c' is of a class beyond the 2 that this learner takes. Say with source.positive which labels make one "
         f"{remedy} set stream.on_error: skip"
     )
-
-
-@pytest.mark.parametrize("word", ["NA", "N/A", "null", "NULL", "NaN", "nan"])
-class TestWordsForNothing:
-    def test_are_labels_in_a_column_of_text(self, word, tmp_path):
-        assert labels_of(tmp_path, ["EU", word, "EU"]) == (["EU", word], [0, 1, 0], {})
-        assert labels_of(tmp_path, [word, "", "EU"]) == ([word, "EU"], [0, -1, 1], {1: "no label"})
-        assert labels_of(tmp_path, ["EU", word], positive=word)[:2] == (["EU", word], [0, 1])
-
-    def test_are_labels_where_the_first_rows_hold_nothing_else(self, word, tmp_path):
-        """They would be inferred as numbers, and every label after the first block be none."""
-        assert labels_of(tmp_path, [word] * 3) == ([word], [0, 0, 0], {})
-        many = 200_000
-        classes, codes, problems = labels_of(tmp_path, [word] * many + ["EU", "1"])
-        assert (classes, codes[-3:], problems) == ([word, "EU", "1"], [0, 1, 2], {})
-
-    def test_are_no_labels_among_numbers(self, word, tmp_path):
-        for known, kind in ((["1", "0"], "integers"), (["true", "false"], "truth values")):
-            classes, codes, problems = labels_of(tmp_path, [*known, word])
-            assert (len(classes), codes) == (2, [0, 1, -1])
-            assert problems == {2: f"no label ({word!r} among {kind})"}
-        _, _, problems = labels_of(tmp_path, ["1.5", "2", word], Reading(regression=True))
-        assert list(problems) == [2]
-        assert problems[2].startswith("no label")
 
 
 def test_many_labels_against_one_take_linear_time():

@@ -1,19 +1,14 @@
 """What becomes of columns and rows: parts, bad rows, ids, operations, labels; and which options are refused."""
 
-import math
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
-from raydt.errors import ConfigError, InputError
+from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
 from raydt.sources import CsvFiles, ParquetFiles, SourceOptions, open_source
-from raydt.sources.file_source import FileSource
-from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_file
 from tests.refusals import refusal
 
 OPTIONS = TypeAdapter(SourceOptions)
@@ -62,105 +57,6 @@ def test_an_index_that_pandas_wrote_is_no_feature(tmp_path):
 def test_features_are_taken_in_the_order_listed(tmp_path):
     source = parquet(tmp_path, {"a": [1], "b": [2], "c": [3], "y": [0]}, features=["c", "a"])
     assert one(source).X.tolist() == [[3.0, 1.0]]
-
-
-def test_a_timestamp_column_is_no_feature_whatever_its_type(tmp_path):
-    columns = {"a": [1.0], "t": pa.array([0], pa.timestamp("us")), "y": [0]}
-    assert parquet(tmp_path, columns, ts="t").features.names == ("a",)
-    with pytest.raises(
-        InputError, match=r"column 't': it holds times without a zone \(timestamp\[us\]\), which raydt cannot"
-    ):
-        parquet(tmp_path, columns)
-
-
-def test_negative_zero_is_zero(tmp_path):
-    X = one(parquet(tmp_path, {"a": [-0.0, 0.0], "y": [0, 0]})).X
-    assert not np.signbit(X).any()
-
-
-def test_a_signalling_nan_is_a_bad_value(tmp_path):
-    value = np.array([0x7FF0000000000001], dtype=np.uint64).view(np.float64)
-    assert list(one(parquet(tmp_path, {"a": value, "y": [0]})).bad) == [0]
-
-
-def test_bad_values_make_bad_rows(tmp_path):
-    columns = {
-        "a": [1.0, math.nan, 2.0, math.inf, None, 3.0, 4.0, math.nan],
-        "big": [0, 0, 2**53 + 1, 0, 0, 0, 0, 2**60],
-        "s": ["p", "q", "r", "p", "p", None, "p", "t"],
-        "y": ["u", "v", "w", "u", "u", "u", None, "x"],
-    }
-    source = parquet(tmp_path, columns)
-    rows = one(source)
-    assert problems(rows) == {
-        1: (1, "a", "no value (null or NaN)"),
-        2: (2, "big", "an integer beyond 2**53 has no exact float64"),
-        3: (3, "a", "an infinite value"),
-        4: (4, "a", "no value (null or NaN)"),
-        5: (5, "s", "no value"),
-        6: (6, "y", "no label"),
-        7: (7, "big", "an integer beyond 2**53 has no exact float64"),
-    }
-    message = str(rows.bad[1])
-    assert message.startswith(f"{tmp_path}/t.parquet, row 1, column 'a': no value (null or NaN). ")
-    assert message.endswith(
-        "Fill it in or leave the column out of source.features, or use learner.kind: confidence_tree, forest or gbdt, "
-        "which take missing values, or set stream.on_error: skip"
-    )
-    assert rows.bad[5].remedy == rows.bad[1].remedy
-    assert "learner.kind" not in str(rows.bad[3])
-    assert rows.X[0].tolist() == [1.0, 0.0, 0.0]
-    # Bad rows leave no trace in the dictionaries.
-    assert source.state()["categories"] == {"s": ["p"]}
-    assert source.classes == ["u"]
-
-
-def test_bad_rows_do_not_depend_on_chunks(tmp_path):
-    n = 50
-    rng = np.random.default_rng(5)
-    columns = {
-        "a": np.where(rng.random(n) < 0.2, np.nan, 1.0),
-        "s": [None if r < 0.2 else f"c{int(r * 10)}" for r in rng.random(n)],
-        "y": [None if r < 0.1 else f"l{int(r * 4)}" for r in rng.random(n)],
-        "id": [f"i{v}" for v in rng.permutation(n)],
-    }
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    options = ParquetFiles(path=str(tmp_path / "t.parquet"), id="id")
-
-    def read(chunk_rows):
-        place = find_files(options.path, ".", ())
-        source = FileSource(options, [open_file(options, p) for p in place], chunk_rows)
-        found = []
-        for rows in source.rows():
-            for i in range(len(rows)):
-                good = (rows.X[i].tolist(), int(rows.y[i]), int(rows.id[i]))
-                found.append(str(rows.bad[i]) if i in rows.bad else good)
-        return found, source.state()
-
-    whole = read(1000)
-    assert any(isinstance(row, str) for row in whole[0])
-    for chunk_rows in (1, 3, 49):
-        assert read(chunk_rows) == whole
-
-
-def test_string_ids_are_named(tmp_path):
-    source = parquet(tmp_path, {"a": [1, 2, 3, 4], "y": [0, 0, 0, 0], "id": ["x", "y", None, "x"]}, id="id")
-    rows = one(source)
-    assert source.id_kind == "text"
-    assert rows.names[[0, 1, 3]].tolist() == ["x", "y", "x"]
-    assert problems(rows) == {2: (2, "id", "no id")}
-
-
-def test_integer_ids(tmp_path):
-    ids = pa.array([3, 2**63, None, 2**63 - 1], pa.uint64())
-    rows = one(parquet(tmp_path, {"a": [1, 2, 3, 4], "y": [0, 0, 0, 0], "id": ids}, id="id"))
-    assert rows.id[[0, 3]].tolist() == [3, 2**63 - 1]
-    assert {place: problem for place, (_, _, problem) in problems(rows).items()} == {
-        1: "the id does not fit into a signed 64-bit integer",
-        2: "no id",
-    }
-    with pytest.raises(InputError, match=r"it holds floating-point numbers, but ids are integers or text. Convert"):
-        parquet(tmp_path, {"a": [1], "y": [0], "id": [1.0]}, id="id")
 
 
 def test_changelog(tmp_path):
@@ -237,41 +133,12 @@ def test_positive_is_resolved_within_the_limit_and_kept_by_the_state(tmp_path):
     assert one(other).y.tolist() == [0, 1, 1, 0, 0]
 
 
-def test_an_unknown_positive_lists_the_labels(tmp_path):
-    with pytest.raises(ConfigError, match=r"source.positive: 'UPP' is not a label.*'UP', 'DOWN'"):
-        parquet(tmp_path, {"x": [1, 2], "y": ["UP", "DOWN"]}, positive="UPP")
-
-
 def test_rows_without_labels_can_be_read_for_prediction(tmp_path):
     source = parquet(tmp_path, {"a": [1, 2], "s": ["u", "v"]}, label=None)
     rows = one(source)
     assert not source.has_labels
     assert rows.y.tolist() == [-1, -1]
     assert not rows.bad
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"label": "yy"}, r"column 'yy': source.label names a column that does not exist. Did you mean 'y'"),
-        (
-            {"features": ["a", "z"]},
-            r"column 'z'.*names a column that does not exist.*The columns are a, b, y",
-        ),
-        ({"features": ["a", "y"]}, r"column 'y': source.label and source.features name the same column"),
-        ({"id": "y"}, r"column 'y': source.label and source.id name the same column"),
-        ({"categorical": ["y"]}, r"column 'y': source.categorical names it, but it is not a feature"),
-        ({"id": "a", "ts": "b"}, r"no column is left for features"),
-    ],
-)
-def test_columns_that_cannot_play_their_part(tmp_path, options, message):
-    with pytest.raises(InputError, match=message):
-        parquet(tmp_path, {"a": [1], "b": [2], "y": [0]}, **options)
-
-
-def test_two_columns_of_one_name(tmp_path):
-    with pytest.raises(InputError, match=r"column 'a': two columns have this name"):
-        csv(tmp_path, "a,a,y\n1,2,0\n")
 
 
 @pytest.mark.parametrize(
@@ -345,21 +212,6 @@ def test_csv_categories_are_text(tmp_path):
     assert source.state()["categories"] == {"k": ["7", "08", "A"]}
 
 
-def test_csv_values_of_another_kind_make_bad_rows(tmp_path):
-    filler = "".join(f"{i},{i},{i % 2}\n" for i in range(200_000))  # longer than the block that types come from
-    text = "a,id,y\n" + filler + "oops,1,0\n 2.5 ,2,1\n3,x,1\n4,3,maybe\n,5,0\nnan,6,0\n9007199254740993,7,0\n"
-    source = csv(tmp_path, text, id="id")
-    bad = [error for rows in source.rows() for _, error in sorted(rows.bad.items())]
-    assert [(e.row - 200_000, e.column, e.problem) for e in bad] == [
-        (0, "a", "'oops' is not a number"),
-        (2, "id", "'x' is not of the kind of the first rows (integers)"),
-        (3, "y", "'maybe' is not of the kind of the first rows (integers)"),
-        (4, "a", "no value (null or NaN)"),
-        (5, "a", "no value (null or NaN)"),
-        (6, "a", "an integer beyond 2**53 has no exact float64"),
-    ]
-
-
 def test_csv_that_starts_with_a_header_only_file(tmp_path):
     (tmp_path / "0.csv").write_text("s,a,y\n")
     (tmp_path / "1.csv").write_text("s,a,y\nu,1.5,0\n")
@@ -382,12 +234,6 @@ def test_csv_line_breaks_inside_quotes(tmp_path):
     source = csv(tmp_path, text)
     assert not any(rows.bad for rows in source.rows())
     assert len(source.state()["categories"]["s"]) == n
-
-
-@pytest.mark.parametrize("text", ["a;b;y\n1;2;0\n", "a;b;y\n1,5;2,5;0\n", "a\ty\n1\t0\n"])
-def test_another_delimiter_is_suggested(tmp_path, text):
-    with pytest.raises(InputError, match=r'the header is one column.*Set source\.delimiter: "(;|\\t)"'):
-        csv(tmp_path, text)
 
 
 @pytest.mark.parametrize("positive", [1, "majority"])

@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -47,26 +46,6 @@ def problems(source):
 
 
 class TestLists:
-    @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64()], ids=str)
-    def test_any_integers_in_any_order(self, tmp_path, kind):
-        found = parquet(tmp_path, [[3, 1, 39], [], [7]], kind, columns={"size": [1.5, 2.5, 3.5]})
-        assert lists_of(found) == [[1, 3, 39], [], [7]]
-        assert found.features.names == ("size",)
-        assert (found.features.sparse, found.features.sparse_column, len(found.features)) == (WIDTH, "words", 41)
-        (rows,) = found.rows()
-        assert rows.X.tolist() == [[1.5], [2.5], [3.5]]
-        assert rows.sparse.indices.dtype == np.int32
-        assert rows.sparse.indices.flags.writeable
-
-    @pytest.mark.parametrize("large", [False, True])
-    def test_arrow_files(self, tmp_path, large):
-        kind = (pa.large_list if large else pa.list_)(pa.int32())
-        table = pa.table({"words": pa.array([[2], [0, 1]], kind), "y": ["a", "b"]})
-        feather.write_feather(table, tmp_path / "t.arrow", compression="uncompressed")
-        found = source(tmp_path, kind="arrow", path="t.arrow")
-        assert lists_of(found) == [[2], [0, 1]]
-        assert found.features.sparse == 3
-
     def test_lists_that_are_all_empty(self, tmp_path):
         empty = parquet(tmp_path, [[], []], pa.null())
         assert lists_of(empty) == [[], []]
@@ -86,10 +65,6 @@ class TestLists:
             7: ("words", "index 1099511627776 is beyond the 40 features, which are counted from 0"),
         }
         assert lists_of(found) == [[1], [], [], [], [], [], [39], []]
-
-    def test_unsigned_indices_that_do_not_fit(self, tmp_path):
-        found = parquet(tmp_path, [[2**64 - 1], [1]], pa.uint64())
-        assert list(problems(found)) == [0]
 
     @pytest.mark.parametrize(
         ("option", "declared", "expected"), [(None, 9, 9), (50, 9, 50), (None, None, 8), (8, None, 8)]

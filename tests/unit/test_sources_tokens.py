@@ -47,17 +47,6 @@ def problems(found):
 
 
 class TestCodes:
-    @pytest.mark.parametrize("large", [False, True])
-    @pytest.mark.parametrize(
-        "kind", [TEXT, pa.large_string(), pa.dictionary(pa.int8(), TEXT), pa.dictionary(pa.int32(), pa.large_string())]
-    )
-    def test_they_follow_the_first_appearance(self, tmp_path, kind, large):
-        found = source(tmp_path, ROWS, kind, large)
-        assert (found.features.sparse, found.features.sparse_column, found.features.names) == (4, "words", ())
-        assert lists_of(found) == [[0, 1], [], [1, 2], [3]]  # one that is repeated says no more
-        assert found.state()["categories"] == {"words": ["b", "a", "c", "d"]}
-        assert found.state(2)["categories"] == {"words": ["b", "a"]}
-
     def test_reading_goes_on_from_a_state(self, tmp_path):
         found = source(tmp_path, ROWS)
         list(found.rows())
@@ -82,36 +71,12 @@ class TestCodes:
         with pytest.raises(InputError, match=r"c\.parquet, column 'words': it holds lists.*int32.* but lists.*string"):
             opened(tmp_path, path="*.parquet")
 
-    def test_others_may_stand_beside_them_but_no_other_lists(self, tmp_path):
-        write(tmp_path, ROWS, size=[1.5, 2.5, 3.5, 4.5])
-        found = opened(tmp_path)
-        assert (found.features.names, len(found.features)) == (("size",), 5)
-        write(tmp_path, ROWS, more=pa.array([[1], [], [2], []], pa.list_(pa.int32())))
-        with pytest.raises(InputError, match="Put all sparse features into one column"):
-            opened(tmp_path)
-        with pytest.raises(InputError, match="sparse features, which this learner does not take"):
-            opened(tmp_path, Reading(), features=["words"])
-
 
 class TestBadRows:
-    def test_no_list_and_no_token(self, tmp_path):
-        found = source(tmp_path, [["a"], None, ["b", None], ["c"]])
-        assert problems(found) == {1: "no list of tokens", 2: "a token is null"}
-        assert found.state()["categories"] == {"words": ["a", "c"]}
-
     def test_a_bad_label_gives_no_code(self, tmp_path):
         found = source(tmp_path, ROWS, labels=["x", "y", None, "x"])
         assert lists_of(found)[3] == [2]
         assert found.state()["categories"] == {"words": ["b", "a", "d"]}
-
-    def test_more_than_there_may_be(self, tmp_path):
-        rows = [["a", "b"], ["c", "d"], ["b", "c"], ["a", "c"], ["e"], []]
-        found = source(tmp_path, rows, n_features=3)
-        seen = problems(found)
-        assert seen.keys() == {1, 4}
-        assert seen[1].startswith("with the token 'd' there are more than the 3 different ones")
-        assert [lists_of(opened(tmp_path, n_features=3))[i] for i in (0, 2, 3, 5)] == [[0, 1], [1, 2], [0, 2], []]
-        assert found.state()["categories"] == {"words": ["a", "b", "c"]}
 
 
 class TestPrediction:

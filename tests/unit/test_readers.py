@@ -1,0 +1,316 @@
+"""Every type of column and every fault of a row, read from each format that can hold it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from raydt.encoding.times import LARGEST_TIME
+from raydt.errors import ConfigError, InputError
+from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, Reading, Sea, open_source
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import find_files
+from raydt.sources.opening import open_file
+
+NAN, INF = float("nan"), float("inf")
+F4, F8, I4, I8, U8, B1, TEXT = (
+    *(pa.float32(), pa.float64(), pa.int32(), pa.int64(), pa.uint64(), pa.bool_(), pa.string()),
+)
+WORDS, LISTS, TOKENS = pa.dictionary(pa.int8(), TEXT), pa.list_(I8), pa.list_(TEXT)
+SECONDS, ZONED = pa.timestamp("s"), pa.timestamp("us", "UTC")
+PLAIN, NUMBERS, MISSING, SPARSE = Reading(), Reading(regression=True), Reading(missing=True), Reading(sparse=True)
+HOUR = 3_600_000_000
+UUIDS = [uuid.UUID(int=i) for i in (7, 2**127, 3)]
+
+
+def write_arrow(table: pa.Table, path: str) -> None:
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+FORMATS: dict[str, tuple[Any, Any]] = {
+    "parquet": (ParquetFiles, pq.write_table),
+    "arrow": (ArrowFiles, write_arrow),
+    "csv": (CsvFiles, pacsv.write_csv),
+}
+ALL, TYPED, CSV, ARROW = tuple(FORMATS), ("parquet", "arrow"), ("csv",), ("arrow",)
+#: Options by the column that is looked at.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "k": {"id": "k"},
+    "t": {"ts": "t"},
+    "n": {"categorical": ["n"]},
+    "op": {"op": "op", "id": "id"},
+}
+
+
+def table_of(column: str, kind: pa.DataType, values: list[Any]) -> pa.Table:
+    """Rows whose categories and labels tell which of them were read, and one column that is looked at."""
+    n = len(values)
+    columns: dict[str, Any] = {
+        "a": np.arange(n) / 2,
+        "s": [f"s{i}" for i in range(n)],
+        "y": [f"y{i}" for i in range(n)],
+    }
+    if column == "op":
+        columns["id"] = np.arange(n)
+    array = values if isinstance(values, pa.Array) else pa.array(values, kind)
+    return pa.table({**columns, column: array})
+
+
+def opened(
+    folder: Path,
+    form: str,
+    table: pa.Table,
+    reading: Reading = PLAIN,
+    chunk_rows: int | None = None,
+    **options: Any,
+) -> FileSource:
+    kind, write = FORMATS[form]
+    write(table, str(folder / f"t.{form}"))
+    given = kind(path=f"t.{form}", **options)
+    if "n_features" in options:
+        return open_source(given, folder, reading)
+    return FileSource(
+        given, [open_file(given, place) for place in find_files(given.path, folder, ())], chunk_rows, reading
+    )
+
+
+#: Column, type, four values of which the third is at fault, code, formats, and what the learner takes.
+FAULTS: list[tuple[str, pa.DataType, list[Any], str, tuple[str, ...], Reading]] = [
+    ("x", B1, [True, False, None, True], "no_value", ALL, PLAIN),
+    *(("x", kind, [1, 0, None, 1], "no_value", ALL, PLAIN) for kind in (I4, I8, F4, F8)),
+    *(("x", kind, [1.5, 2.5, NAN, 3.5], "no_value", ALL, PLAIN) for kind in (F4, F8)),
+    *(
+        ("x", F8, [1.5, 2.5, value, 3.5], "infinite", ALL, reading)
+        for value in (INF, -INF)
+        for reading in (PLAIN, MISSING)
+    ),
+    ("x", I8, [1, 2**53, 2**53 + 1, -(2**53)], "inexact", TYPED, PLAIN),
+    ("x", U8, [1, 2, 2**60, 3], "inexact", TYPED, PLAIN),
+    ("x", TEXT, ["1", " 2.5 ", "oops", "3"], "not_number", CSV, PLAIN),
+    *(("x", kind, ["p", "q", None, "p"], "no_category", ALL, PLAIN) for kind in (TEXT, WORDS)),
+    ("x", pa.string_view(), ["p", "q", None, "p"], "no_category", ARROW, PLAIN),
+    *(("n", F8, [1.5, 2.5, value, 3.5], "no_category", TYPED, PLAIN) for value in (None, NAN, INF)),
+    ("n", F8, [1.5, 2.5, INF, 3.5], "infinite_category", TYPED, MISSING),
+    ("y", TEXT, ["u", "v", None, "u"], "no_label", ALL, PLAIN),
+    *(("y", TEXT, ["1", "0", word, "1"], "word_for_nothing", CSV, PLAIN) for word in ("NA", "null", "NaN")),
+    ("y", TEXT, ["u", "v", "w", "u"], "third_class", ALL, Reading(classes=2)),
+    *(("y", F8, [1.0, -0.0, value, 2.0], "no_label", TYPED, NUMBERS) for value in (None, NAN)),
+    *(("y", F8, [1.0, 0.0, value, 2.0], "infinite_label", ALL, NUMBERS) for value in (INF, -INF)),
+    *(("y", F8, [1.0, 0.0, value, 2.0], "label_range", ALL, NUMBERS) for value in (1e300, -1e-300)),
+    ("y", I8, [1, 0, 2**53 + 1, 2], "inexact_label", TYPED, NUMBERS),
+    *(("k", kind, [1, 2, None, 3], "no_id", ALL, PLAIN) for kind in (I4, U8)),
+    *(("k", kind, ["b", "a", None, "b"], "no_id", ALL, PLAIN) for kind in (TEXT, WORDS)),
+    ("k", U8, [1, 2, 2**63, 3], "wide_id", TYPED, PLAIN),
+    *(("t", kind, [1, 2, None, 3], "no_time", TYPED, PLAIN) for kind in (I8, SECONDS, ZONED, pa.date32())),
+    ("t", I8, [1, 2, 2**62 + 1, 3], "far_time", TYPED, PLAIN),
+    ("t", SECONDS, [1, 2, 2**62 + 1, 3], "far_time", ARROW, PLAIN),
+    ("t", TEXT, ["2024-05-31", "2024-05-31 12:00", "soon", "2024-06-01"], "not_kind", CSV, PLAIN),
+    ("t", TEXT, ["2024-05-31", "2024-05-31 12:00", "2024-06-01 12:00Z", "2024-06-01"], "not_kind", CSV, PLAIN),
+    ("w", LISTS, [[1], [], None, [2]], "no_list", TYPED, SPARSE),
+    ("w", LISTS, [[1], [], [3, None], [2]], "null_index", TYPED, SPARSE),
+    ("w", LISTS, [[1], [], [3, -1, 99], [2]], "negative_index", TYPED, SPARSE),
+    *(("w", LISTS, [[1], [], [value], [2]], "index_beyond", TYPED, SPARSE) for value in (9, 2**40)),
+    ("w", pa.list_(U8), [[1], [], [2**64 - 1], [2]], "index_beyond", TYPED, SPARSE),
+    ("w", LISTS, [[1, 0], [], [5, 4, 5], [2]], "repeated_index", TYPED, SPARSE),
+    ("w", TOKENS, [["b"], [], None, ["b"]], "no_tokens", TYPED, SPARSE),
+    ("w", TOKENS, [["b"], [], ["b", None], ["b"]], "null_token", TYPED, SPARSE),
+    ("w", TOKENS, [["b", "b"], ["a"], list("cdefghijk"), ["b"]], "token_beyond", TYPED, SPARSE),
+    ("op", TEXT, ["c", "+I", None, "r"], "no_operation", ALL, PLAIN),
+    ("op", TEXT, ["c", " INSERT", "upsert", "r"], "unknown_operation", ALL, PLAIN),
+    *(("op", TEXT, ["c", "i", word, "r"], "truncate", ALL, PLAIN) for word in ("t", "TRUNCATE")),
+]
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 1])
+@pytest.mark.parametrize(
+    ("form", "case"),
+    [(form, case) for case in FAULTS for form in case[4]],
+    ids=lambda value: value if isinstance(value, str) else f"{value[1]}-{value[3]}",
+)
+def test_a_fault_is_named_and_leaves_no_trace(form: str, case: Any, chunk_rows: int | None, tmp_path: Path) -> None:
+    column, kind, values, code, _, reading = case
+    options = {**OPTIONS.get(column, {}), **({"n_features": 9} if column == "w" else {})}
+    if column != "y" and reading.regression:
+        options["label"] = column
+    source = opened(tmp_path, form, table_of(column, kind, values), reading, chunk_rows, **options)
+    if column == "t":
+        source.require_ts()
+    bad = {rows.start + place: error for rows in source.rows() for place, error in rows.bad.items()}
+    assert {row: error.code for row, error in bad.items()} == {2: code}
+    assert (bad[2].file, bad[2].row, bad[2].column) == (str(tmp_path / f"t.{form}"), 2, column)
+    assert bad[2].remedy
+    if reading is not NUMBERS:
+        assert source.state()["categories"]["s"] == ["s0", "s1", "s3"]
+        assert len(source.classes) == (2 if column == "y" else 3) or code == "token_beyond"
+
+
+#: Column, array, what is read of it, and what the learner takes.
+READ: list[tuple[str, pa.Array, list[Any], Reading]] = [
+    *(("x", pa.array([1, 0, 1], kind), [1.0, 0.0, 1.0], PLAIN) for kind in (pa.int8(), U8, pa.float16(), F4)),
+    ("x", pa.array([True, False, True]), [1.0, 0.0, 1.0], PLAIN),
+    ("x", pa.array([-0.0, 2**53, 0.25]), [0.0, 2.0**53, 0.25], PLAIN),
+    *(("x", pa.array(["p", "q", "p"], kind), [0.0, 1.0, 0.0], PLAIN) for kind in (TEXT, pa.large_string(), WORDS)),
+    ("x", pa.array(["p", "q", "p"], pa.string_view()), [0.0, 1.0, 0.0], PLAIN),
+    ("n", pa.array([7, 5, 7]), [0.0, 1.0, 0.0], PLAIN),
+    ("x", pa.array([1.0, None, -NAN]), [1.0, NAN, NAN], MISSING),
+    ("x", pa.array(["p", None, "p"]), [0.0, -1.0, 0.0], MISSING),
+    ("n", pa.array([2.0, NAN, 2.0]), [0.0, -1.0, 0.0], MISSING),
+    ("y", pa.array([3, 4, -1], I4), [3.0, 4.0, -1.0], NUMBERS),
+    ("y", pa.array([True, False, True]), [1.0, 0.0, 1.0], NUMBERS),
+    ("y", pa.array([1.5, -0.0, 1.5]).dictionary_encode(), [1.5, 0.0, 1.5], NUMBERS),
+    *(("k", pa.array([7, 5], kind), [7, 5], PLAIN) for kind in (pa.int8(), I8, U8)),
+    ("k", pa.array([7, 5, 7]).dictionary_encode(), [7, 5, 7], PLAIN),
+    *(("k", pa.array(["b", "007", "é"], kind), ["b", "007", "é"], PLAIN) for kind in (TEXT, WORDS, pa.large_string())),
+    ("k", pa.array(["b", "007", "é"], pa.string_view()), ["b", "007", "é"], PLAIN),
+    ("k", pa.array([one.bytes for one in UUIDS], pa.uuid()), [str(one) for one in UUIDS], PLAIN),
+    ("t", pa.array([1, -1, 0], SECONDS), [10**6, -(10**6), 0], PLAIN),
+    ("t", pa.array([1, -1, 0], pa.timestamp("ms", "Europe/Paris")), [1000, -1000, 0], PLAIN),
+    ("t", pa.array([1_999_999, -1, 0], pa.timestamp("ns")), [1999, -1, 0], PLAIN),  # rounded down, also before 1970
+    ("t", pa.array([1, -1, 0], pa.date32()), [24 * HOUR, -24 * HOUR, 0], PLAIN),
+    ("t", pa.array([5, LARGEST_TIME, 0], U8), [5, LARGEST_TIME, 0], PLAIN),
+    *(("w", pa.array([[3, 1, 8], [], [7]], pa.list_(kind)), [[1, 3, 8], [], [7]], SPARSE) for kind in (pa.int8(), U8)),
+    ("w", pa.array([[], [], []], pa.list_(pa.null())), [[], [], []], SPARSE),
+    ("w", pa.array([["b", "a"], [], ["a", "a"]], pa.large_list(TEXT)), [[0, 1], [], [1]], SPARSE),
+    ("w", pa.array([["b", "a"], [], ["a", "a"]], pa.list_(WORDS)), [[0, 1], [], [1]], SPARSE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", TYPED)
+@pytest.mark.parametrize(
+    ("column", "array", "wanted", "reading"), READ, ids=lambda value: str(getattr(value, "type", ""))
+)
+def test_types_that_are_read(
+    form: str, column: str, array: pa.Array, wanted: list[Any], reading: Reading, tmp_path: Path
+) -> None:
+    options = {**OPTIONS.get(column, {}), **({"n_features": 9} if column == "w" else {})}
+    source = opened(tmp_path, form, table_of(column, array.type, array), reading, **options)
+    if column == "t":
+        assert source.require_ts().kind == ("integer" if pa.types.is_integer(array.type) else "timestamp")
+    (rows,) = source.rows()
+    assert not rows.bad
+    assert rows.op is None
+    for part, dtype in (
+        (rows.X, np.float64),
+        (rows.y, np.float64 if reading.regression else np.int32),
+        (rows.id, np.int64),
+    ):
+        assert (part.dtype, part.flags.writeable, part.flags.c_contiguous) == (dtype, True, True)
+    if column == "w":
+        found: Any = [rows.sparse[i : i + 1].indices.tolist() for i in range(3)]
+    elif column in "xn":
+        found = rows.X[:, source.features.names.index(column)].tolist()
+        assert not np.signbit(rows.X[rows.X == 0.0]).any()
+        assert len({value.tobytes() for value in rows.X[np.isnan(rows.X)]}) <= 1
+    else:
+        found = {"y": rows.y, "t": rows.ts, "k": rows.id if rows.names is None else rows.names}[column].tolist()
+    assert repr(found) == repr(wanted)
+
+
+#: Column, types that it cannot be of, and what the learner takes.
+REFUSED: list[tuple[str, list[pa.DataType], Reading]] = [
+    ("x", [pa.struct([("a", I4)]), pa.map_(TEXT, I4), pa.binary(), pa.decimal128(10, 2), SECONDS, pa.date32()], SPARSE),
+    ("x", [pa.duration("s"), pa.null(), pa.dictionary(pa.int8(), pa.binary()), pa.uuid(), pa.list_(F8)], SPARSE),
+    ("x", [LISTS, TOKENS], PLAIN),
+    ("k", [pa.binary(), pa.binary(16), F8, B1, pa.dictionary(I4, F8), SECONDS, pa.null()], PLAIN),
+    ("t", [F8, TEXT, WORDS, B1, pa.duration("s"), pa.time32("s"), LISTS], PLAIN),
+    ("y", [TEXT, WORDS], NUMBERS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "reading"), [(c, kind, reading) for c, kinds, reading in REFUSED for kind in kinds], ids=str
+)
+def test_types_that_are_refused(column: str, kind: pa.DataType, reading: Reading, tmp_path: Path) -> None:
+    table = table_of("y", I4, [0, 1]) if column != "y" else table_of("y", kind, pa.array(["u", "v"]).cast(kind))
+    if column != "y":
+        table = table.append_column(column, pa.nulls(2, kind))
+
+    def read() -> None:
+        source = opened(tmp_path, "arrow", table, reading, **OPTIONS.get(column, {}))
+        source.require_ts()
+
+    with pytest.raises(InputError) as caught:
+        read()
+    assert (caught.value.column, caught.value.file) == (column, str(tmp_path / "t.arrow"))
+    assert caught.value.remedy
+
+
+def test_a_learner_of_many_classes_ends_reading_at_one_more(tmp_path: Path) -> None:
+    source = opened(tmp_path, "csv", table_of("y", TEXT, list("uvwu")), Reading(classes=3), chunk_rows=2)
+    assert not any(rows.bad for rows in source.rows())
+    table = pa.table({"a": range(1001), "y": [f"y{i}" for i in range(1001)]})
+    with pytest.raises(InputError, match="1,000") as caught:
+        list(opened(tmp_path, "csv", table).rows())
+    assert (caught.value.code, caught.value.row) == ("many_classes", 1000)
+
+
+def test_event_times_cost_nothing_until_they_are_required(tmp_path: Path) -> None:
+    source = opened(tmp_path, "parquet", table_of("t", I8, [1, None, 2]), ts="t")
+    (rows,) = source.rows()
+    assert (rows.ts, rows.bad) == (None, {})
+    assert source.require_ts() == source.require_ts() == ("t", "integer")
+    with pytest.raises(ConfigError, match="is not set"):
+        opened(tmp_path, "parquet", table_of("x", I8, [1, 2])).require_ts()
+    with pytest.raises(ConfigError, match="generated rows"):
+        open_source(Sea()).require_ts()
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted"),
+    [
+        (["1970-01-02", "1970-01-03 01:00"], [24 * HOUR, 49 * HOUR]),
+        (["1970-01-01 01:00:00", "1970-01-01T00:00:00.5"], [HOUR, 500_000]),
+        (["1970-01-01T01:00:00Z", "1970-01-01 01:00:00+02:00"], [HOUR, -HOUR]),
+        (["1970-01-01 00:00:00.0000019999999", "9999-12-31"], [1, 253_402_214_400_000_000]),
+        (["7", "-3"], [7, -3]),
+    ],
+)
+def test_times_of_text_files(texts: list[str], wanted: list[int], tmp_path: Path) -> None:
+    source = opened(tmp_path, "csv", table_of("t", TEXT, texts), ts="t")
+    source.require_ts()
+    (rows,) = source.rows()
+    assert (rows.ts.tolist(), rows.bad) == (wanted, {})
+
+
+@pytest.mark.parametrize(("reading", "label"), [(PLAIN, "not_kind"), (NUMBERS, "not_number")])
+def test_rows_of_a_text_file_after_the_block_that_tells_types(reading: Reading, label: str, tmp_path: Path) -> None:
+    filler = "".join(f"{i},{i},{i % 2}\n" for i in range(200_000))
+    text = "a,id,y\n" + filler + "oops,1,0\n 2.5 ,2,1\n3,x,1\n4,3,maybe\n,5,0\nnan,6,0\n9007199254740993,7,0\n"
+    (tmp_path / "t.csv").write_text(text)
+    source = open_source(CsvFiles(path="t.csv", id="id"), tmp_path, reading)
+    bad = [error for rows in source.rows() for _, error in sorted(rows.bad.items())]
+    assert [(error.row - 200_000, error.column, error.code) for error in bad] == [
+        (0, "a", "not_number"),
+        (2, "id", "not_kind"),
+        (3, "y", label),
+        (4, "a", "no_value"),
+        (5, "a", "no_value"),
+        (6, "a", "inexact"),
+    ]
+
+
+@pytest.mark.parametrize("word", ["NA", "N/A", "null", "NaN"])
+def test_words_for_nothing_are_labels_among_texts(word: str, tmp_path: Path) -> None:
+    for labels, wanted in ((["EU", word, "EU"], [0, 1, 0]), ([word] * 3, [0, 0, 0]), ([word] * 200_000 + ["EU"], None)):
+        source = opened(tmp_path, "csv", pa.table({"x": np.arange(len(labels)), "y": labels}))
+        y = np.concatenate([rows.y for rows in source.rows()])
+        assert source.classes == list(dict.fromkeys(labels))
+        assert y.tolist() == wanted if wanted else y[-2:].tolist() == [0, 1]
+
+
+def test_equal_dictionaries_are_coded_by_their_values(tmp_path: Path) -> None:
+    """Nulls and unused values inside of a dictionary, and a signalling NaN, count as what they are."""
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 3, 2], pa.int8()), pa.array(["a", "unused", "c", None]))
+    signalling = np.array([0, 0, 0, 0x7FF0000000000001], dtype=np.uint64).view(np.float64)
+    source = opened(tmp_path, "arrow", pa.table({"x": column, "z": signalling, "y": [0, 1, 0, 1]}))
+    (rows,) = source.rows()
+    assert {place: error.code for place, error in rows.bad.items()} == {2: "no_category", 3: "no_value"}
+    assert source.state()["categories"] == {"x": ["c", "a"]}
