@@ -25,6 +25,8 @@ MODULES = (
     "nets.test_purge",
     "nets.test_runs",
     "nets.test_scales",
+    "nets.test_stored_rows",
+    "nets.test_warmup",
     "nets.test_costs",
     "nets.test_continued",
     "nets.test_nodes",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +16,9 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import LOOP_CELLS
 from raydt.sessions.session import InProcessSession
 from raydt.sessions.warmup import compile_kernels
-from tests.sparse_tree_streams import long_stream, session_of
-
-pytestmark = pytest.mark.nightly
+from tests.cases import Trial, every_case, never
 
 LEARNER = learners()["fudyadt"]
-Finders = Literal["updgini", "updent", "scan", "auto"]
 
 
 def signatures() -> dict[str, int]:
@@ -66,6 +63,7 @@ def stream(rng: np.random.Generator, n: int, classes: int) -> UpdateBatch:
     )
 
 
+@pytest.mark.nightly
 def test_nothing_is_compiled_after_the_warmup() -> None:
     compile_kernels(LEARNER)
     before = signatures()
@@ -84,42 +82,17 @@ def test_nothing_is_compiled_after_the_warmup() -> None:
     assert_nothing_compiled(before)
 
 
-@pytest.mark.parametrize(
-    ("finder", "dense"), [("updgini", 0), ("updgini", 2), ("updent", 0)], ids=["gini", "gini and numbers", "entropy"]
-)
-def test_nothing_is_compiled_for_a_sparse_tree_after_the_warmup(finder: str, dense: int) -> None:
-    compile_kernels(learners()["sparse_tree"])
+@every_case("kernels compiled before", never)
+def test_nothing_is_compiled_for_a_case_after_the_warmup(trial: Trial, tmp_path: Path) -> None:
+    compile_kernels(trial.learner)
     before = signatures()
-    options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4}
-    options |= {"epsilon": 0.3} if dense else {}
-    for seed in range(3):  # long windows: some shard has gone past what another sees beaten, and takes it back
-        given = long_stream(seed, 500, dense)
-        for shards in (1, 4):
-            session = session_of(given, options, shards)
-            for batch in given.batches([400]):
-                session.apply(batch)
-                session.restore(*session.state())
-                session.coordinator.predict(batch.X, sparse=batch.sparse)
-            session.finish()
-            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)
-            session.digest()
-    assert_nothing_compiled(before)
-
-
-@pytest.mark.parametrize("finder", get_args(Finders))
-def test_nothing_is_compiled_for_a_best_split_after_the_warmup(finder: Finders) -> None:
-    learner = learners()["best_split"]
-    compile_kernels(learner)
-    before = signatures()
-    for criterion in ("gini", "entropy") if finder in ("scan", "auto") else (None,):
-        given = long_stream(0, 500)
-        options = learner.Options(kind="best_split", finder=finder, criterion=criterion, query_every=3)
-        for shards in (1, 4):
-            session = InProcessSession(learner, options, given.features, shards)
-            for batch in given.batches([200]):
-                session.apply(replace(batch, warmup=100))
-                session.restore(*session.state())
-                session.coordinator.predict(batch.X, sparse=batch.sparse)
-            session.coordinator.predict_proba(batch.X, 2, sparse=batch.sparse)
-            session.digest()
+    stream = trial.stream(tmp_path)
+    for shards in (1, 3):
+        session = trial.session(stream, shards)
+        for batch in trial.stream(tmp_path).batches(50):
+            session.apply(batch, skip_refused=True)
+            session.restore(*session.state())
+            session.coordinator.predict(batch.X, sparse=batch.sparse)
+        session.finish()
+        session.digest()
     assert_nothing_compiled(before)
