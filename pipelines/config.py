@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -23,12 +23,13 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from pipelines.overrides import parsed, remove_key, set_key, values_of
 from pipelines.printing import shortened
@@ -195,12 +196,30 @@ class Output(_Section):
 
 
 class _ByKind:
-    """Schema of the learner section: the options of whichever learner ``kind`` names."""
+    """Schema of the learner section: the options of whichever learner ``kind`` names.
+
+    To import all learners, and to build the models of their options, would take longer than all the rest of a config.
+    """
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        choices = {kind: handler.generate_schema(learner.Options) for kind, learner in learners().items()}
-        return core_schema.tagged_union_schema(choices, discriminator="kind")
+        return core_schema.no_info_plain_validator_function(_learner_options)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(_union_of(learners()))
+
+
+def _learner_options(given: Any) -> LearnerOptions:
+    kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
+    kinds = [str(kind)] if kind in learners() else learners()  # of all, to say what there is to choose from
+    options: LearnerOptions = SchemaValidator(_union_of(kinds)).validate_python(given)
+    return options
+
+
+def _union_of(kinds: Iterable[str]) -> CoreSchema:
+    choices = {kind: learners()[kind].Options.__pydantic_core_schema__ for kind in kinds}
+    return core_schema.tagged_union_schema(choices, discriminator="kind")
 
 
 class Config(BaseModel):

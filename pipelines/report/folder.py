@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.yaml12 import load_yaml
+from raydt.arrays.arrow import numpy_column
 from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.arrays import load_folder
 from raydt.folders.manifest import MANIFEST, parsed
@@ -114,7 +115,7 @@ def _table(run: ReportedRun, name: str) -> pa.Table | None:
     parts: list[pa.Table] = []
     for file in sorted((run.path / name).glob("part-*.parquet")):
         try:
-            part = pq.read_table(file)
+            part = pq.ParquetFile(file).read()  # read_table imports pandas, which takes longer than a report
             pa.concat_tables([*parts[:1], part])  # a part with another schema is refused here, by name
         except MemoryError:
             raise
@@ -129,7 +130,7 @@ def _columns(table: pa.Table | None) -> Columns:
     """Return columns as arrays; nulls of a float column become NaN."""
     if table is None:
         return {}
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+    return {name: numpy_column(table.column(name)) for name in table.column_names}
 
 
 def _read_model(run: ReportedRun) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.report.compare import compare
 from pipelines.report.document import document
 from pipelines.report.facts import labels
 from pipelines.report.folder import ReportedRun, read_run
@@ -45,6 +44,8 @@ def _rendered(folders: list[ReportedRun], locations: Sequence[str]) -> str:
     if len(folders) == 1:
         article = run_article(folders[0], locations[0])
         return document(article.title, "report", [article])
+    from pipelines.report.compare import compare  # it reads data sets, whose import takes longer than one report
+
     named = labels(folders, locations)
     articles = [
         run_article(folder, location, label, f"run-{number}-")

@@ -1,7 +1,7 @@
-"""Arrow columns of NumPy arrays and lists of text.
+"""Arrow columns of NumPy arrays and lists of text, and back.
 
-``pyarrow.array`` imports pandas, if it is installed, to ask whether its argument belongs to it: a third of a second at
-the start of a short run. Numbers and text get around it here; they are the columns that every run writes.
+``pyarrow.array`` and ``to_numpy`` import pandas, if it is installed: a third of a second at the start of a short run.
+Numbers and text get around it here; they are the columns that every run writes.
 """
 
 from __future__ import annotations
@@ -41,3 +41,17 @@ def arrow_column(
         builder.append_values(values)
         return builder.finish()
     return pa.array(values, kind, mask=mask)
+
+
+def numpy_column(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return a column as ``to_numpy`` does: nulls of numbers are NaN."""
+    array = column.combine_chunks()
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return values
+    valid, data = array.buffers()
+    begin, end = array.offset, array.offset + len(array)
+    values = np.frombuffer(data or b"", dtype=array.type.to_pandas_dtype())[begin:end]
+    if array.null_count:
+        values = np.where(np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[begin:end], values, np.nan)
+    return values

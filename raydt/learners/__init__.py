@@ -1,18 +1,18 @@
 """The learners, found by name: sub-packages of this folder that define ``LEARNER``, and entry points of other packages.
 
-Adding a method means adding a folder; nothing here needs to be edited. No method imports another: what several share
-is a module of this folder. A package of its own names its learner in the entry-point group ``raydt.learners``, one
-entry ``kind = "module:LEARNER"``. Every process that has the package finds it there: workers of Ray and child processes
-need nothing else.
+Adding a method means adding a folder, named by its kind; nothing here needs to be edited. No method imports another:
+what several share is a module of this folder. A package of its own names its learner in the entry-point group
+``raydt.learners``, one entry ``kind = "module:LEARNER"``. Every process that has the package finds it there: workers of
+Ray and child processes need nothing else.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from raydt.errors import ConfigError
@@ -24,31 +24,64 @@ from raydt.learners.description import Description
 GROUP = "raydt.learners"
 
 
+class _Learners(Mapping[str, Learner]):
+    """Learners by their kind, each imported when it is asked for: a job needs one of them."""
+
+    def __init__(self, loaders: Mapping[str, Callable[[], Learner]]) -> None:
+        self._loaders = {kind: cache(load) for kind, load in loaders.items()}
+
+    def __getitem__(self, kind: str) -> Learner:
+        return self._loaders[kind]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaders)
+
+    def __len__(self) -> int:
+        return len(self._loaders)
+
+    def __contains__(self, kind: object) -> bool:
+        return isinstance(kind, str) and kind in self._loaders
+
+
 @cache
-def learners() -> dict[str, Learner]:
-    """All learners by their ``kind``.
+def learners() -> Mapping[str, Learner]:
+    """Return all learners by their ``kind``.
 
     Raises
     ------
     ConfigError
-        An entry point cannot be loaded, names no learner, or one of another kind or of a kind there is already.
+        An entry point has a kind that is there already. When its learner is asked for: it cannot be loaded, names no
+        learner, or one of another kind.
     """
-    found: dict[str, Learner] = {}
-    for module in pkgutil.iter_modules(__path__):
-        if module.ispkg:
-            learner: Learner = importlib.import_module(f"{__name__}.{module.name}").LEARNER
-            found[learner.kind] = learner
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
-        where = f"the entry point {entry.name} = {entry.value!r} of the group {GROUP}"
-        try:
-            learner = entry.load()
-        except Exception as error:
-            raise ConfigError(f"{where} cannot be loaded: {error}. Repair or uninstall its package") from error
-        if not isinstance(learner, Learner) or learner.kind != entry.name:
-            raise ConfigError(f"{where} is not a learner of kind {entry.name!r}. Repair or uninstall its package")
-        if found.setdefault(learner.kind, learner) is not learner:
-            raise ConfigError(f"{where}: another learner has the same kind. Uninstall one of the two packages")
-    return found
+    found: dict[str, Callable[[], Learner]] = {
+        module.name: partial(_own, module.name) for module in pkgutil.iter_modules(__path__) if module.ispkg
+    }
+    entries = {(entry.name, entry.value): entry for entry in entry_points(group=GROUP)}
+    for _, entry in sorted(entries.items()):
+        if entry.name in found:
+            raise ConfigError(f"{_named(entry)}: another learner has the same kind. Uninstall one of the two packages")
+        found[entry.name] = partial(_of_package, entry)
+    return _Learners(found)
+
+
+def _own(kind: str) -> Learner:
+    learner: Learner = importlib.import_module(f"{__name__}.{kind}").LEARNER
+    return learner
+
+
+def _of_package(entry: EntryPoint) -> Learner:
+    """Return the learner that another package names."""
+    try:
+        learner = entry.load()
+    except Exception as error:
+        raise ConfigError(f"{_named(entry)} cannot be loaded: {error}. Repair or uninstall its package") from error
+    if not isinstance(learner, Learner) or learner.kind != entry.name:
+        raise ConfigError(f"{_named(entry)} is not a learner of kind {entry.name!r}. Repair or uninstall its package")
+    return learner
+
+
+def _named(entry: EntryPoint) -> str:
+    return f"the entry point {entry.name} = {entry.value!r} of the group {GROUP}"
 
 
 def traits_of(options: LearnerOptions) -> Traits:

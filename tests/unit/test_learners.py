@@ -89,8 +89,9 @@ def test_what_is_no_learner_is_one_clear_error(
     monkeypatch.syspath_prepend(install(tmp_path, entry, module))
     monkeypatch.delitem(sys.modules, "plugin_learner", raising=False)
     with pytest.raises(ConfigError, match=message):
-        learners.__wrapped__()
+        dict(learners.__wrapped__())
 
 
 def test_a_learner_that_is_found_by_its_folder() -> None:
     assert {"fudyadt", "gbdt"} <= learners().keys()
+    assert all(learner.kind == kind for kind, learner in learners().items())
