@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.printing import escaped
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
-from pipelines.terminal import lines, pairs, terminal
+from pipelines.terminal import lines, terminal
 from raydt.examples.targets import NUMBERS
 from raydt.learners import described
-from raydt.presentation.blocks import Items, Row, Table, Text
+from raydt.presentation.blocks import Items, Row, Table, Text, pairs
 from raydt.presentation.words import counted, duration, size
 from raydt.redaction import WITHHELD
 

@@ -147,12 +147,8 @@ class _LogFile(logging.Handler):
 def log_to(folder: RunFolder, quote: bool = True) -> Iterator[LogContext]:
     """Append the records of this process to ``log.jsonl`` of ``folder`` while the block runs.
 
-    Unless they may ``quote`` values, no handler after this one sees a value in them.
-
-    Yields
-    ------
-    LogContext
-        To be kept up to date by the block: ``seq`` and ``epoch`` are null until it sets them.
+    Unless they may ``quote`` values, no handler after this one sees a value in them. The block keeps the context up to
+    date: ``seq`` and ``epoch`` are null until it sets them.
 
     Raises
     ------
@@ -194,14 +190,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class LinesToLog(io.TextIOBase):
-    """A stream whose lines become records of a log, at level ``info``: for what another package prints.
-
-    Parameters
-    ----------
-    logger : logging.Logger
-    event : str
-        Of the records.
-    """
+    """A stream whose lines become records ``event`` of a log, at level ``info``: for what another package prints."""
 
     def __init__(self, logger: logging.Logger, event: str) -> None:
         self._logger, self._event, self._begun = logger, event, ""

@@ -44,15 +44,8 @@ def inputs_of(config: Config, given: Config | Mapping[str, Any] | str | Path) ->
 def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, within: Path | None = None) -> None:
     """Refuse an output that would overwrite or remove an input, or that lies in a run, a model or a state.
 
-    Parameters
-    ----------
-    option : str
-        Names the output: ``--out``.
-    out : path or URI
-        A file or folder, which need not exist.
-    inputs : iterable of Input
-    within : Path, optional
-        A run in which the output may lie.
+    ``option`` names the output, such as ``--out``: a file or folder, which need not exist. It may lie in the run
+    ``within``.
 
     Raises
     ------
@@ -80,7 +73,7 @@ def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, with
 
 
 def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -> None:
-    """:func:`require_apart` of the folder of a new run, and of its checkpoints.
+    """Require the folder of a new run, and its checkpoints, to be apart from its inputs.
 
     Raises
     ------
@@ -95,22 +88,14 @@ def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -
 
 @contextmanager
 def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Iterator[None]:
-    """Be the only process that writes a file.
-
-    Parameters
-    ----------
-    target : Path
-    what : str
-        What it holds, for messages.
-    new : iterable of Path
-        Files that must not be there, now that nobody else writes.
+    """Be the only process that writes a file; ``what`` it holds is named in errors, and no file of ``new`` may exist.
 
     Raises
     ------
     ConfigError
         Another process writes it.
     InputError
-        It cannot be written, or one of ``new`` is there.
+        It cannot be written, or one of ``new`` exists.
     """
     try:
         with locked(Folder(target.parent), target.name):
@@ -125,7 +110,7 @@ def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Itera
 
 
 def real_path(path: str | Path) -> str:
-    """The path behind all links; a URI of another file system as it is."""
+    """Return the path behind all links; a URI of another file system as it is."""
     text = str(path).removeprefix("file://")
     if "://" in text or "\0" in text:  # a name with NUL is refused where it is opened
         return text.rstrip("/")
@@ -141,7 +126,7 @@ def _lies_in(inner: str, outer: str) -> bool:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder is a run or a sweep, or holds a model or a state."""
+    """Return True if a folder is a run or a sweep, or holds a model or a state."""
     with suppress(OSError):
         if RunFolder(folder).run_status() is not None:
             return True

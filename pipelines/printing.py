@@ -19,16 +19,10 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 
 
 def escaped(text: str, keep: str = "") -> str:
-    r"""Text in which control and format characters are written as Python escapes: ``\n``, ``\x1b``, ``\u202e``.
+    r"""Return text with control and format characters as Python escapes: ``\n``, ``\x1b``, ``\u202e``.
 
     A name that holds a line break cannot forge another line then, and one that holds a change of direction cannot show
-    another name.
-
-    Parameters
-    ----------
-    text : str
-    keep : str
-        Characters that stay as they are.
+    another name. The characters of ``keep`` stay as they are.
     """
     if text.isprintable():
         return text

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pipelines.printing import escaped
-from raydt.presentation.blocks import Fact, Facts, Items, Table, Text, has_content
+from raydt.presentation.blocks import Facts, Items, Table, Text, has_content
 
 
 def terminal(*blocks: Text | Facts | Table | Items) -> str:
@@ -36,8 +34,3 @@ def lines(block: Text | Facts | Table | Items) -> list[str]:
 
 def _padded(cell: str, width: int, word: bool) -> str:
     return cell.ljust(width) if word else cell.rjust(width)
-
-
-def pairs(rows: Iterable[tuple[str, str]]) -> Facts:
-    """Return names and values as facts; a row without a value is left out."""
-    return Facts([Fact(name, value) for name, value in rows if value])

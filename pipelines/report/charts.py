@@ -38,13 +38,22 @@ def quality_charts(metrics: Columns, f1_name: str | None) -> list[Chart]:
     """Return the curves of the scores with at least two values; ``f1_name`` is the name of the F1 score, if any."""
     quality, drawn = quality_of(metrics), []
     if has_curve(metrics, quality.window):
-        drawn.append(windowed_quality(metrics))
+        drawn.append(_windowed(metrics, quality))
     if has_curve(metrics, quality.score):
-        drawn.append(cumulative_quality(metrics, f1_name))
+        table = merged(metrics, POINTS)
+        f1 = {} if f1_name is None else {"f1": f"learner, {f1_name}"}
+        panel = _scores(table, quality, {quality.score: "learner", **quality.baselines, **f1})
+        title = f"Prequential {quality.name} so far"
+        caption = "The model predicts each example just before it inserts it."
+        drawn.append(over_stream("quality-cumulative", title, caption, table, (panel,), metrics))
     if all(has_curve(metrics, name) for name in (quality.window, "window_no_change", "window_majority")):
-        drawn.append(windowed_kappas(metrics))
+        drawn.append(_kappas(metrics))
     if has_curve(metrics, "r2"):
-        drawn.append(r2_so_far(metrics))
+        table, name = merged(metrics, POINTS), "R\N{SUPERSCRIPT TWO}"
+        line = Series(table["r2"], "learner", "learner")
+        panel = line_panel(table, [line], name, 15.0, axis=linear([table["r2"], 0.0, 1.0]))
+        caption = "1 is perfect; 0 is the score of always predicting the mean of all labels."
+        drawn.append(over_stream("quality-r2", f"{name} so far", caption, table, (panel,), metrics))
     return drawn
 
 
@@ -57,73 +66,37 @@ def _scores(table: Columns, quality: Quality, columns: dict[str, str], shade: Bo
     return line_panel(table, lines, quality.unit, 15.0, quality.form, y, shade)
 
 
-def cumulative_quality(metrics: Columns, f1_name: str | None) -> Chart:
-    """Return the score so far compared with the baselines, and F1 of the positive class where there is one."""
-    table, quality = merged(metrics, POINTS), quality_of(metrics)
-    columns = {quality.score: "learner", **quality.baselines}
-    if f1_name is not None:
-        columns["f1"] = f"learner, {f1_name}"
-    return over_stream(
-        "quality-cumulative",
-        f"Prequential {quality.name} so far",
-        "The model predicts each example just before it inserts it.",
-        table,
-        (_scores(table, quality, columns),),
-        metrics,
-    )
-
-
-def windowed_quality(metrics: Columns) -> Chart:
+def _windowed(metrics: Columns, quality: Quality) -> Chart:
     """Return the score of learner and baselines since the point before; stretches that were lost are shaded."""
-    table, quality = merged(metrics, WINDOWS), quality_of(metrics)
+    table = merged(metrics, WINDOWS)
     columns = {quality.window: "learner", **{f"window_{key}": name for key, name in quality.baselines.items()}}
     window, *rivals = (table[column] for column in columns)
     behind = quality.behind(window, quality.best(rivals))
     edges = updates_axis(last_of(table)).at(np.concatenate([[0], table["seq"]]))
     shade = boxes(edges[:-1][behind], 0.0, np.diff(edges)[behind], 1.0) if behind.any() else None
+    caption = f"{quality.name.capitalize()} on the predictions since the previous point."
+    caption += " Shaded: the learner is behind the better baseline." if shade else ""
+    panels = (_scores(table, quality, columns, shade),)
     return over_stream(
-        "quality-window",
-        f"Prequential {quality.name}, window by window",
-        f"{quality.name.capitalize()} on the predictions since the previous point."
-        + (" Shaded: the learner is behind the better baseline." if shade else ""),
-        table,
-        (_scores(table, quality, columns, shade),),
-        metrics,
+        "quality-window", f"Prequential {quality.name}, window by window", caption, table, panels, metrics
     )
 
 
-def windowed_kappas(metrics: Columns) -> Chart:
+def _kappas(metrics: Columns) -> Chart:
     """Return the share of the trivial predictors' errors that the learner avoids, since the point before."""
-    table = merged(metrics, WINDOWS)
-    accuracy = table["window_accuracy"]
-    beyond = {}
-    for key, name in (("no_change", "kappa temporal"), ("majority", "kappa M")):
+    table, lines = merged(metrics, WINDOWS), []
+    for key, name, tone, dash in (("no_change", "temporal", "learner", ""), ("majority", "M", "majority", "2 4")):
         rival = table[f"window_{key}"]
         with np.errstate(invalid="ignore", divide="ignore"):
-            beyond[name] = np.where(rival < 1.0, (accuracy - rival) / (1.0 - rival), np.nan)
-    looks = zip(beyond.items(), ("learner", "majority"), ("", "2 4"), strict=True)
-    lines = [Series(values, name, tone, dash) for (name, values), tone, dash in looks]
+            beyond = np.where(rival < 1.0, (table["window_accuracy"] - rival) / (1.0 - rival), np.nan)
+        lines.append(Series(beyond, f"kappa {name}", tone, dash))
     return over_stream(
         "quality-kappa",
         "Kappa temporal and kappa M, window by window",
         "The share of the errors of no-change (temporal) and of majority (M) that the learner avoids: 1 is perfect, "
         "below 0 it is behind.",
         table,
-        (line_panel(table, lines, "kappa", 11.0, axis=linear([*beyond.values(), [0.0]])),),
-        metrics,
-    )
-
-
-def r2_so_far(metrics: Columns) -> Chart:
-    """Return the share of the labels' variation that predictions explain; that of predicting the mean is 0."""
-    table = merged(metrics, POINTS)
-    name, line = "R\N{SUPERSCRIPT TWO}", Series(table["r2"], "learner", "learner")
-    return over_stream(
-        "quality-r2",
-        f"{name} so far",
-        "1 is perfect; 0 is the score of always predicting the mean of all labels.",
-        table,
-        (line_panel(table, [line], name, 15.0, axis=linear([table["r2"], 0.0, 1.0])),),
+        (line_panel(table, lines, "kappa", 11.0, axis=linear([*(line.values for line in lines), [0.0]])),),
         metrics,
     )
 
@@ -132,8 +105,7 @@ def live_examples(metrics: Columns) -> Chart:
     """Return live examples, and inserts and deletes per update."""
     table = merged(metrics, WINDOWS)
     inserts, deletes = increments(table["inserts"]), increments(table["deletes"])
-    part = inserts / np.maximum(inserts + deletes, 1.0)
-    mix = linear([[0.0, 1.0]], form="share")
+    part, mix = inserts / np.maximum(inserts + deletes, 1.0), linear([[0.0, 1.0]], form="share")
     axes, at, none = (updates_axis(last_of(table)), mix), table["seq"], np.zeros(len(part))
     kinds = (
         band(axes, at, none, part, "inserts", "insert", share),
@@ -155,22 +127,13 @@ def live_examples(metrics: Columns) -> Chart:
 
 def work_over_stream(metrics: Columns, curves: Sequence[Curve]) -> Chart:
     """Return updates per second, and the learner's ``curves`` of its work per update."""
-    table = merged(metrics, WINDOWS)
+    table, names = merged(metrics, WINDOWS), ["Speed"]
     rate = per_unit(table["seq"], table["seconds"])
     panels = [line_panel(table, [Series(rate, "updates per second", "learner")], "updates/s", 9.0)]
-    names = []
     for curve in curves:
         if curve.rate and curve.column in table:
-            name = curve.title[0].lower() + curve.title[1:]
+            names.append(curve.title[0].lower() + curve.title[1:])
             each = per_unit(table[curve.column], table["seq"])
-            panels.append(line_panel(table, [Series(each, name, "coordinator")], curve.unit, 9.0))
-            names.append(name)
-    return over_stream(
-        "work",
-        ", and ".join(["Speed", *names]),
-        "Processing time only: start-up, compilation and this report are excluded.",
-        table,
-        tuple(panels),
-        metrics,
-        wide=False,
-    )
+            panels.append(line_panel(table, [Series(each, names[-1], "coordinator")], curve.unit, 9.0))
+    caption = "Processing time only: start-up, compilation and this report are excluded."
+    return over_stream("work", ", and ".join(names), caption, table, tuple(panels), metrics, wide=False)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
-from raydt.presentation.blocks import Block, Fact, Facts, Text
+from raydt.presentation.blocks import Block, Fact, Facts, Text, pairs
 from raydt.presentation.trees import feature_count
 from raydt.presentation.words import ABSENT, Form, count, duration, figure, moment, names, number, share, size
 
@@ -155,8 +155,11 @@ def environment(run: ReportedRun) -> list[Block]:
         "The same stream and the same model config give the same model digest, whatever the backend, the number of "
         "shards and the batch size."
     )
-    pairs = Facts([Fact(str(name), str(value)) for name, value in found.items()])
-    return [pairs, Text(same if digests else ""), Facts(digests, "digests")]
+    return [
+        pairs((str(name), str(value)) for name, value in found.items()),
+        Text(same if digests else ""),
+        Facts(digests, "digests"),
+    ]
 
 
 def _status(run: ReportedRun) -> str:

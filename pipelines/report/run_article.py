@@ -8,7 +8,7 @@ from pipelines.report import charts, facts, recovery, tables
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import quality_of
 from pipelines.report.verdicts import against_baselines, audit_blocks, audit_figure
-from raydt.presentation.blocks import Article, Beside, Block, Code, Fact, Facts, Heading, Section, Text
+from raydt.presentation.blocks import Article, Beside, Block, Code, Facts, Heading, Section, Text, pairs
 from raydt.presentation.charts import has_curve
 
 
@@ -55,7 +55,7 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
         *(Text(note, "notice") for note in [*_ending(run), *run.notes]),
         against_baselines(run.summary, metrics),
         Facts([*facts.key_figures(run, shown.figures), audit_figure(run.summary)], "figures"),
-        Facts([Fact(name, value) for name, value in facts.facts(run, location)]),
+        pairs(facts.facts(run, location)),
     ]
     marked = [
         replace(section, blocks=[recovery.marked(block, run) for block in section.blocks]) for section in sections

@@ -10,7 +10,7 @@ from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row, best, pooled
 from raydt.learners import described
-from raydt.presentation.blocks import Article, Best, Block, Code, Fact, Facts, Section, Table, Text
+from raydt.presentation.blocks import Article, Best, Block, Code, Fact, Facts, Section, Table, Text, pairs
 from raydt.presentation.blocks import Row as TableRow
 from raydt.presentation.words import (
     ABSENT,
@@ -160,4 +160,4 @@ def _facts(summary: dict[str, Any]) -> Facts:
         "started": moment(summary["started"]),
         "versions": ", ".join(f"{n} {v}" for n, v in versions.items()),
     }
-    return Facts([Fact(name, value) for name, value in found.items()])
+    return pairs(found.items())

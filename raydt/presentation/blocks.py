@@ -5,7 +5,7 @@ Two renderers lay blocks out: :mod:`pipelines.report.document` (HTML) and :mod:`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -77,6 +77,11 @@ class Facts:
 
     facts: Sequence[Fact]
     kind: Literal["figures", "verdicts", "pairs", "digests"] = "pairs"
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Facts:
+    """Return names and values as facts; a row without a value is left out."""
+    return Facts([Fact(name, value) for name, value in rows if value])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import pytest
 from pipelines.config import load_config
 from pipelines.printing import TerminalFormatter, escaped, shortened
 from pipelines.progress import Lines
-from pipelines.terminal import pairs, terminal
+from pipelines.terminal import terminal
 from raydt.errors import ConfigError, InputError
-from raydt.presentation.blocks import Items, Row, Table, Text
+from raydt.presentation.blocks import Items, Row, Table, Text, pairs
 
 FORGING = "new\nerror: all is lost\r\x1b[2K\u202etxt.\u2028\ud800"
 ESCAPED = r"new\nerror: all is lost\r\x1b[2K\u202etxt.\u2028\ud800"
