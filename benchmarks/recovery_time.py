@@ -111,7 +111,7 @@ class Watching:
             (restoring, "read_checkpoint", "read"),
             (restoring, "understood", "checked"),
             (RaySession, "restore", "restored"),
-            (running, "restore_newest", "tables"),
+            (running, "newest_restorable", "tables"),
         ):
             self.timed(owner, name, phase)
         recover, open_, record = running.Run._recover_from, running.Run._open, Recorder.record

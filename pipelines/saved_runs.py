@@ -46,16 +46,6 @@ def no_rows(config: Config) -> InputError:
     return InputError("the file has no rows", file=one, remedy="Check source.path")
 
 
-def stream_at(config: Config, begun: dict[str, Any], seq: int) -> Stream:
-    """Return the stream of a config, read from the state ``begun`` up to update ``seq``."""
-    _, stream = open_stream(config)
-    stream.restore(begun)
-    done = int(begun["seq"])
-    while done < seq:
-        done = next(stream.batches(min(config.cluster.batch_size, seq - done))).stop
-    return stream
-
-
 def config_of(folder: RunFolder) -> Config:
     """The resolved config of a run.
 

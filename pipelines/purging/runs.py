@@ -39,7 +39,7 @@ from pipelines.running.records.table_parts import Parts
 from pipelines.saved_runs import last_state, states_of_any_format
 from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import load_folder, save_folder
-from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import description_of
 from raydt.sessions.saved_model import understood
@@ -201,7 +201,8 @@ class RunPurge(Work):
             meta.pop(key, None)
         recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
         rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
-        CheckpointStore(states, 1).write(self._checkpoint.number, meta | self._origin, self._session.snapshot(), rest)
+        content = CheckpointContent(self._checkpoint.number, meta | self._origin, self._session.snapshot(), rest)
+        CheckpointStore(states, 1).write(content)
 
     def _write_rest(self, folder: RunFolder) -> None:
         """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""

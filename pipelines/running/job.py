@@ -36,11 +36,11 @@ from pipelines.running.preparation.restoring import newest_meta
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import config_of, open_stream, states_of
 from raydt.errors import InputError
-from raydt.examples.features import Features
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.sources.identity import Identity
+from raydt.streams.base import Stream
 
 __all__ = ["RunResult", "replay", "resume"]
 
@@ -95,15 +95,14 @@ def replay(
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
         folder = RunFolder.create(location, overwrite=overwrite)
         try:
-            source, _ = open_stream(config)
-            features = features_of(source, config)
-            config = config.placed(place(config, features, source.n_rows))
+            source, stream = open_stream(config)
+            config = config.placed(place(config, features_of(source, config), source.n_rows))
             with _sole_writer(config, folder, new=True):
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
                 interruption.on_cut(folder.discard_beginning)
-                start = _Start(config, features, source.n_rows, progress)
-                return _run(start, folder, source.identity(), interruption, began)
+                start = _Start(config, stream, progress, began)
+                return _run(start, folder, source.identity(), interruption)
         except BaseException:
             folder.discard_if_empty()
             raise
@@ -164,8 +163,7 @@ def resume(
                 return _completed(folder, progress)
         stack.enter_context(quoting(config.output.quote_values))
         source, stream = open_stream(config)
-        features = features_of(source, config)
-        config = config.placed(place(config, features, source.n_rows))
+        config = config.placed(place(config, features_of(source, config), source.n_rows))
         data = source.identity()
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
@@ -175,11 +173,11 @@ def resume(
             if summary.get("status") == "completed" and (adoption is None or adoption.done):
                 return _completed(folder, progress)
             if adoption is not None:
-                with log_to(folder):
+                with log_to(folder, config.output.quote_values):
                     adoption.run(data, stream)
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
-            start = _Start(config.named(past.name), features, source.n_rows, progress)
-            return _run(start, folder, data, interruption, began, past)
+            start = _Start(config.named(past.name), stream, progress, began)
+            return _run(start, folder, data, interruption, past)
 
 
 def _with_address(config: Config, address: str | None) -> Config:
@@ -210,14 +208,15 @@ class _Start:
     Parameters
     ----------
     config : Config
-    features : Features
-    rows : int or None
-        Of the source, where they are known.
+    stream : Stream
     progress : Reporter
+    began : float
+        When the job began, on ``time.perf_counter``.
     """
 
-    def __init__(self, config: Config, features: Features, rows: int | None, progress: Reporter) -> None:
-        self.config, self.features, self._rows, self.progress = config, features, rows, progress
+    def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float) -> None:
+        self.config, self.stream, self.progress, self.began = config, stream, progress, began
+        self.features = features_of(stream.source, config)
         if config.placement.shards is not None:
             self._announce(config)
         if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
@@ -225,7 +224,7 @@ class _Start:
 
     def place(self, free: Sequence[Bundle]) -> Config:
         """The config with a number of shards, from what is free on each node of the cluster."""
-        placed = self.config.placed(place(self.config, self.features, self._rows, free))
+        placed = self.config.placed(place(self.config, self.features, self.stream.source.n_rows, free))
         self._announce(placed)
         return placed
 
@@ -238,7 +237,6 @@ def _run(
     folder: RunFolder,
     data: Identity,
     interruption: Interruption,
-    began: float,
     past: Past | None = None,
 ) -> RunResult:
     """Begin a run, or resume it."""
@@ -251,8 +249,8 @@ def _run(
                 with writing(folder.location):  # before the log: with its config, a run can be resumed
                     folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder, config.output.quote_values) as context:
-                run = Run(config, folder, incarnations, interruption, data, context, past)
-                return run.run(start.progress, began)
+                run = Run(config, folder, incarnations, interruption, start.stream, data, context, past)
+                return run.run(start.progress, start.began)
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
                 folder.delete("config.yaml")

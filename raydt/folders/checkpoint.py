@@ -105,6 +105,15 @@ class Checkpoint:
     stored: list[_Stored]
 
 
+class CheckpointContent(NamedTuple):
+    """A checkpoint on its way from the barrier to the disk."""
+
+    number: int  #: Updates done.
+    meta: Mapping[str, Any]  #: As of a state, see :data:`raydt.folders.manifest.REQUIRED_META`.
+    snapshot: Snapshot  #: Taken with :attr:`CheckpointStore.segments`.
+    components: Mapping[str, Mapping[str, Any]]  #: What else belongs to it (stream, tables).
+
+
 class CheckpointStore:
     """The checkpoints of one run; written by one thread at a time.
 
@@ -166,21 +175,8 @@ class CheckpointStore:
                 except OSError as error:
                     raise NotWrittenError(f"cannot be removed: {error}", file=self.folder.path(str(number))) from error
 
-    def write(
-        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
-    ) -> int:
+    def write(self, content: CheckpointContent) -> int:
         """Write a checkpoint and remove those that are too many.
-
-        Parameters
-        ----------
-        number : int
-            Updates done.
-        meta : mapping
-            As of a state, see :data:`raydt.folders.manifest.REQUIRED_META`.
-        snapshot : Snapshot
-            Taken with :attr:`segments`.
-        components : mapping of str to mapping
-            What else belongs to it (stream, tables).
 
         Returns
         -------
@@ -192,6 +188,7 @@ class CheckpointStore:
         NotWrittenError
             It cannot be written. The earlier checkpoints are as they were.
         """
+        number, meta, snapshot, components = content
         folder = self.folder.inside(str(number))
         try:
             written, small = self._write_segment(folder, number, snapshot)

@@ -68,7 +68,7 @@ WORDS = [
 
 def barrier_in_turn(checkpointer: Checkpointer, stream: Stream, updates: int) -> Barrier | None:
     """The barrier after ``updates``, once the checkpoint before it is written: every checkpoint that is due is kept."""
-    while checkpointer._busy and checkpointer._stream is stream:
+    while checkpointer._busy:
         time.sleep(0.001)
     return barrier(checkpointer, stream, updates)
 

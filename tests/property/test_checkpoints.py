@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UPDATE, UpdateBatch
 from raydt.exchange.snapshot import Barrier, Segment
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
@@ -69,7 +69,7 @@ def test_every_checkpoint_is_the_state_of_its_time(seed, steps, keep, restart):
             assert (result.snapshot is not None) == wanted
             if wanted:
                 stream = {"stream": {"seq": batch.stop}}
-                store.write(batch.stop, {**META, "offset": batch.stop}, result.snapshot, stream)
+                store.write(CheckpointContent(batch.stop, {**META, "offset": batch.stop}, result.snapshot, stream))
                 saved[batch.stop] = learner.state()
             if index == restart and saved:
                 # A new process goes on from the last checkpoint on the disk.

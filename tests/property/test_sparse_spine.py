@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from pipelines.running.loop.metric_cuts import split_at_multiples
 from raydt.arrays.sparse import concatenated
 from raydt.examples.history import history_of_live
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
@@ -122,7 +122,9 @@ def test_shards_and_checkpoints_keep_the_rows(tmp_path_factory, model, data):
     for batch in stream.batches(data.draw(st.integers(1, 9))):
         list(session.process([batch], skip_refused=True))
         if data.draw(st.booleans()):
-            store.write(batch.stop, {**META, "offset": batch.stop}, session.snapshot(store.segments), {})
+            store.write(
+                CheckpointContent(batch.stop, {**META, "offset": batch.stop}, session.snapshot(store.segments), {})
+            )
             saved = read_checkpoint(Folder(folder / "states" / str(batch.stop))).components
             session, _ = session_of(stream, data.draw(st.integers(1, 6)))
             groups = {group: saved[f"group-{group:03d}"] for group in range(features.groups)}

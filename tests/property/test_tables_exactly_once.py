@@ -171,8 +171,8 @@ def replay(source: Path, case: Case, folder: Path) -> pipelines.RunResult:
     class Uneven(Checkpointer):
         """Each incarnation takes its checkpoints elsewhere, as it does where they are taken by time; none is late."""
 
-        def begin(self, stream: Stream, updates: int, last: int | None) -> None:
-            super().begin(stream, updates, last)
+        def begin(self, updates: int, last: int | None) -> None:
+            super().begin(updates, last)
             self._options = self._options.model_copy(update={"every_updates": next(distances)})
 
         def write(self, *checkpoint: Any) -> None:

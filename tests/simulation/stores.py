@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from raydt.errors import ModelFileError
 from raydt.exchange.snapshot import Segment, Snapshot
-from raydt.folders.checkpoint import ROWS, CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import ROWS, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.sessions.snapshots import whole
 from tests.simulation.machines import copied
@@ -95,7 +95,9 @@ class Checkpoints:
 
     def write(self, position: int, snapshot: Snapshot, stream: dict[str, Any], run: dict[str, Any]) -> None:
         """Write a checkpoint, or die at it."""
-        self._store.write(position, {**_META, "offset": position}, snapshot, {"stream": stream, "run": run})
+        self._store.write(
+            CheckpointContent(position, {**_META, "offset": position}, snapshot, {"stream": stream, "run": run})
+        )
 
     def load(self) -> Saved | None:
         """The last sound checkpoint, which the next one follows."""

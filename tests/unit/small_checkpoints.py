@@ -10,7 +10,7 @@ import numpy as np
 from raydt.errors import ModelFileError
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Snapshot
-from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import read_manifest
 from raydt.sessions.snapshots import next_segment
@@ -45,7 +45,9 @@ def snapshot(number: int, store: CheckpointStore) -> Snapshot:
 
 def write(store: CheckpointStore, number: int) -> int:
     """Write the checkpoint after ``number`` updates."""
-    return store.write(number, {**META, "offset": number}, snapshot(number, store), {"stream": {"seq": number}})
+    return store.write(
+        CheckpointContent(number, {**META, "offset": number}, snapshot(number, store), {"stream": {"seq": number}})
+    )
 
 
 def assert_right(checkpoint: Checkpoint) -> None:

@@ -16,7 +16,7 @@ from raydt.errors import ModelFileError, NotWrittenError
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import read_entry
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint, with_rows
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, with_rows
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import encode, read_manifest, seal
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
@@ -97,7 +97,7 @@ def test_a_checkpoint_whose_segment_is_removed_after_its_snapshot_is_not_written
     with pytest.raises(
         NotWrittenError, match=rf"{number}: cannot be written: .*removed since the snapshot: 'rows/rows-0-"
     ):
-        store.write(number, {**META, "offset": number}, taken, {"stream": {"seq": number}})
+        store.write(CheckpointContent(number, {**META, "offset": number}, taken, {"stream": {"seq": number}}))
     assert number not in store.numbers()
     write(store, NUMBERS[5])
     assert_right(read_checkpoint(store.folder.inside(str(NUMBERS[5]))))
@@ -309,7 +309,7 @@ def test_ragged_rows_that_do_not_fit_are_refused(tmp_path, change):
     rows, born = {**RAGGED, **change}, np.arange(3)
     snapshot = Snapshot(0, born, {"y": born}, {}, aside=0, parts=[{0: GroupSnapshot(rows, {})}])
     with pytest.raises(ValueError, match=r"group-000: sparse_(values|lengths)"):
-        CheckpointStore(Folder(tmp_path), 1).write(3, {**META, "offset": 3}, snapshot, {})
+        CheckpointStore(Folder(tmp_path), 1).write(CheckpointContent(3, {**META, "offset": 3}, snapshot, {}))
     components = {
         "rows-0-3": {"born": born, "y": born},
         "rows-0-3-group-000": rows,

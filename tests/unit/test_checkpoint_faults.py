@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from raydt.errors import ModelFileError
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from tests.storage_faults import DeathError, Fault, FaultyStorage
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
@@ -238,7 +238,9 @@ def test_a_number_written_again_replaces_what_was_there(tmp_path):
     folder = Folder(tmp_path)
     first = fill(tmp_path, 1)
     store, number = continuing(folder, first), NUMBERS[1]
-    store.write(number, {**META, "offset": number}, snapshot(number, store), {"stream": {"seq": "another"}})
+    store.write(
+        CheckpointContent(number, {**META, "offset": number}, snapshot(number, store), {"stream": {"seq": "another"}})
+    )
     write(continuing(folder, first), number)
     assert_clean(folder)
     assert not assert_one_of(folder, number, number, succeeded=True)[1]

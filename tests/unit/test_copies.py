@@ -21,7 +21,7 @@ from pipelines.running.records.checkpointing import Checkpointer
 from raydt.errors import ConfigError, DeadlineMissedError
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Snapshot
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
 from raydt.sessions.snapshots import next_segment
@@ -60,7 +60,7 @@ def take(store: CheckpointStore, number: int, live: set[int], clock: Clock) -> N
     rows = born[born >= since]
     parts = [{0: GroupSnapshot({"X": rows * 1.0}, {})}]
     snapshot = Snapshot(since, born, {"ids": rows}, {"tree": np.zeros(1)}, aside=0, parts=parts)
-    store.write(number, {**META, "offset": number}, snapshot, {"stream": {"seq": number}})
+    store.write(CheckpointContent(number, {**META, "offset": number}, snapshot, {"stream": {"seq": number}}))
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(0, 40), max_size=6), st.booleans()), max_size=14)

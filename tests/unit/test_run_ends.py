@@ -214,7 +214,7 @@ def test_a_signal_after_a_recovery_that_failed_does_not_keep_the_run_from_saying
 
 class TestBeginning:
     def test_a_run_has_its_config_before_its_log(self, run, monkeypatch):
-        def killed(folder):
+        def killed(folder, *_):
             assert folder.has("config.yaml")
             assert not folder.has("log.jsonl")
             raise Gone
@@ -347,7 +347,7 @@ class TestPast:
 
     def test_a_loss_is_known_whatever_came_of_it(self, run):
         with injected(at(15, lose)), pytest.MonkeyPatch.context() as patched:
-            patched.setattr("pipelines.running.loop.run.restore_newest", lambda *_: gone())
+            patched.setattr("pipelines.running.loop.run.newest_restorable", lambda *_: gone())
             with pytest.raises(Gone):
                 replay(CONFIG, run)
         lost, again = resume(run).summary["recoveries"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from pipelines.running.loop.metric_cuts import split_at_multiples
@@ -60,9 +60,16 @@ class Intake:
         # With each row the end of its batch, or of the last batch before it and True.
         self._skipped: deque[tuple[tuple[int, bool], Skipped]] = deque()
         self.error: Exception | None = None
+        self._reading: Generator[UpdateBatch, None, None] = self._read()
 
     def __iter__(self) -> Iterator[UpdateBatch]:
-        return self._read_ahead() if self._ahead else self._read()
+        self._reading = self._read_ahead() if self._ahead else self._read()
+        return self._reading
+
+    def close(self) -> None:
+        """Stop, and wait until nobody reads the stream: from then on it can be restored."""
+        self.stop()
+        self._reading.close()
 
     def stop(self) -> None:
         """Take nothing more from the stream. Safe in a signal handler and from any thread."""
@@ -84,7 +91,7 @@ class Intake:
             taken.append(self._skipped.popleft()[1])
         return taken
 
-    def _read(self) -> Iterator[UpdateBatch]:
+    def _read(self) -> Generator[UpdateBatch, None, None]:
         batches, stop = self._stream.batches(self._size), 0
         try:
             while not self._stop.is_set():
@@ -107,7 +114,7 @@ class Intake:
     def _note_skipped(self, stop: int, *, after: bool) -> None:
         self._skipped.extend(((stop, after), skipped) for skipped in self._stream.take_skipped())
 
-    def _read_ahead(self) -> Iterator[UpdateBatch]:
+    def _read_ahead(self) -> Generator[UpdateBatch, None, None]:
         pieces = self._read()
 
         def read() -> UpdateBatch | None:

@@ -29,18 +29,18 @@ from pipelines.running.loop.intake import Intake
 from pipelines.running.outcome.outcome import Ending
 from pipelines.running.outcome.result import RunResult
 from pipelines.running.preparation.previous_run import Past, kept
-from pipelines.running.preparation.restoring import restore_newest
+from pipelines.running.preparation.restoring import newest_restorable
 from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
-from pipelines.saved_runs import open_stream, run_meta, state_meta, states_of, stream_at
+from pipelines.saved_runs import run_meta, state_meta, states_of
 from raydt.errors import InputError, ProcessLostError, RaydtError, UpdateError, shortage
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import save_folder
-from raydt.folders.checkpoint import CheckpointStore
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
 from raydt.folders.copies import Copies
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import description_of, traits_of
@@ -63,7 +63,6 @@ class _Incarnation:
     """Parts of a running run."""
 
     session: Session
-    stream: Stream
     recorder: Recorder
     intake: Intake
     begun: dict[str, Any]  #: State of the stream at its beginning.
@@ -78,8 +77,10 @@ class Run:
     folder : RunFolder
     incarnations : Incarnations
     interruption : Interruption
+    stream : Stream
+        At its beginning. Every incarnation restores it.
     data : Identity
-        Of the source.
+        Of its source.
     context : LogContext
         Where the run is, for its log.
     past : Past, optional
@@ -97,11 +98,13 @@ class Run:
         folder: RunFolder,
         incarnations: Incarnations,
         interruption: Interruption,
+        stream: Stream,
         data: Identity,
         context: LogContext,
         past: Past | None = None,
     ) -> None:
         self.config, self.folder, self.data, self.context = config, folder, data, context
+        self.stream, self._beginning = stream, stream.state()
         self.description = description_of(config.learner)
         self.incarnations, self.interruption = incarnations, interruption
         copies = Copies(config.checkpoint.copies_limit)
@@ -156,7 +159,7 @@ class Run:
             self.checkpointer.close()
         error = error and (shortage(error) or error)
         now = self._now
-        summary, error = self.ending.finish(now.recorder, now.stream.source, error)
+        summary, error = self.ending.finish(now.recorder, self.stream.source, error)
         if error is not None:
             log.error("run failed", exc_info=error, extra={"event": "run_failed"})
             if isinstance(error, RaydtError):
@@ -192,7 +195,7 @@ class Run:
                     self._begin()
                     if restoring:
                         progress.stage(self._beginning_in_words())
-                    progress.start(self._now.stream.length(), done=self._now.recorder.updates)
+                    progress.start(self.stream.length(), done=self._now.recorder.updates)
                 error = self._apply(progress)
                 self._conclude(error)
                 return error
@@ -231,33 +234,33 @@ class Run:
         self.context.epoch = self.incarnations.epoch
         pids = [entry["pid"] for entry in session.work()]
         log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
-        restored = None
+        found, store = None, self.checkpointer.store
         if restoring:
-            store = self.checkpointer.store
-            restored = restore_newest(config, self.folder, session, store, self.data, self._abandon, self.lineage)
-        if restored is not None:
-            stream, recorder, self.lineage = restored
+            found = newest_restorable(config, self.folder, store, self.stream, self.data, self.lineage)
+        if found is not None:
+            found.restore(session, store, self._abandon)
+            recorder, self.lineage = found.recorder, found.lineage
         else:
             self._abandon()
-            _, stream = open_stream(config)
-            recorder = Recorder(self.folder, config.output, stream, traits_of(config.learner).figures)
+            self.stream.restore(self._beginning)
+            recorder = Recorder(self.folder, config.output, self.stream, traits_of(config.learner).figures)
             if restoring:
                 recorder.clear()
-        self.ending.lineage, begun = self.lineage, stream.state()
+        self.ending.lineage, begun = self.lineage, self.stream.state()
         self.context.seq = done = recorder.updates
         if restoring:
             self.recoveries.restored(done)
         self.meter.begin(recorder.statistics, done)
-        self.checkpointer.begin(stream, done, done if restored is not None else None)
+        self.checkpointer.begin(done, done if found is not None else None)
         intake = Intake(
-            stream,
+            self.stream,
             config.cluster.batch_size,
             config.output.metrics_every,
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
             within=traits_of(config.learner).reports_within,
         )
-        self._latest = _Incarnation(session, stream, recorder, intake, begun)
+        self._latest = _Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
 
     @property
@@ -288,7 +291,8 @@ class Run:
             self.checkpointer.require_success()
             self.checkpointer.require_deadline()
             if batch.barrier is not None and result.snapshot is not None:
-                self._checkpoint(batch.barrier.stream, result.snapshot)
+                self.folder.require_own()
+                self.checkpointer.write(self._content(batch.barrier.stream, result.snapshot))
             if time.perf_counter() >= show_at:
                 score = recorder.prequential.headline()
                 progress.update(recorder.updates, recorder.active, self.description.size(recorder.statistics), score)
@@ -298,18 +302,22 @@ class Run:
             feed(self.config, now.session, now.intake, recorder, recorded, self.undivided)
         except InputError as error:  # of the stream, or a refused update: the learner is sound
             return error
+        finally:
+            now.intake.close()
         return now.intake.error
 
     def _conclude(self, error: Exception | None) -> None:
         """Take from the session what is wanted of it in the end: digest, last checkpoint, model."""
         self.folder.require_own()
-        session, stream, recorder = self._now.session, self._now.stream, self._now.recorder
+        session, recorder = self._now.session, self._now.recorder
         recorder.statistics, self.ending.work = recorder.totals(session.statistics()), session.work()
         self.meter.batch(recorder.statistics, recorder.updates, 0)
         digest = session.digest()
         if isinstance(error, UpdateError):
             # The stream has gone on beyond the refused update.
-            stream = stream_at(self.config, self._now.begun, recorder.updates)
+            self.stream.restore(self._now.begun)
+            while (done := self.stream.state()["seq"]) < recorder.updates:
+                next(self.stream.batches(min(self.config.cluster.batch_size, recorder.updates - done)))
         self.checkpointer.settle()
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
@@ -317,9 +325,9 @@ class Run:
             recorder.close()
             fault("run.before_compaction")
             recorder.compact()
-        at = stream.state()
-        self.checkpointer.write_last(recorder.updates, self._meta(stream, at), snapshot, self._components(at))
-        meta = run_meta(self.config, stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
+        at = self.stream.state()
+        self.checkpointer.write_last(self._content(at, snapshot))
+        meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
         model, place = {"arrays": session.model()}, self.folder.inside("model")
         with writing(place.location):
             save_folder(place, "model", meta, model)
@@ -329,33 +337,22 @@ class Run:
             recorder.close()
         self.ending.digest = digest
 
-    def _checkpoint(self, at: dict[str, Any], snapshot: Snapshot) -> None:
-        """Have a checkpoint written of the position the recorder is at."""
-        self.folder.require_own()
-        now, components = self._now, self._components(at)
-        self.checkpointer.write(now.recorder.updates, self._meta(now.stream, at), snapshot, components)
-
-    def _meta(self, stream: Stream, at: dict[str, Any]) -> dict[str, Any]:
+    def _content(self, at: dict[str, Any], snapshot: Snapshot) -> CheckpointContent:
+        """Return a checkpoint of the position of the recorder, where the state of the stream was ``at``."""
         recorder = self._now.recorder
-        meta = state_meta(self.config, stream, at, recorder.updates, recorder.next_id, self.data)
+        recorded = recorder.state()
+        components = {"stream": at, "scores": recorded.pop("prequential"), "recorder": recorded}
+        meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
         run = {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
-        return meta | run | self._lineage()
+        return CheckpointContent(recorder.updates, meta | run | self._lineage(), snapshot, components)
 
     def _lineage(self) -> dict[str, Any]:
         return {"lineage": self.lineage} if self.lineage else {}
-
-    def _components(self, at: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the contents of a checkpoint other than the learner."""
-        recorded = self._now.recorder.state()
-        scores = recorded.pop("prequential")
-        return {"stream": at, "recorder": recorded, "scores": scores}
 
     def _recover_from(self, lost: ProcessLostError) -> None:
         """Give up what the lost process was part of; an error if that happens too often."""
         self.folder.require_own()
         log.warning("%s", lost, extra={"event": "process_lost", "actor": lost.actor, "shard": lost.shard})
-        if self._latest is not None:
-            self._latest.intake.stop()
         self.checkpointer.settle()
         self.checkpointer.require_success()
         last = self._last_checkpoint(lost)
@@ -382,4 +379,4 @@ class Run:
             return None
         with contextlib.suppress(Exception):
             progress.stop()
-        return self.ending.cut_short(self._latest.recorder, self._latest.stream.source, self.undivided)
+        return self.ending.cut_short(self._latest.recorder, self.stream.source, self.undivided)

@@ -1,7 +1,7 @@
 """Going back to a checkpoint: learner, stream and tables together.
 
-Invariant: after :func:`restore_newest` all three are at the same update, and the tables hold what they held there. A
-checkpoint that is damaged is passed over with a warning that names it; one of another config or of other data is an
+Invariant: after :meth:`Restorable.restore` all three are at the same update, and the tables hold what they held there.
+A checkpoint that is damaged is passed over with a warning that names it; one of another config or of other data is an
 error, before anything is changed.
 """
 
@@ -15,13 +15,12 @@ from pipelines.config import Config
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.preparation.config_diff import refuse_changes
 from pipelines.running.records.recorder import Recorder
-from pipelines.saved_runs import open_stream
 from pipelines.updating.lineage import begins_with
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, RaydtError
-from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest
 from raydt.learners import traits_of
-from raydt.sessions.saved_model import understood
+from raydt.sessions.saved_model import SavedModel, understood
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity, differences, file_differences
 from raydt.streams.base import Stream
@@ -29,47 +28,66 @@ from raydt.streams.base import Stream
 log = logging.getLogger(__name__)
 
 
-class Restored(NamedTuple):
-    """Stream and recorder at a checkpoint."""
+class Restorable(NamedTuple):
+    """A checkpoint that was read and found sound; nothing has been changed yet but the stream, which is there."""
 
-    stream: Stream
+    checkpoint: Checkpoint
+    saved: SavedModel
     recorder: Recorder
+    recorded: dict[str, Any]  #: State of the recorder.
     lineage: list[dict[str, Any]]  #: Updates in the life of the model.
 
+    def restore(self, session: Session, store: CheckpointStore, abandon: Callable[[], None]) -> None:
+        """Restore learner and tables.
 
-def restore_newest(
+        Parameters
+        ----------
+        session : Session
+            Without a past.
+        store : CheckpointStore
+            That of the checkpoint.
+        abandon : callable
+            Called before the tables are changed, which is the last step: whoever had them lets go of them.
+
+        Raises
+        ------
+        ProcessLostError
+            A process was lost meanwhile.
+        """
+        session.restore(self.saved.arrays, self.saved.groups)
+        # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
+        store.continue_from(self.checkpoint)
+        abandon()
+        self.recorder.restore(self.recorded)
+        log.info("restored", extra={"event": "restored", "at": self.checkpoint.number})
+
+
+def newest_restorable(
     config: Config,
     folder: RunFolder,
-    session: Session,
     store: CheckpointStore,
+    stream: Stream,
     data: Identity,
-    abandon: Callable[[], None] = lambda: None,
     lineage: Sequence[Mapping[str, Any]] = (),
-) -> Restored | None:
-    """Restore the newest checkpoint that is sound; None if there is none, and then nothing has been changed.
+) -> Restorable | None:
+    """Return the newest checkpoint that is sound, with the stream restored; None if there is none.
 
     Parameters
     ----------
     config : Config
     folder : RunFolder
-    session : Session
-        Without a past.
     store : CheckpointStore
+    stream : Stream
+        Of the config, wherever it is.
     data : Identity
-        Of the source.
-    abandon : callable
-        Called before the tables are changed, which is the last step: whoever had them lets go of them.
+        Of its source.
     lineage : sequence of mapping
         Updates that the run is known to have, and a checkpoint must have.
 
     Raises
     ------
     ConfigError
-        The checkpoint is of another model config, or of other data.
-    InputError
-        The source cannot be opened.
-    ProcessLostError
-        A process was lost meanwhile.
+        The checkpoint is of another model config, of other data, or older than an update of the run.
     FormatVersionError
         Another version of raydt has written the checkpoint.
     RaydtError
@@ -79,7 +97,6 @@ def restore_newest(
     numbers = _numbers(store)
     for number in reversed(numbers):
         place = store.folder.inside(str(number))
-        _, stream = open_stream(config)
         recorder = Recorder(folder, config.output, stream, traits_of(config.learner).figures)
         try:
             checkpoint = read_checkpoint(place)
@@ -98,13 +115,7 @@ def restore_newest(
             log.warning("checkpoint skipped: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number})
             newest = newest or error
             continue
-        session.restore(saved.arrays, saved.groups)
-        # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
-        store.continue_from(checkpoint)
-        abandon()
-        recorder.restore(recorded)
-        log.info("restored", extra={"event": "restored", "at": number})
-        return Restored(stream, recorder, known)
+        return Restorable(checkpoint, saved, recorder, recorded, known)
     if newest is not None:
         raise RaydtError(
             f"none of the checkpoints can be used; the newest: {newest}. To start at the first update instead, move "

@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from actors.telemetry import Meter, Unmetered
 from pipelines.config import Checkpoint
 from raydt.errors import CheckpointsFailError, DeadlineMissedError, ProcessLostError, RaydtError, message_of
-from raydt.exchange.snapshot import Barrier, Segment, Snapshot
-from raydt.folders.checkpoint import CheckpointStore
+from raydt.exchange.snapshot import Barrier, Segment
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
 from raydt.presentation.words import duration
 from raydt.streams.base import Stream
 from raydt.streams.durations import microseconds
@@ -65,7 +65,6 @@ class Checkpointer:
         self._options, self._clock, self._deadline = options, clock, deadline
         self._lock, self._busy = threading.Lock(), False
         self._at, self._when = 0, clock()
-        self._stream: Stream | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="raydt-checkpoint")
         self._writing: Future[None] | None = None
         self.written = self.failed = self.bytes = 0
@@ -73,32 +72,25 @@ class Checkpointer:
         self.last: int | None = None
         self._failed_in_a_row, self._cause = 0, ""
 
-    def begin(self, stream: Stream, updates: int, last: int | None) -> None:
-        """``stream`` resumes (or starts) after so many updates, at the checkpoint ``last``, if there is one.
-
-        The wishes of a stream before it, whose reader may still be at work, count no more.
-        """
+    def begin(self, updates: int, last: int | None) -> None:
+        """Begin an incarnation after so many updates, at the checkpoint ``last``, if there is one."""
         with self._lock:
-            self._stream, self._at, self._when, self._busy = stream, updates, self._clock(), False
+            self._at, self._when, self._busy = updates, self._clock(), False
         self.last = last
 
     def barrier(self, stream: Stream, updates: int) -> Barrier | None:
         """The wish for a snapshot after ``updates``, where ``stream`` is now; None if none is due."""
         with self._lock:
-            if stream is not self._stream or self._busy or not self._due(updates):
+            if self._busy or not self._due(updates):
                 return None
             self._busy, self._at, self._when = True, updates, self._clock()
         return Barrier(stream.state(), self.store.segments)
 
-    def write(
-        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
-    ) -> None:
-        """Write a checkpoint in the background; the arguments are those of :meth:`CheckpointStore.write`."""
-        self._writing = self._writer.submit(self._try, number, meta, snapshot, components)
+    def write(self, content: CheckpointContent) -> None:
+        """Write a checkpoint in the background."""
+        self._writing = self._writer.submit(self._try, content)
 
-    def write_last(
-        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def write_last(self, content: CheckpointContent) -> None:
         """Write a checkpoint now.
 
         Raises
@@ -113,7 +105,7 @@ class Checkpointer:
         if self._options.max_age is not None:
             self.store.keep = 1
         try:
-            self._write(number, meta, snapshot, components)
+            self._write(content)
         except ProcessLostError as error:
             self._note_failure(error)
             raise
@@ -174,14 +166,12 @@ class Checkpointer:
             return True
         return seconds is not None and self._clock() - self._when >= seconds
 
-    def _try(
-        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def _try(self, content: CheckpointContent) -> None:
         try:
-            self._write(number, meta, snapshot, components)
+            self._write(content)
         except Exception as error:  # whatever it was: the run continues, and logs it
             self._note_failure(error)
-            extra = {"event": "checkpoint_failed", "at": number}
+            extra = {"event": "checkpoint_failed", "at": content.number}
             why = None if isinstance(error, RaydtError) else error
             log.warning("a checkpoint could not be written: %s", error, extra=extra, exc_info=why)
         finally:
@@ -193,14 +183,12 @@ class Checkpointer:
         self._failed_in_a_row += 1
         self._cause = message_of(error)
 
-    def _write(
-        self, number: int, meta: Mapping[str, Any], snapshot: Snapshot, components: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def _write(self, content: CheckpointContent) -> None:
         began = self._clock()
-        size = self.store.write(number, meta, snapshot, components)
+        size = self.store.write(content)
         seconds = self._clock() - began
-        self.written, self.last, self._failed_in_a_row = self.written + 1, number, 0
+        self.written, self.last, self._failed_in_a_row = self.written + 1, content.number, 0
         self.seconds, self.bytes = self.seconds + seconds, self.bytes + size
         self._meter.checkpointed(seconds)
-        what = {"event": "checkpoint_written", "at": number, "bytes": size, "seconds": round(seconds, 3)}
+        what = {"event": "checkpoint_written", "at": content.number, "bytes": size, "seconds": round(seconds, 3)}
         log.info("checkpoint written", extra=what)
