@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pipelines.config import Config
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from pipelines.running.outcome.summary import read_summary, write_summary
+from pipelines.running.ending import read_summary, write_summary
 from pipelines.running.preparation.preparing import features_of
 from pipelines.running.preparation.restoring import data_changes
 from pipelines.saved_runs import config_of, load_state, open_state, open_stream, states_of

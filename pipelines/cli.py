@@ -369,7 +369,7 @@ def audit(run: str, as_json: bool) -> int:
     from pipelines.auditing import audit_run, audit_state
     from pipelines.display import audit_lines
     from pipelines.run_folder import RunFolder, fitting
-    from pipelines.running.outcome.summary import read_summary
+    from pipelines.running.ending import read_summary
     from raydt.folders.manifest import MANIFEST, newest
     from raydt.learners import described
 

@@ -9,8 +9,8 @@ from pipelines.auditing import audit_run
 from pipelines.display import share
 from pipelines.progress import Reporter
 from pipelines.run_folder import RunFolder
+from pipelines.running.ending import read_summary
 from pipelines.running.job import RunResult, replay
-from pipelines.running.outcome.summary import read_summary
 
 CONFIG = Path(__file__).with_name("demo.yaml")
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 import raydt
-from pipelines.running.outcome.summary import versions
+from pipelines.running.ending import versions
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder

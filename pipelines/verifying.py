@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pipelines.auditing import last_of
 from pipelines.run_folder import RunFolder
-from pipelines.running.outcome.summary import read_summary
+from pipelines.running.ending import read_summary
 from pipelines.saved_runs import load_model, open_state
 from raydt.arrays.digest import digest
 from raydt.errors import InputError

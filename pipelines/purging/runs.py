@@ -34,7 +34,7 @@ from pipelines.report.page import render
 from pipelines.reporting import report_of
 from pipelines.run_files import MODEL, STATES, is_named_by_run, is_of_run, is_unfinished
 from pipelines.run_folder import RunFolder
-from pipelines.running.outcome.summary import damaged_summary, read_summary, write_summary
+from pipelines.running.ending import damaged_summary, read_summary, write_summary
 from pipelines.running.records.table_parts import Parts
 from pipelines.saved_runs import last_state, states_of_any_format
 from raydt.errors import FormatVersionError, InputError

@@ -16,12 +16,10 @@ from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
 from pipelines.run_folder import RunFolder
+from pipelines.running.ending import RunResult, read_summary, write_report
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop.incarnations import Incarnations
 from pipelines.running.loop.run import Run
-from pipelines.running.outcome.outcome import write_report
-from pipelines.running.outcome.result import RunResult
-from pipelines.running.outcome.summary import read_summary
 from pipelines.running.preparation.adoption import Adoption
 from pipelines.running.preparation.config_diff import refuse_changes
 from pipelines.running.preparation.preparing import (

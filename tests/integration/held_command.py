@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pipelines.running.ending as ending
 import pipelines.running.interruption as interruption
-import pipelines.running.outcome.outcome as ending
 from pipelines.cli import main
 from raydt.exchange.faults import injected
 

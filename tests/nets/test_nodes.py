@@ -24,7 +24,7 @@ import yaml
 import pipelines
 import raydt
 from actors.services import without_idle_services
-from pipelines.running.outcome.result import RunResult
+from pipelines.running.ending import RunResult
 from raydt.errors import RaydtError
 from tests.cases import CASES, Trial, every_case, first_cases, never
 

@@ -29,7 +29,7 @@ from pipelines.exporting import interface_of
 from pipelines.prediction import predict_file
 from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
-from pipelines.running.outcome.summary import read_summary
+from pipelines.running.ending import read_summary
 from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.saved_runs import load_state, open_state
 from raydt.examples.updates import DELETE

@@ -20,9 +20,8 @@ from pipelines import replay, resume, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.progress import Lines
 from pipelines.run_folder import RunFolder
-from pipelines.running import job
+from pipelines.running import ending, job
 from pipelines.running.loop.incarnations import Incarnations
-from pipelines.running.outcome import outcome as ending
 from pipelines.running.preparation import restoring
 from pipelines.running.preparation.previous_run import past_of
 from pipelines.running.records.checkpointing import Checkpointer

@@ -22,12 +22,11 @@ from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
 from pipelines.run_folder import RunFolder
+from pipelines.running.ending import Ending, RunResult
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop.feeding import feed
 from pipelines.running.loop.incarnations import Incarnations, RestartBudget
 from pipelines.running.loop.intake import Intake
-from pipelines.running.outcome.outcome import Ending
-from pipelines.running.outcome.result import RunResult
 from pipelines.running.preparation.previous_run import Past, kept
 from pipelines.running.preparation.restoring import newest_restorable
 from pipelines.running.records.checkpointing import Checkpointer

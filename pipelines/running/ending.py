@@ -1,36 +1,82 @@
 """How a run ends: its tables completed, its summary and report written, by an orderly end or in a hurry.
 
 Invariant: the first error is the one reported. What fails while the end is written down is the run's error only if
-it had none, and a report that cannot be written is a warning: the run itself is complete without it.
+it had none, and a report that cannot be written is a warning: the run itself is complete without it. ``summary.json``
+is one flat, stable mapping.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.metadata
+import json
 import logging
+import platform
 import signal
 import threading
 import time
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
+import raydt
+from actors.memory import peak_rss_bytes
 from pipelines.config import Config
 from pipelines.display import how_to_resume
+from pipelines.redaction import said
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.interruption import HASTE_SECONDS, Interruption
-from pipelines.running.outcome.summary import Ended, exit_code_of, run_summary, write_summary
 from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
 from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import fault
+from raydt.folders.manifest import parsed
+from raydt.learners import description_of
 from raydt.presentation.words import counted
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 
 log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+
+#: Statistics of the coordinator that the summary repeats.
+_STATISTICS = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "rounds", "bytes_exchanged")
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """Result of a run."""
+
+    path: str  #: The run folder: an absolute path or a URI.
+    summary: dict[str, Any]  #: Content of ``summary.json``.
+
+    def __repr__(self) -> str:
+        return f"RunResult({self.path!r}, {self.status}, {self.summary['updates']:,} updates)"
+
+    @property
+    def status(self) -> str:
+        """``completed`` or ``interrupted``."""
+        return str(self.summary["status"])
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command line: 0, 130 or 143."""
+        return int(self.summary["exit_code"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of the final model."""
+        return str(self.summary["model_digest"])
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Prequential metrics of the whole run."""
+        return dict(self.summary["metrics"])
 
 
 class Ending:
@@ -47,16 +93,6 @@ class Ending:
     recoveries : Recoveries
     started : datetime
         When the run was started first.
-
-    Attributes
-    ----------
-    startup_seconds : float
-    digest : str or None
-        Of the model, once model and state are saved.
-    work : list of dict
-        Work of each shard.
-    lineage : list of dict
-        Updates that the run has taken in.
     """
 
     def __init__(
@@ -71,10 +107,10 @@ class Ending:
     ) -> None:
         self._config, self._folder, self._data, self._started = config, folder, data, started
         self._interruption, self._checkpointer, self._recoveries = interruption, checkpointer, recoveries
-        self.startup_seconds = 0.0
-        self.digest: str | None = None
-        self.work: list[dict[str, Any]] = []
-        self.lineage: list[dict[str, Any]] = []
+        self.startup_seconds = 0.0  #: Connecting, compiling and opening, before the first update.
+        self.digest: str | None = None  #: Of the model, once model and state are saved.
+        self.work: list[dict[str, Any]] = []  #: Of each shard.
+        self.lineage: list[dict[str, Any]] = []  #: Updates from elsewhere that the run has taken in.
 
     def finish(
         self, recorder: Recorder, source: Source, error: Exception | None
@@ -143,19 +179,53 @@ class Ending:
         self, recorder: Recorder, source: Source, error: Exception | None, stop: signal.Signals | None = None
     ) -> dict[str, Any]:
         """The summary of the run as it is now, ended by an error or a signal."""
-        ended = Ended(
-            error,
-            stop,
-            self.digest,
-            self._data.fingerprint,
-            self.work,
-            self._started,
-            self.startup_seconds,
-            self._recoveries.entries,
-            self.lineage,
-            self._checkpointer.figures(),
-        )
-        return run_summary(self._config, source, recorder, ended)
+        statistics, seconds, config = recorder.statistics, recorder.seconds, self._config
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "name": config.name,
+            **_end(error, stop, config.output.quote_values),
+            "learner": config.learner.kind,
+            "updates": recorder.updates,
+            "inserts": recorder.inserts,
+            "deletes": recorder.deletes,
+            "replaced": recorder.replaced,
+            "queries": recorder.queries,
+            "predictions": recorder.predictions,
+            "refused": recorder.refused,
+            "skipped": recorder.skipped,
+            "active": recorder.active,
+            "seconds": seconds,
+            "updates_per_second": recorder.updates / seconds if seconds else 0.0,
+            "metrics": recorder.metrics(),
+            "baselines": recorder.baselines(),
+            **{name: statistics.get(name, 0) for name in _STATISTICS},
+            **description_of(config.learner).outcome(
+                statistics, lambda feature: source.features.name(feature, tokens_of(source))
+            ),
+            "peak_rss_bytes": _peak([statistics, *self.work]),
+            "shards": config.placement.shards,
+            "backend": config.cluster.backend,
+            "where": config.placement.where,
+            "restarts": sum(entry["kind"] == "lost" for entry in self._recoveries.entries),
+            "recoveries": self._recoveries.entries,
+            "lineage": self.lineage,
+            "checkpoints": self._checkpointer.figures(),
+            "model_digest": self.digest,
+            "started": self._started.astimezone(timezone.utc).isoformat(timespec="seconds"),
+            "ended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "raydt_version": raydt.__version__,
+            "versions": versions(),
+            "config_hash": config.model_hash(),
+            "source_fingerprint": self._data.fingerprint,
+            "label": getattr(config.source, "label", None),
+            "classes": recorder.classes,
+            "positive": source.positive,
+            "features": source.features.describe(),
+            "startup_seconds": self.startup_seconds,
+            "report_seconds": None,
+            "work": self.work,
+            "audit": None,
+        }
 
     def kept(self, summary: dict[str, Any], error: Exception) -> str:
         """Return what a failed run keeps, and how to resume it if the cause can pass."""
@@ -207,3 +277,68 @@ def write_report(folder: RunFolder) -> bool:
         log.info("why the report was not written", exc_info=error)
         return False
     return True
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of what the results could depend on; looked up once, since each is read from a package's long text."""
+    packages = ("numpy", "numba", "pyarrow", "ray")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
+
+
+def tokens_of(source: Source) -> list[str]:
+    """Names of the indices of the sparse features; empty where they are numbers themselves."""
+    tokens: list[str] = source.state().get("categories", {}).get(source.features.sparse_column, [])
+    return tokens
+
+
+def _peak(elsewhere: list[dict[str, Any]]) -> int:
+    """Peak memory of this process and, on Ray, of the coordinator and the shards."""
+    total: int = peak_rss_bytes() + sum(entry.get("peak_rss_bytes", 0) for entry in elsewhere)
+    return total
+
+
+def exit_code_of(error: Exception | None) -> int | None:
+    """Exit code of the command line after an error; None without one."""
+    return None if error is None else error.exit_code if isinstance(error, RaydtError) else 1
+
+
+def _end(error: Exception | None, stop: signal.Signals | None, quote: bool) -> dict[str, Any]:
+    """How a run has ended: ``exit_reason`` is ``end_of_stream``, the name of a signal, or the class of the error."""
+    if error is not None:
+        status, reason, code = "failed", type(error).__name__, exit_code_of(error)
+    elif stop is not None:
+        status, reason, code = "interrupted", stop.name, 128 + stop
+    else:
+        status, reason, code = "completed", "end_of_stream", 0
+    text = said(error, quote) if error is not None else None
+    return {"status": status, "exit_reason": reason, "exit_code": code, "error": text}
+
+
+def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Write or replace ``summary.json`` at once."""
+    folder.write_text("summary.json", json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_summary(folder: RunFolder) -> dict[str, Any]:
+    """The summary of a run.
+
+    Raises
+    ------
+    InputError
+        It is damaged.
+    """
+    try:
+        summary = parsed(folder.read_text("summary.json"))
+    except (OSError, ValueError) as error:
+        raise damaged_summary(folder, f"it cannot be read ({error})") from error
+    needed = ("status", "exit_reason", "error", "updates", "model_digest")
+    if not isinstance(summary, dict) or any(name not in summary for name in needed):
+        raise damaged_summary(folder, "it is not the summary of a run")
+    return summary
+
+
+def damaged_summary(folder: RunFolder, problem: str) -> InputError:
+    """The error of a summary that cannot be used."""
+    file = f"{folder.location}/summary.json"
+    return InputError(problem, file=file, remedy="Restore the run folder from a copy, or run the replay again")

@@ -1,1 +1,0 @@
-"""After the last update: summary, report and result."""
