@@ -38,7 +38,7 @@ import psutil
 from measure import machine
 
 import pipelines
-from pipelines.running.loop import run as running
+import pipelines.running.loop as running
 
 FEATURES = 10
 PER_MINUTE = 60.0

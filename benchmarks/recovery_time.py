@@ -37,9 +37,9 @@ import psutil
 from measure import machine
 
 import pipelines
+import pipelines.running.checkpoint as restoring
+import pipelines.running.loop as running
 from actors.session import RaySession
-from pipelines.running.loop import run as running
-from pipelines.running.preparation import restoring
 from pipelines.running.records.recorder import Recorder
 
 FEATURES = 10

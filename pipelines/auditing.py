@@ -19,9 +19,9 @@ import numpy.typing as npt
 from pipelines.config import Config
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
+from pipelines.running.differences import data_changes
 from pipelines.running.ending import read_summary, write_summary
-from pipelines.running.preparation.preparing import features_of
-from pipelines.running.preparation.restoring import data_changes
+from pipelines.running.preflight import features_of
 from pipelines.saved_runs import config_of, load_state, open_state, open_stream, states_of
 from pipelines.updating.lineage import history_of_run
 from raydt.audits.audit_report import AuditReport

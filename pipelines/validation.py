@@ -10,7 +10,7 @@ from pipelines.config import Config
 from pipelines.id_check import Found, search, without_remedy
 from pipelines.placement import place
 from pipelines.redaction import quoting, said
-from pipelines.running.preparation.preparing import features_of
+from pipelines.running.preflight import features_of
 from pipelines.saved_runs import no_rows, open_stream
 from raydt.encoding.numerals import doubt
 from raydt.examples.targets import MOST_CLASSES

@@ -27,8 +27,8 @@ from pipelines.display import how_to_resume
 from pipelines.redaction import said
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
+from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.interruption import HASTE_SECONDS, Interruption
-from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing

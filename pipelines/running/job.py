@@ -16,21 +16,21 @@ from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
 from pipelines.run_folder import RunFolder
+from pipelines.running.adoption import Adoption
+from pipelines.running.checkpoint import newest_meta
+from pipelines.running.differences import refuse_changes
 from pipelines.running.ending import RunResult, read_summary, write_report
+from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
-from pipelines.running.loop.incarnations import Incarnations
-from pipelines.running.loop.run import Run
-from pipelines.running.preparation.adoption import Adoption
-from pipelines.running.preparation.config_diff import refuse_changes
-from pipelines.running.preparation.preparing import (
+from pipelines.running.loop import Run
+from pipelines.running.preflight import (
     clear_place_of_states,
     features_of,
     location_of,
     require_place_of_states,
     require_ray,
 )
-from pipelines.running.preparation.previous_run import Past, past_of
-from pipelines.running.preparation.restoring import newest_meta
+from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import config_of, open_stream, states_of
 from raydt.errors import InputError

@@ -35,7 +35,7 @@ from pipelines.report.document import document
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import versions
 from pipelines.running.interruption import Interruption
-from pipelines.running.preparation.preparing import location_of, require_ray
+from pipelines.running.preflight import location_of, require_ray
 from pipelines.running.records.table_parts import writing
 from pipelines.sweeping.grid import Axis, Grid, read_grid, settings_of
 from pipelines.sweeping.page import article, tables

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.running.loop.feeding import feed
-from pipelines.running.loop.intake import Intake
-from pipelines.running.preparation.preparing import features_of
+from pipelines.running.intake import Intake, feed
+from pipelines.running.preflight import features_of
 from pipelines.running.records.tally import Tally
 from raydt.errors import message_of
 from raydt.evaluation import warmup as warm_up_evaluation

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 import pipelines
+from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.job import replay, resume
-from pipelines.running.records.checkpointing import Checkpointer
 from raydt.exchange.faults import Plan, injected
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.running.loop.incarnations import RestartBudget
-from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.checkpoint import Checkpointer
+from pipelines.running.incarnations import RestartBudget
 from raydt.errors import CheckpointsFailError, RestartsSpentError
 from raydt.exchange.faults import injected
 from raydt.folders.checkpoint import read_checkpoint
@@ -84,7 +84,7 @@ def in_step(monkeypatch):
         checkpointer.settle()
 
     monkeypatch.setattr(Checkpointer, "write", write_and_wait)
-    monkeypatch.setattr("pipelines.running.loop.run.READ_AHEAD", 0)
+    monkeypatch.setattr("pipelines.running.loop.READ_AHEAD", 0)
     monkeypatch.setattr("actors.session.TOGETHER", 1)
 
 
@@ -210,7 +210,7 @@ def test_a_run_whose_shard_hands_over_no_parts_of_checkpoints_stops_with_the_cau
     replay, undisturbed, tmp_path, monkeypatch
 ):
     """As where Ray's object plane is cut off, and its control plane is not: the shard answers, and does its work."""
-    monkeypatch.setattr("pipelines.running.records.checkpointing.MOST_FAILURES", 2)
+    monkeypatch.setattr("pipelines.running.checkpoint.MOST_FAILURES", 2)
     with pytest.raises(CheckpointsFailError) as caught:
         replay("shard.before_parts/0@2#1=hang", memory_limit=ON_SHARDS, patience_seconds=3)
     assert re.fullmatch(
@@ -225,7 +225,7 @@ def test_a_run_whose_shard_hands_over_no_parts_of_checkpoints_stops_with_the_cau
 
 
 def test_a_fault_that_comes_back_ends_the_run_with_its_checkpoint_intact(replay, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.running.loop.run.RestartBudget", lambda: RestartBudget(most=1))
+    monkeypatch.setattr("pipelines.running.loop.RestartBudget", lambda: RestartBudget(most=1))
     with pytest.raises(RestartsSpentError) as caught:
         replay("coordinator.after_batch@20#1=kill,coordinator.before_batch@1#2=kill", 4000, shards=1)
     pid = r"\(pid \d+ on [^)]+\)"

@@ -19,7 +19,7 @@ from pipelines.auditing import audit_run
 from pipelines.cli import cli
 from pipelines.prediction import predict_file
 from pipelines.purging import purge
-from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.checkpoint import Checkpointer
 from raydt import load_model
 from raydt.errors import CheckpointsFailError, DeadlineMissedError, NotWrittenError
 from raydt.folders.checkpoint import CheckpointStore

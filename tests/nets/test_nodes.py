@@ -159,9 +159,9 @@ class Nodes:
 
 def in_steps() -> None:
     """Checkpoints are waited for, and as few batches as possible are under way."""
+    import pipelines.running.loop as running
     from actors import session as ray_session
-    from pipelines.running.loop import run as running
-    from pipelines.running.records.checkpointing import Checkpointer
+    from pipelines.running.checkpoint import Checkpointer
 
     write = Checkpointer.write
 

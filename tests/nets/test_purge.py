@@ -29,8 +29,8 @@ from pipelines.exporting import interface_of
 from pipelines.prediction import predict_file
 from pipelines.purging import purge
 from pipelines.run_folder import RunFolder
+from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
-from pipelines.running.records.checkpointing import Checkpointer
 from pipelines.saved_runs import load_state, open_state
 from raydt.examples.updates import DELETE
 from raydt.exchange.snapshot import Barrier

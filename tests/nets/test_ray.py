@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pipelines
-from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.checkpoint import Checkpointer
 from tests.cases import Trial, every_case, never, one_of_each
 from tests.nets.test_runs import results
 
@@ -25,7 +25,7 @@ def in_step(monkeypatch: pytest.MonkeyPatch) -> None:
         checkpointer.settle()
 
     monkeypatch.setattr(Checkpointer, "write", write_and_wait)
-    monkeypatch.setattr("pipelines.running.loop.run.READ_AHEAD", 0)
+    monkeypatch.setattr("pipelines.running.loop.READ_AHEAD", 0)
     monkeypatch.setattr("actors.session.TOGETHER", 1)
 
 

@@ -361,7 +361,7 @@ def test_validate_and_sweep(tmp_path: Path) -> None:
 
 #: A run whose checkpoints, stream and report fail with errors of other packages, which say a value.
 UNEXPECTED = f"""
-import pipelines.running.loop.run as run
+import pipelines.running.loop as run
 import pipelines.running.ending as outcome
 from pipelines.cli import main
 from raydt.folders.checkpoint import CheckpointStore

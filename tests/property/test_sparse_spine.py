@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from pipelines.running.loop.metric_cuts import split_at_multiples
+from pipelines.running.intake import split_at_multiples
 from raydt.arrays.sparse import concatenated
 from raydt.examples.history import history_of_live
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.running.loop.metric_cuts import answered, split_at_multiples
+from pipelines.running.intake import answered, split_at_multiples
 from raydt.examples.updates import BatchResult, UpdateBatch
 from tests.cases import CASES, Trial
 

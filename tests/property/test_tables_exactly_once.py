@@ -23,9 +23,9 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 import pipelines
-from pipelines.running.loop import run
-from pipelines.running.loop.intake import Intake
-from pipelines.running.records.checkpointing import Checkpointer
+import pipelines.running.loop as run
+from pipelines.running.checkpoint import Checkpointer
+from pipelines.running.intake import Intake
 from raydt.errors import ProcessLostError
 from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder

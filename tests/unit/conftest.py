@@ -8,7 +8,7 @@ import pytest
 from small_job import JOB
 
 from pipelines.cli import main
-from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.checkpoint import Checkpointer
 from pipelines.yaml12 import dump_yaml
 
 

@@ -21,7 +21,7 @@ from pipelines.cli import cli
 from pipelines.config import load_config
 from pipelines.display import _updates
 from pipelines.progress import STARTING_RAY
-from pipelines.running.loop.incarnations import Incarnations
+from pipelines.running.incarnations import Incarnations
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import RaydtError
 from raydt.examples.features import Features

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import pipelines
 from pipelines.config import Checkpoint, load_config
 from pipelines.run_folder import RunFolder
+from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary
-from pipelines.running.records.checkpointing import Checkpointer
 from raydt.errors import ConfigError, DeadlineMissedError
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Snapshot

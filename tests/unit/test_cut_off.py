@@ -15,7 +15,7 @@ import pytest
 from small_job import JOB
 
 from pipelines import replay, resume
-from pipelines.running.loop.incarnations import RestartBudget
+from pipelines.running.incarnations import RestartBudget
 from raydt.errors import CheckpointsFailError, ProcessLostError
 from raydt.sessions.session import InProcessSession
 
@@ -70,7 +70,7 @@ def test_a_run_that_comes_to_its_last_checkpoint_is_not_repeated_for_ever(
     tmp_path: Path, cut_off: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None is due before, and a pass takes so long that the budget of restarts has room for one more each time."""
-    monkeypatch.setattr("pipelines.running.loop.run.RestartBudget", lambda: RestartBudget(seconds=0.0))
+    monkeypatch.setattr("pipelines.running.loop.RestartBudget", lambda: RestartBudget(seconds=0.0))
     with pytest.raises(CheckpointsFailError, match=r"the last 5 checkpoints could not be written.*shown no progress"):
         replay(every(10**6), tmp_path / "run")
     assert cut_off == [500] * 5

@@ -47,9 +47,10 @@ ROOMS = {
         ("opening",),
     ),
     "pipelines/running": (
-        ("interruption",),
+        ("interruption", "differences", "preflight"),
         ("records",),
-        ("preparation", "outcome"),
+        ("checkpoint", "previous_run"),
+        ("adoption", "ending", "incarnations", "intake"),
         ("loop",),
         ("job",),
     ),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipelines.config import load_config
-from pipelines.running.loop.incarnations import Incarnations, RestartBudget
+from pipelines.running.incarnations import Incarnations, RestartBudget
 from raydt.errors import ProcessLostError, RestartsSpentError
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch

@@ -15,7 +15,7 @@ from actors import session as ray_session
 from actors.liveness import Peer, Watch
 from actors.session import RaySession
 from pipelines.config import load_config
-from pipelines.running.loop.intake import Intake
+from pipelines.running.intake import Intake
 from pipelines.saved_runs import open_stream
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession

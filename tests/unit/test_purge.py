@@ -19,7 +19,7 @@ from pipelines.purging import dictionaries, purge, runs, states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.records.table_parts import Parts
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.running.loop.intake import Intake
-from pipelines.running.loop.metric_cuts import split_at_multiples
+from pipelines.running.intake import Intake, split_at_multiples
 from raydt.errors import InputError
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UpdateBatch
 from raydt.exchange.snapshot import Barrier

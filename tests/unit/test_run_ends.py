@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from small_job import JOB
 
+import pipelines.running.checkpoint as restoring
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.progress import Lines
 from pipelines.run_folder import RunFolder
 from pipelines.running import ending, job
-from pipelines.running.loop.incarnations import Incarnations
-from pipelines.running.preparation import restoring
-from pipelines.running.preparation.previous_run import past_of
-from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.checkpoint import Checkpointer
+from pipelines.running.incarnations import Incarnations
+from pipelines.running.previous_run import past_of
 from pipelines.saved_runs import load_model
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, RaydtError, RestartsSpentError
@@ -346,7 +346,7 @@ class TestPast:
 
     def test_a_loss_is_known_whatever_came_of_it(self, run):
         with injected(at(15, lose)), pytest.MonkeyPatch.context() as patched:
-            patched.setattr("pipelines.running.loop.run.newest_restorable", lambda *_: gone())
+            patched.setattr("pipelines.running.loop.newest_restorable", lambda *_: gone())
             with pytest.raises(Gone):
                 replay(CONFIG, run)
         lost, again = resume(run).summary["recoveries"]

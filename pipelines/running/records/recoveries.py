@@ -1,7 +1,7 @@
 """The losses and resumes of a run: the cost of each, for the summary and for the next resume.
 
 Invariant: an entry is in the log before anything is done about it, and again when it is complete, so that a process
-that is killed meanwhile leaves it to the next one (:mod:`pipelines.running.preparation.previous_run`).
+that is killed meanwhile leaves it to the next one (:mod:`pipelines.running.previous_run`).
 """
 
 from __future__ import annotations

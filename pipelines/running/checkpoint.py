@@ -1,8 +1,10 @@
-"""When a checkpoint is due, and writing it in the background.
+"""The checkpoints of a run: when one is due, writing it in the background, and going back to the newest.
 
 Invariant: at most one checkpoint is asked for or being written, so that each follows the one before it. A checkpoint
 that fails is a warning: the ones before it are intact, and the next one is tried when it is due. If several fail one
-after the other, a loss would cost more and more work, and the run has to stop.
+after the other, a loss would cost more and more work, and the run has to stop. After :meth:`Restorable.restore`
+learner, stream and tables are at the same update. A checkpoint that is damaged is passed over with a warning that
+names it; one of another config or of other data is an error, before anything is changed.
 """
 
 from __future__ import annotations
@@ -10,16 +12,34 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from actors.telemetry import Meter, Unmetered
-from pipelines.config import Checkpoint
-from raydt.errors import CheckpointsFailError, DeadlineMissedError, ProcessLostError, RaydtError, message_of
+from pipelines.config import Checkpoint as CheckpointOptions
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder, fitting
+from pipelines.running.differences import require_same, require_updated
+from pipelines.running.records.recorder import Recorder
+from raydt.errors import (
+    CheckpointsFailError,
+    DeadlineMissedError,
+    FormatVersionError,
+    InputError,
+    ModelFileError,
+    ProcessLostError,
+    RaydtError,
+    message_of,
+)
 from raydt.exchange.snapshot import Barrier, Segment
-from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
+from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
+from raydt.folders.manifest import read_manifest
+from raydt.learners import traits_of
 from raydt.presentation.words import duration
+from raydt.sessions.saved_model import SavedModel, understood
+from raydt.sessions.session import Session
+from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
 from raydt.streams.durations import microseconds
 
@@ -34,7 +54,7 @@ class Checkpointer:
 
     Parameters
     ----------
-    options : Checkpoint
+    options : CheckpointOptions
     store : CheckpointStore
     clock : callable
         Seconds of a clock that never goes back.
@@ -55,7 +75,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        options: Checkpoint,
+        options: CheckpointOptions,
         store: CheckpointStore,
         clock: Callable[[], float] = time.monotonic,
         meter: Meter | None = None,
@@ -192,3 +212,130 @@ class Checkpointer:
         self._meter.checkpointed(seconds)
         what = {"event": "checkpoint_written", "at": content.number, "bytes": size, "seconds": round(seconds, 3)}
         log.info("checkpoint written", extra=what)
+
+
+class Restorable(NamedTuple):
+    """A checkpoint that was read and found sound; nothing has been changed yet but the stream, which is there."""
+
+    checkpoint: Checkpoint
+    saved: SavedModel
+    recorder: Recorder
+    recorded: dict[str, Any]  #: State of the recorder.
+    lineage: list[dict[str, Any]]  #: Updates in the life of the model.
+
+    def restore(self, session: Session, store: CheckpointStore, abandon: Callable[[], None]) -> None:
+        """Restore learner and tables.
+
+        Parameters
+        ----------
+        session : Session
+            Without a past.
+        store : CheckpointStore
+            That of the checkpoint.
+        abandon : callable
+            Called before the tables are changed, which is the last step: whoever had them lets go of them.
+
+        Raises
+        ------
+        ProcessLostError
+            A process was lost meanwhile.
+        """
+        session.restore(self.saved.arrays, self.saved.groups)
+        # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
+        store.continue_from(self.checkpoint)
+        abandon()
+        self.recorder.restore(self.recorded)
+        log.info("restored", extra={"event": "restored", "at": self.checkpoint.number})
+
+
+def newest_restorable(
+    config: Config,
+    folder: RunFolder,
+    store: CheckpointStore,
+    stream: Stream,
+    data: Identity,
+    lineage: Sequence[Mapping[str, Any]] = (),
+) -> Restorable | None:
+    """Return the newest checkpoint that is sound, with the stream restored; None if there is none.
+
+    Parameters
+    ----------
+    config : Config
+    folder : RunFolder
+    store : CheckpointStore
+    stream : Stream
+        Of the config, wherever it is.
+    data : Identity
+        Of its source.
+    lineage : sequence of mapping
+        Updates that the run is known to have, and a checkpoint must have.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint is of another model config, of other data, or older than an update of the run.
+    FormatVersionError
+        Another version of raydt has written the checkpoint.
+    RaydtError
+        There are checkpoints, but none can be used. Nothing is thrown away because of that.
+    """
+    newest: InputError | None = None
+    numbers = _numbers(store)
+    for number in reversed(numbers):
+        place = store.folder.inside(str(number))
+        recorder = Recorder(folder, config.output, stream, traits_of(config.learner).figures)
+        try:
+            checkpoint = read_checkpoint(place)
+            saved = understood(checkpoint.meta, checkpoint.components, place.location)
+            with fitting(place.location):
+                require_same(config, data, stream, checkpoint.meta, place.location)
+                known = require_updated(checkpoint.meta, lineage, place.location)
+                stream.restore(checkpoint.components["stream"])
+                recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
+                recorder.require(recorded)
+        except FormatVersionError:
+            raise
+        except InputError as error:
+            what = str(InputError(error.problem, file=error.file, column=error.column, row=error.row))
+            then = ". Using the one before" if number != numbers[0] else ""
+            log.warning("checkpoint skipped: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number})
+            newest = newest or error
+            continue
+        return Restorable(checkpoint, saved, recorder, recorded, known)
+    if newest is not None:
+        raise RaydtError(
+            f"none of the checkpoints can be used; the newest: {newest}. To start at the first update instead, move "
+            f"{store.folder.location} away, then run raydt resume {folder.location}"
+        ) from newest
+    require_updated({}, lineage, store.folder.location)
+    store.continue_from(None)
+    log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
+    return None
+
+
+def _numbers(store: CheckpointStore) -> list[int]:
+    try:
+        return store.numbers()
+    except OSError as error:
+        raise RaydtError(f"{store.folder.location}: the checkpoints cannot be read: {error}") from error
+
+
+def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
+    """``meta`` of the newest checkpoint that says what it is; None if there is none. Only manifests are read.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint is of another model config, or of other data.
+    """
+    for number in reversed(_numbers(store)):
+        place = store.folder.inside(str(number))
+        try:
+            meta = read_manifest(place).meta
+        except FormatVersionError:
+            raise
+        except ModelFileError:
+            continue  # it is named when it is passed over for good
+        require_same(config, data, stream, meta, place.location)
+        return meta
+    return None

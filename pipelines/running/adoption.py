@@ -2,7 +2,7 @@
 
 Invariant: the log names the updates before the checkpoint is complete, and the checkpoints before it go after that. So
 whatever is killed, the run resumes from the new checkpoint, or refuses to resume from an older one, in which deleted
-examples live (:func:`pipelines.running.preparation.restoring.require_updated`).
+examples live (:func:`pipelines.running.differences.require_updated`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines.config import Config
 from pipelines.run_folder import RunFolder, fitting
-from pipelines.running.preparation.restoring import require_same
+from pipelines.running.differences import require_same
 from pipelines.running.records.recorder import Recorder
 from pipelines.saved_runs import open_state
 from pipelines.updating.lineage import begins_with, ids_between

@@ -22,14 +22,12 @@ from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
 from pipelines.run_folder import RunFolder
+from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
+from pipelines.running.incarnations import Incarnations, RestartBudget
+from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
-from pipelines.running.loop.feeding import feed
-from pipelines.running.loop.incarnations import Incarnations, RestartBudget
-from pipelines.running.loop.intake import Intake
-from pipelines.running.preparation.previous_run import Past, kept
-from pipelines.running.preparation.restoring import newest_restorable
-from pipelines.running.records.checkpointing import Checkpointer
+from pipelines.running.previous_run import Past, kept
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing

@@ -1,0 +1,169 @@
+"""What may differ when a run is resumed: some keys of its config, and nothing of its data.
+
+Invariant: a resumed run has the model config it began with, so that its model does not depend on where it was
+cut, and tables of one kind from their first row to their last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.config import PATH_KEYS, Config, last_component
+from pipelines.updating.lineage import begins_with
+from raydt.errors import ConfigError
+from raydt.sources.identity import Identity, differences, file_differences
+from raydt.streams.base import Stream
+
+_MODEL = ("source", "stream", "learner")
+
+#: Keys of operation that cannot change either, and why.
+_FIXED = {
+    "checkpoint.path": "the checkpoints of the run are there",
+    "output.predictions": "the table would begin or end in the middle of the run",
+    "output.metrics_every": "the rows of the table would not be of one kind",
+    "output.fading_factor": "the faded scores of the table would not be of one kind",
+    "output.alarm_delta": "the alarms would not be of one kind",
+}
+
+#: Differences that are shown.
+_SHOWN = 12
+
+
+def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) -> None:
+    """Refuse a resolved config that would give another model, or tables of two kinds.
+
+    Parameters
+    ----------
+    then, now : mapping
+        Resolved configs: that of the run, and that to resume with.
+    place : str
+        Where the first one is.
+
+    Raises
+    ------
+    ConfigError
+        Names every key with both values.
+    """
+    before, after = dict(_flat(then, "")), dict(_flat(now, ""))
+    found = [
+        f"{key} = {_shown(after, key)} here, {_shown(before, key)} in the run{_because(key)}"
+        for key in sorted(before.keys() | after.keys())
+        if (key in _FIXED or key.partition(".")[0] in _MODEL)
+        and _counted(key, before.get(key)) != _counted(key, after.get(key))
+    ]
+    if found:
+        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+        model = any(line.partition(".")[0] in _MODEL for line in found)
+        kept = "model config" if model else "kind of tables or checkpoint path"
+        raise ConfigError(
+            f"{place}: cannot resume with a different {kept}:",
+            *(f"  {line}" for line in (*found[:_SHOWN], *more)),
+            "only cluster, checkpoint (except its path), erasure, output.report, output.quote_values and the folders "
+            "of the data may change. For any other change, start a new run with raydt replay",
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _counted(key: str, value: Any) -> Any:
+    """Part of a value that decides the model: of a path to data its last component."""
+    if tuple(key.split(".")) not in PATH_KEYS or key in _FIXED:
+        return value
+    if isinstance(value, list):
+        return [last_component(path) for path in value]
+    return last_component(value) if isinstance(value, str) else value
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
+
+
+def _because(key: str) -> str:
+    return f" ({_FIXED[key]})" if key in _FIXED else ""
+
+
+def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
+    """Refuse a checkpoint of another model config or of other data, and say in what they differ.
+
+    Parameters
+    ----------
+    config : Config
+    data : Identity
+        Of the source.
+    stream : Stream
+        Of the config.
+    meta : mapping
+        Of the checkpoint.
+    place : str
+        Where it is.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if meta["config_hash"] is None or meta["source_fingerprint"] is None:
+        raise ConfigError(
+            f"{place}: this state was written by raydt update, not by a run. Move it out of the checkpoints, and give "
+            "its folder to raydt resume with --from"
+        )
+    if not config.has_made(meta):
+        refuse_changes(meta.get("config", {}), config.resolved(), place)
+        raise ConfigError(f"{place}: the checkpoint has another model config. Restore config.yaml as the run wrote it")
+    changes = data_changes(data, stream, meta)
+    if changes:
+        keys = ["source.path"] if meta["source_fingerprint"] != data.fingerprint else []
+        keys += [f"stream.{key}" for key in stream.inputs() if any(c.startswith(f"stream.{key}: ") for c in changes)]
+        elsewhere = " ".join(f"--set {key}=..." for key in keys)
+        raise ConfigError(
+            f"{place}: the data differ from those of the checkpoint:",
+            *(f"  {line}" for line in changes),
+            f"Restore the data (they may be in another folder: {elsewhere}), or start a new run",
+        )
+
+
+def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]], place: str) -> list[dict[str, Any]]:
+    """Return the lineage of a checkpoint, and refuse one that is older than an update that its run has taken in.
+
+    Parameters
+    ----------
+    meta : mapping
+        Of the checkpoint; empty if there is none.
+    lineage : sequence of mapping
+        Updates that the run is known to have.
+    place : str
+        Where the checkpoint is, or would be.
+
+    Raises
+    ------
+    ConfigError
+        Examples live in the checkpoint that an update has deleted.
+    """
+    known: list[dict[str, Any]] = meta.get("lineage", [])
+    if not begins_with(known, lineage):
+        raise ConfigError(
+            f"{place}: the run was updated after update {lineage[-1]['offset']:,}, and no checkpoint has the update. "
+            "Give the state that raydt update wrote: raydt resume RUN --from STATE"
+        )
+    return known
+
+
+def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:
+    """In what the data differ from those that a checkpoint was made from, in words; arguments as above."""
+    found = []
+    if meta["source_fingerprint"] != data.fingerprint:
+        then = meta.get("source")
+        found = differences(then, data.description) if isinstance(then, dict) else []
+        found = found or ["the fingerprints differ"]
+    for key, now in stream.inputs().items():
+        then = meta.get(key)
+        change = file_differences(then, now) if isinstance(then, dict) else None
+        found += [f"stream.{key}: {change}"] if change is not None else []
+    return found

@@ -1,0 +1,255 @@
+"""The main loop of every job: batches cut from a stream and read ahead, applied by a session, noted by a tally.
+
+Invariant: everything the intake has taken from the stream is handed on before it ends, so that after the end the
+position of the stream is that of the model. It ends without raising; :attr:`Intake.error` says why it ended early.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from pipelines.config import Config
+from pipelines.running.records.tally import Tally
+from pipelines.saved_runs import no_rows
+from raydt.errors import UpdateError
+from raydt.examples.updates import CARRIES_ROW, BatchResult, UpdateBatch
+from raydt.exchange.snapshot import Barrier
+from raydt.sessions.session import Session
+from raydt.streams.base import Skipped, Stream
+
+
+class Intake:
+    """The updates of a stream as messages of at most ``size``, with results at every multiple of ``every``.
+
+    What is recorded at multiples of ``every`` does not depend on ``size``: either no message crosses one, or the
+    learner reports what was ``within`` a message.
+
+    Parameters
+    ----------
+    stream : Stream
+    size : int
+        Updates per message.
+    every : int
+        Where messages end, unless the learner reports within them.
+    ahead : int
+        Messages read ahead in a background thread; 0 reads in the caller's.
+    barrier : callable, optional
+        Called with the stream and its number of updates after every batch: the wish for a snapshot, or None.
+    within : bool
+        Whether the learner reports within messages.
+
+    Attributes
+    ----------
+    error : Exception or None
+        What ended the stream early.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        size: int,
+        every: int,
+        ahead: int = 0,
+        barrier: Callable[[Stream, int], Barrier | None] = lambda stream, updates: None,
+        *,
+        within: bool = False,
+    ) -> None:
+        self._barrier, self._within = barrier, within
+        self._stream, self._size, self._every, self._ahead = stream, size if within else min(size, every), every, ahead
+        self._stop = threading.Event()
+        # With each row the end of its batch, or of the last batch before it and True.
+        self._skipped: deque[tuple[tuple[int, bool], Skipped]] = deque()
+        self.error: Exception | None = None
+        self._reading: Generator[UpdateBatch, None, None] = self._read()
+
+    def __iter__(self) -> Iterator[UpdateBatch]:
+        self._reading = self._read_ahead() if self._ahead else self._read()
+        return self._reading
+
+    def close(self) -> None:
+        """Stop, and wait until nobody reads the stream: from then on it can be restored."""
+        self.stop()
+        self._reading.close()
+
+    def stop(self) -> None:
+        """Take nothing more from the stream. Safe in a signal handler and from any thread."""
+        self._stop.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stop.is_set()
+
+    def take_skipped(self, updates: int, *, ended: bool = False) -> list[Skipped]:
+        """Rows passed over since the last call, up to the end of the batch that made the number of updates so many.
+
+        Those met while reading ahead are not among them: a resume from a checkpoint taken now meets them again.
+        With ``ended``, those after that batch are, if it was the last.
+        """
+        taken = []
+        while self._skipped and self._skipped[0][0] <= (updates, ended):
+            taken.append(self._skipped.popleft()[1])
+        return taken
+
+    def _read(self) -> Generator[UpdateBatch, None, None]:
+        batches, stop = self._stream.batches(self._size), 0
+        try:
+            while not self._stop.is_set():
+                batch = next(batches, None)
+                stop = batch.stop if batch is not None else stop
+                self._note_skipped(stop, after=batch is None)
+                if batch is None:
+                    return
+                barrier = self._barrier(self._stream, stop)
+                if barrier is not None:
+                    batch = dataclasses.replace(batch, barrier=barrier)
+                if self._within:
+                    yield dataclasses.replace(batch, every=self._every)
+                else:
+                    yield from split_at_multiples(batch, self._every)
+        except Exception as error:
+            self._note_skipped(stop, after=True)
+            self.error = error
+
+    def _note_skipped(self, stop: int, *, after: bool) -> None:
+        self._skipped.extend(((stop, after), skipped) for skipped in self._stream.take_skipped())
+
+    def _read_ahead(self) -> Generator[UpdateBatch, None, None]:
+        pieces = self._read()
+
+        def read() -> UpdateBatch | None:
+            return next(pieces, None)
+
+        # One worker: the pieces arrive in order, and the generator never runs in two threads at once.
+        with ThreadPoolExecutor(1, thread_name_prefix="raydt-intake") as reader:
+            waiting: deque[Future[UpdateBatch | None]] = deque(reader.submit(read) for _ in range(self._ahead))
+            while (batch := waiting.popleft().result()) is not None:
+                waiting.append(reader.submit(read))
+                yield batch
+
+
+def feed(
+    config: Config,
+    session: Session,
+    intake: Intake,
+    tally: Tally,
+    recorded: Callable[[UpdateBatch, BatchResult], None] | None = None,
+    undivided: AbstractContextManager[Any] | None = None,
+) -> None:
+    """Feed the session until the stream ends, the intake is stopped, or an update is refused for good.
+
+    Parameters
+    ----------
+    config : Config
+    session : Session
+    intake : Intake
+        What ended it early is in its ``error``, not raised.
+    tally : Tally
+        Its ``seconds`` go on, and are the processing time in the end.
+    recorded : callable, optional
+        Called with every batch and its result, once the tally has them.
+    undivided : context manager, optional
+        Entered whenever the tally takes a batch: what another thread reads of it outside is of one update.
+
+    Raises
+    ------
+    UpdateError
+        A refused update, unless ``stream.on_error`` is ``skip``. Everything before it has taken effect.
+    InputError
+        The source has no rows.
+    """
+    refused: UpdateError | None = None
+    began = time.perf_counter() - tally.seconds
+    for batch, result in session.process(intake, skip_refused=config.stream.on_error == "skip"):
+        with undivided or nullcontext():
+            now, before = time.perf_counter() - began, tally.seconds
+            for piece, answer in answered(batch, result):
+                share = (piece.start + answer.applied - batch.start) / max(1, result.applied)
+                tally.record(piece, answer, before + share * (now - before))
+            tally.record_skipped(intake.take_skipped(tally.updates))
+        if result.applied < len(batch):
+            refused = tally.update_error(batch, result.refused[-1])
+        if recorded is not None:
+            recorded(batch, result)
+    tally.record_skipped(intake.take_skipped(tally.updates, ended=True))
+    if refused is not None:
+        raise refused
+    if intake.error is None and not intake.stopped:
+        if not tally.updates and not tally.skipped:
+            raise no_rows(config)
+        tally.record_log(session.finish())
+    tally.seconds = time.perf_counter() - began
+
+
+def answered(batch: UpdateBatch, result: BatchResult) -> Iterator[tuple[UpdateBatch, BatchResult]]:
+    """A message and its result, in pieces that end where the result has statistics within it.
+
+    The last piece has the log of all; traffic is known at the end of a message only, and is that of each piece.
+    """
+    if not result.within:
+        yield batch, result
+        return
+    begin, moments = 0, iter(result.within)
+    for piece in split_at_multiples(batch, batch.every):
+        end = begin + len(piece)
+        here, last = slice(begin, end), end >= result.applied
+        refused = [
+            dataclasses.replace(refusal, position=refusal.position - begin)
+            for refusal in result.refused
+            if begin <= refusal.position < end
+        ]
+        yield (
+            piece,
+            dataclasses.replace(
+                result,
+                applied=min(result.applied, end) - begin,
+                predictions=result.predictions[here],
+                refused=refused,
+                log=result.log if last else {},
+                path=result.path[here],
+                statistics=result.statistics if last else result.statistics | next(moments),
+                snapshot=None,
+                levels=None if result.levels is None else result.levels[here],
+                within=[],
+            ),
+        )
+        if last:
+            return
+        begin = end
+
+
+def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
+    """``batch`` in pieces that end at multiples of ``every``; whole if it crosses none.
+
+    The pieces share the arrays of ``batch``. A barrier stays with the last piece.
+    """
+    first = batch.start + every - batch.start % every
+    if first >= batch.stop:
+        yield batch
+        return
+    rows_before = np.concatenate(([0], np.cumsum(CARRIES_ROW[batch.op])))
+    edges = [0, *range(first - batch.start, len(batch), every), len(batch)]
+    for begin, end in pairwise(edges):
+        rows = slice(rows_before[begin], rows_before[end])
+        yield dataclasses.replace(
+            batch,
+            start=batch.start + begin,
+            op=batch.op[begin:end],
+            id=batch.id[begin:end],
+            X=batch.X[rows],
+            sparse=None if batch.sparse is None else batch.sparse[rows],
+            y=batch.y[rows],
+            row=batch.row[begin:end],
+            names=None if batch.names is None else batch.names[begin:end],
+            barrier=batch.barrier if end == len(batch) else None,
+        )
