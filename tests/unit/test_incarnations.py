@@ -21,7 +21,8 @@ def test_each_incarnation_begins_empty_with_the_next_number():
     batch = UpdateBatch(
         0, np.zeros(2, np.int8), np.arange(2), np.zeros((2, 1)), np.zeros(2, np.int32), 1, np.arange(2), warmup=0
     )
-    with Incarnations(load_config(CONFIG).placed(Placement(1, "here")), Features(("a",), (False,)), before=3) as incarnations:
+    config = load_config(CONFIG).placed(Placement(1, "here"))
+    with Incarnations(config, Features(("a",), (False,)), before=3) as incarnations:
         first = incarnations.open()
         assert incarnations.epoch == 4
         empty = first.digest()

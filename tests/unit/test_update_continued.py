@@ -16,9 +16,10 @@ from updatable import ids_file, table
 import pipelines
 from pipelines.auditing import audit_run
 from pipelines.cli import main
-from pipelines.receipts import ReceiptFile, verify_receipts
+from pipelines.receipts import ReceiptFile
 from pipelines.saved_runs import open_state
 from pipelines.updating import update
+from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.exchange.faults import injected
