@@ -7,7 +7,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from raydt.errors import ConfigError, InputError
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT
+from raydt.redaction import text
 from raydt.sources import ArrowFiles, ParquetFiles, Sea, open_source
 from raydt.streams import (
     Batches,
@@ -69,17 +70,6 @@ def test_a_stream_needs_labels():
         make_stream(Incremental(), source)
 
 
-def test_the_window_stays_full():
-    stream = make_stream(SlidingWindow(window=3, warmup=3), MemorySource([Row(i, 0) for i in range(6)]))
-    (batch,) = stream.batches(100)
-    assert batch.op.tolist() == [INSERT] * 3 + [DELETE, INSERT] * 3
-    assert batch.id.tolist() == [0, 1, 2, 0, 3, 1, 4, 2, 5]
-    assert batch.row.tolist() == [0, 1, 2, -1, 3, -1, 4, -1, 5]
-    assert batch.X.shape == (6, 1)
-    assert batch.warmup == 3
-    assert stream.length() == len(batch)
-
-
 def test_lengths():
     data = [Row(i, 0) for i in range(7)]
     assert make_stream(Incremental(), MemorySource(data)).length() == 7
@@ -112,23 +102,6 @@ def test_random_updates_delete_uniformly():
     assert ((counts - 400) ** 2 / 400).sum() < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
 
 
-@pytest.mark.parametrize("size", [1, 2, 100])
-def test_everything_before_a_bad_row_is_kept(size):
-    data = [Row(0, 0), Row(1, 0), Row(2, 0), Row(3, 0, bad=True), Row(4, 0)]
-    stream = make_stream(SlidingWindow(window=2), MemorySource(data, (10,)))
-    batches = stream.batches(size)
-    taken = []
-    while len(taken) < 4:
-        taken += next(batches).id.tolist()
-    assert taken == [0, 1, 0, 2]
-    state = stream.state()
-    assert (state["seq"], state["row"], state["active"].tolist()) == (4, 3, [1, 2])
-    for again in (batches, stream.batches(1)):
-        with pytest.raises(InputError, match="row 3: bad"):
-            next(again)
-    assert stream.take_skipped() == []
-
-
 @pytest.mark.parametrize("on_error", ["error", "skip"])
 def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
     table = pa.table({"x": np.arange(100.0), "y": np.zeros(100, dtype=np.int8)})
@@ -145,19 +118,6 @@ def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
     assert stream.state()["seq"] == 90
 
 
-def test_skipped_rows_are_recorded_when_they_are_passed():
-    data = [Row(0, 0, bad=True), Row(1, 0), Row(2, 0), Row(3, 0, bad=True)]
-    stream = make_stream(Incremental(on_error="skip"), MemorySource(data, (10,)))
-    assert stream.take_skipped() == []
-    batches = stream.batches(1)
-    next(batches)
-    assert stream.take_skipped() == [(0, "memory", "row 0: bad")]
-    next(batches)
-    assert stream.take_skipped() == []
-    assert next(batches, None) is None
-    assert [entry.row for entry in stream.take_skipped()] == [3]
-
-
 @pytest.mark.parametrize("size", [1, 100])
 def test_a_warm_up_holds_inserts_only(size):
     stream = make_stream(Changelog(warmup=3), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
@@ -170,15 +130,6 @@ def test_a_warm_up_holds_inserts_only(size):
         next(batches)
     fits = make_stream(Changelog(warmup=2), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
     assert sum(len(batch) for batch in fits.batches(size)) == 4
-
-
-def test_a_changelog_passes_its_operations_on():
-    data = [Row(5, 0, x=1.0), Row(5, 1, op=UPDATE, x=2.0), Row(0, 0, op=QUERY, x=3.0), Row(5, 0, op=DELETE, x=4.0)]
-    (batch,) = make_stream(Changelog(), MemorySource(data, changelog=True)).batches(9)
-    assert batch.op.tolist() == [INSERT, UPDATE, QUERY, DELETE]
-    assert batch.X[:, 0].tolist() == [1.0, 2.0, 3.0]
-    assert batch.y.tolist() == [0, 1, 0]
-    assert batch.row.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("ids", [[1, None, None, None, 2], ["one", None, "no", None, "two"]])
@@ -203,16 +154,6 @@ def test_a_delete_by_value_needs_features_and_label_but_no_id(tmp_path, ids):
     assert ["no value" in skipped[0].reason, "no label" in skipped[1].reason] == [True, True]
 
 
-def test_batches_go_on_where_the_last_ones_stopped():
-    stream = make_stream(Incremental(), MemorySource([Row(i, 0) for i in range(10)]))
-    first = next(stream.batches(4))
-    (second,) = stream.batches(100)
-    assert (first.start, first.stop, second.start, second.stop) == (0, 4, 4, 10)
-    assert stream.source.reads == 1
-    with pytest.raises(ValueError, match="at least 1"):
-        next(stream.batches(0))
-
-
 def test_arrays_are_writable_and_contiguous():
     warmup()
     turns = Batches(steps=[1.0, 0.5, 0.9], removal_order="random")
@@ -223,11 +164,6 @@ def test_arrays_are_writable_and_contiguous():
                 assert array.dtype == dtype
                 assert array.flags.c_contiguous
                 assert array.flags.writeable
-
-
-def test_a_synthetic_stream_knows_its_classes_at_once():
-    batch = next(make_stream(Incremental(), open_source(Sea(n=10))).batches(1))
-    assert batch.n_classes == 2
 
 
 @pytest.mark.parametrize(
@@ -250,7 +186,7 @@ def test_what_is_deleted_is_what_was_inserted(options, times, expected):
         assert " ".join(updates) == expected
         skipped = stream.take_skipped()
         assert skipped[0].row == 2
-        assert skipped[0].reason == (
+        assert text(skipped[0].reason) == (
             "memory, row 2, column 'k': id 1: an example with this id is live. "
             "Give every row its own id, or remove source.id to number the rows"
         )
@@ -263,9 +199,3 @@ def test_a_live_id_stops_the_stream_each_time_it_is_asked():
     for _ in range(2):
         with pytest.raises(InputError, match=r"row 2, column 'k': id 1: .* is live.*, or set stream.on_error: skip"):
             next(stream.batches(10))
-
-
-def test_rows_without_an_id_column_have_ids_of_their_own():
-    source = MemorySource([Row(number, 0) for number in range(4)])
-    source.id_kind = "row"
-    assert make_stream(SlidingWindow(window=2), source)._live is None

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from pipelines import load_config
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT
+from raydt.redaction import text
 from raydt.sources import ParquetFiles, Sea, open_source
 from raydt.streams import StreamOptions, TimeWindow, make_stream
 from raydt.streams.durations import microseconds, spelled
@@ -76,7 +77,7 @@ def test_late_rows_and_rows_without_a_time_are_skipped(tmp_path):
     skipped = stream.take_skipped()
     assert [entry.row for entry in skipped] == [1, 2, 4]
     assert "no event time" in skipped[0].reason
-    assert "its time is 30s before the latest so far, stream.lateness allows 0s" in skipped[2].reason
+    assert "its time is 30s before the latest so far, stream.lateness allows 0s" in text(skipped[2].reason)
     assert skipped[2].reason.endswith(". Sort the rows by time or raise stream.lateness")  # rows are skipped already
     assert skipped[0].reason.endswith(". Correct the file")
 
