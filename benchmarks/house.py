@@ -4,7 +4,8 @@
 
 The upper figures are counted in the sources. The lower ones are counted in one small replay from a CSV file, in a
 process of its own: the functions that receive the config, the types of record that carry a marked row, and how often
-the bytes of the file are read.
+the bytes of the file are read. A setting is a dotted key of the config; one that several kinds of source, stream or
+learner share counts once.
 """
 
 from __future__ import annotations
@@ -112,12 +113,14 @@ from pipelines.cli import cli
 from pipelines.config import Config
 from pipelines import replay
 
-def fields(schema, definitions, seen=()):
-    """Names of all keys that a config may have, by the model that owns each."""
-    found = set()
-    for name, model in {**definitions, "": schema}.items():
-        found |= {(name, key) for key in model.get("properties", {})}
-    return found
+def settings(node, key=""):
+    """Return the dotted keys that a user can set; one that several kinds or models share counts once."""
+    if "$ref" in node:
+        node = schema["$defs"][node["$ref"].rsplit("/", 1)[-1]]
+    below = [settings(value, f"{key}.{name}") for name, value in node.get("properties", {}).items()]
+    below += [settings(part, key) for word in ("anyOf", "oneOf", "allOf") for part in node.get(word, [])]
+    found = set().union(*below) - {key}
+    return found or {key}
 
 def holds(value, depth=2):
     """Return True if an object has the marked number in an array of its own."""
@@ -167,7 +170,7 @@ print(json.dumps({
     "functions that a marked row passes": len(passing),
     "types of record of a row": len(records),
     "reads of the source file": round((read() - before) / Path(data).stat().st_size, 1),
-    "fields of configs": len(fields(schema, schema.get("$defs", {}))),
+    "settings": len(settings(schema)),
     "commands": len(cli.commands),
     "_records": sorted(records),
     "_stations": sorted(stations),

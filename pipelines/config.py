@@ -173,20 +173,13 @@ class Erasure(_Section):
 class Output(_Section):
     """Files a run writes in addition to its model, state and summary."""
 
+    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
+        "fading_factor": ((0.999,), "It is 0.999: remove it"),
+        "alarm_delta": ((0.002,), "It is 0.002: remove it"),
+    }
+
     predictions: bool = Field(False, description="write every prediction to the run folder")
     metrics_every: int = Field(1000, ge=1, description="updates between two rows of the metrics table")
-    fading_factor: float = Field(
-        0.999,
-        gt=0,
-        le=1,
-        description="weight of a prediction relative to the next one in the faded scores of the metrics table",
-    )
-    alarm_delta: float = Field(
-        0.002,
-        gt=0,
-        lt=1,
-        description="confidence of ADWIN, which raises an alarm when the share of errors has risen (delta)",
-    )
     report: bool = Field(True, description="write report.html")
     quote_values: bool = Field(
         True,
@@ -462,13 +455,8 @@ def _absolute(path: str, base: Path, place: str) -> str:
 
 
 def without_retired(data: Any) -> Any:
-    """Leave out the retired keys of operation in the config that a run wrote: they never change the model."""
-    if not isinstance(data, dict):
+    """Leave out retired keys of ``cluster`` in the config that a run wrote: they never change what it makes."""
+    cluster = data.get("cluster") if isinstance(data, Mapping) else None
+    if not isinstance(cluster, Mapping):
         return data
-    sections: dict[str, type[Settings]] = {"cluster": Cluster, "checkpoint": Checkpoint, "output": Output}
-    return {
-        name: {key: value for key, value in section.items() if key not in sections[name].retired}
-        if name in sections and isinstance(section, dict)
-        else section
-        for name, section in data.items()
-    }
+    return {**data, "cluster": {key: value for key, value in cluster.items() if key not in Cluster.retired}}

@@ -23,8 +23,6 @@ _FIXED = {
     "checkpoint.path": "the checkpoints of the run are there",
     "output.predictions": "the table would begin or end in the middle of the run",
     "output.metrics_every": "the rows of the table would not be of one kind",
-    "output.fading_factor": "the faded scores of the table would not be of one kind",
-    "output.alarm_delta": "the alarms would not be of one kind",
 }
 
 #: Differences that are shown.

@@ -75,8 +75,10 @@ def run_setting(
         stream = make_stream(config.stream, source)
         features = features_of(source, config)
         session = InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
-        watching = Watching(config.output.fading_factor, config.output.alarm_delta)
-        tally, intake = Tally(stream, watching), Intake(stream, config.cluster.batch_size, config.output.metrics_every)
+        tally, intake = (
+            Tally(stream, Watching()),
+            Intake(stream, config.cluster.batch_size, config.output.metrics_every),
+        )
         if arm is not None:
             arm(intake.stop)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config import Cluster, Config, json_schema, load_config, load_variants
+from pipelines.config import Cluster, Config, Output, json_schema, load_config, load_variants
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners
@@ -182,6 +182,7 @@ class TestMessages:
         [
             *(("learner", one.Options) for one in learners().values()),
             ("cluster", Cluster),
+            ("output", Output),
         ],
     )
     def test_a_retired_key_is_refused_by_name_with_what_to_use_unless_it_says_what_is_done_today(

@@ -48,7 +48,7 @@ class Recorder(Tally):
     """
 
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
-        super().__init__(stream, Watching(output.fading_factor, output.alarm_delta))
+        super().__init__(stream, Watching())
         self._every, self._own = output.metrics_every, own
         self._metric_columns = metrics_schema(self.prequential.columns, own)
         self._metrics = TableWriter(folder, "metrics", self._metric_columns)
