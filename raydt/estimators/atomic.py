@@ -73,18 +73,10 @@ class DeferredInterrupt:
 
 
 class Change:
-    """A call that changes an object, and what is needed to undo it.
-
-    Attributes
-    ----------
-    begun : bool
-        Whether updates may have been applied.
-    before : dict
-        Attributes of the object before the call.
-    """
+    """A call that changes an object, and what is needed to undo it."""
 
     def __init__(self, owner: AtomicCalls) -> None:
-        self.begun = False
+        self.begun = False  #: Whether updates may have been applied.
         self.before = owner.__dict__.copy()
         self.sizes = [(values, len(values)) for values in owner._growing()]
         self.session = owner._live_session()

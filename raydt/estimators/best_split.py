@@ -50,17 +50,6 @@ class SparseBestSplit(SumOfTrees, Classifier):
         a frame. A sparse matrix has its own.
     feature_groups : int, default 16
 
-    Attributes
-    ----------
-    best_split_ : Split
-        Named tuple of ``feature`` and ``score``: the sum over both sides of their share of the rows times their
-        impurity, 2p(1 - p) or the entropy in nats.
-    classes_ : ndarray
-    row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
-        oldest first.
-    n_features_in_ : int
-
     Notes
     -----
     N. Tatti, Approximating splits for decision trees quickly in sparse data streams. Rows are a sequence of index
@@ -90,7 +79,11 @@ class SparseBestSplit(SumOfTrees, Classifier):
 
     @property
     def best_split_(self) -> Split:
-        """The split of the last search."""
+        """Return the split of the last search.
+
+        ``score`` is the sum over both sides of their share of the rows times their impurity, 2p(1 - p) or the entropy
+        in nats.
+        """
         self._require_fitted()
         split = Splits.of_arrays(self._model())
         return Split(int(split.feature[0]), score_of_split(self._fitted_options.entropy, split))

@@ -67,16 +67,6 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         of such rows. By default that of the frame, and any index without one.
     feature_groups : int, default 16
 
-    Attributes
-    ----------
-    classes_ : ndarray
-    row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
-        oldest first.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only for data frames.
-
     Notes
     -----
     R. De Rosa, N. Cesa-Bianchi, Splitting with Confidence in Decision Trees with Application to Stream Mining. A row

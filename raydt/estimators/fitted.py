@@ -39,7 +39,11 @@ class Fitted(Parameters, AtomicCalls):
 
     categorical_features: Sequence[str | int] | None
     session_: InProcessSession
+    #: Ids of the rows of the last ``fit`` or ``partial_fit``, int64; of a model loaded with its examples, all live ids,
+    #: oldest first.
     row_ids_: npt.NDArray[Any]
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[Any]  #: Only for data frames: names, dtype object.
     _fitted_options: Any
     _encoder: FrameEncoder
     #: Whether all classes were named before the first examples came.

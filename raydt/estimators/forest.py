@@ -68,18 +68,6 @@ class ExactForestClassifier(_ExactForest, Classifier):
         are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
-    Attributes
-    ----------
-    classes_ : ndarray
-    feature_importances_ : ndarray of float64, shape (d,)
-        Share of each feature in the decrease of impurity by all splits.
-    row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
-        oldest first.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only for data frames.
-
     Notes
     -----
     Missing values are allowed. They go right at every split, and one candidate asks whether the value is present.

@@ -40,16 +40,6 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
         are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
-    Attributes
-    ----------
-    classes_ : ndarray
-    row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
-        oldest first.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only for data frames.
-
     Notes
     -----
     Bressan, Damay, Sozio, Fully-Dynamic Decision Trees, AAAI 2023. Amortised O(d h log n / epsilon) per update.
@@ -103,15 +93,6 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
         Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
         are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
-
-    Attributes
-    ----------
-    row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
-        oldest first.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only for data frames.
 
     Notes
     -----

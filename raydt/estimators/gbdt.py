@@ -138,22 +138,6 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
-    Attributes
-    ----------
-    classes_ : ndarray
-    feature_importances_ : ndarray of float64, shape (d,)
-        Share of each feature in the gain of all splits.
-    n_iter_ : int
-        Iterations of the model.
-    last_update_ : dict of str to number
-        What the last call did.
-    row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
-        oldest first.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only for data frames.
-
     Notes
     -----
     Lin, Chung, Lao, Zhao, Online Gradient Boosting Decision Tree: In-Place Updates for Efficient Adding/Deleting Data,

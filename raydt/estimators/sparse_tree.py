@@ -38,16 +38,6 @@ class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
         are categorical. A split separates one category from the rest.
     feature_groups : int, default 16
 
-    Attributes
-    ----------
-    classes_ : ndarray
-    row_ids_ : ndarray of int64
-        Ids of the rows of the last ``fit`` or ``partial_fit``; for a model loaded with its examples, all live ids,
-        oldest first.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str
-        Only for data frames.
-
     Notes
     -----
     Rows are a sequence of index arrays, an Arrow column of lists, a frame with such a column, or a scipy sparse matrix

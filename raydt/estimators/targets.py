@@ -20,7 +20,7 @@ R = TypeVar("R", bound="Regressor")
 class Classifier(Estimator):
     """Labels are classes: integers, booleans or strings."""
 
-    classes_: npt.NDArray[Any]
+    classes_: npt.NDArray[Any]  #: Labels in the order of the columns of ``predict_proba``.
 
     def partial_fit(self: C, X: Any, y: Any, classes: Any = None, *, ids: Any = None) -> C:
         """Insert examples; all of them or, if an error is raised, none.

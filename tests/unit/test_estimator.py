@@ -117,9 +117,7 @@ def test_frames_of_all_kinds_agree_and_text_is_categorical() -> None:
 
 def test_integers_that_float64_would_round_are_refused() -> None:
     frame = pd.DataFrame({"a": [1, 2**53, 2**53 + 1], "b": [1.5, 2, 3]})
-    with pytest.raises(
-        InputError, match=r"row 2, column 'a': it holds an integer beyond 2\*\*53.*categorical_features"
-    ):
+    with pytest.raises(InputError, match=r"row 2, column 'a': an integer beyond 2\*\*53.*categorical_features"):
         FullyDynamicTreeClassifier().partial_fit(frame, [0, 1, 0])
     FullyDynamicTreeClassifier().partial_fit(frame[:2], [0, 1])
     categories = FullyDynamicTreeClassifier(categorical_features=["a"]).partial_fit(frame, [0, 1, 0])
