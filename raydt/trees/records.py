@@ -133,6 +133,17 @@ def unlink(tree: Any, members: Any, slot: int) -> int:
 
 
 @inner_kernel
+def count_path(tree: Any, leaf: int, label: int, by: int) -> int:
+    """Count an example in (``by`` 1) or out (-1) at all nodes from its leaf to the root; return their number."""
+    node, nodes = leaf, 0
+    while node >= 0:
+        tree.counts[node, label] += by
+        node = np.int64(tree.nodes[node].parent)
+        nodes += 1
+    return nodes
+
+
+@inner_kernel
 def goes_left(value: float, threshold: float, categorical: bool) -> bool:
     """The routing rule: ``value == threshold`` for a category, ``value <= threshold`` for a number."""
     return value == threshold if categorical else value <= threshold

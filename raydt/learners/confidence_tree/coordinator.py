@@ -38,8 +38,8 @@ from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
 from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
+from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
-from raydt.learners.confidence_tree.within import Moments
 from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
 from raydt.trees.records import LEAVES, NODES, preorder, route
 
@@ -85,7 +85,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
-        self._moments: Moments | None = None  # of the batch at work, if its statistics are wanted within it
+        self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
     @property
     def store(self) -> ExampleStore:
@@ -96,12 +96,12 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
         """Apply one batch, as :meth:`SequentialCoordinator.process` does; with its statistics within, if wanted."""
-        self._moments = Moments(self.statistics()) if batch.every else None
+        self._history = StatisticsHistory(self.statistics()) if batch.every else None
         result = yield from super().process(batch, skip_refused=skip_refused)
-        if self._moments is not None:
+        if self._history is not None:
             first = batch.start - batch.start % batch.every + batch.every
             wanted = range(first, batch.start + result.applied, batch.every)
-            result.within = [self._moments.after(updates) for updates in wanted]
+            result.within = [self._history.after(updates) for updates in wanted]
         return result
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
@@ -174,8 +174,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Compare all trials with the tree just after an insertion; returns the log of the restarts."""
         log = yield from self._trials.compare(stamp)
         self._counts = self._counts._replace(restarted=self._counts.restarted + len(log))
-        if self._moments is not None and log:
-            self._moments.know(stamp, self.statistics())
+        if self._history is not None and log:
+            self._history.know(stamp, self.statistics())
         return logged(log)
 
     def _renew(self) -> Exchange[None]:
@@ -201,8 +201,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         log = yield from self._advance(steps, rows, scored=self.live.naive)
         self._renewed, self._lived = self._t, len(slots)
         self._trials.begin(int(steps["stamp"].max(initial=0)))
-        if self._moments is not None:
-            self._moments.know(2 * self._warmup - 1, self.statistics(), at_once=True)
+        if self._history is not None:
+            self._history.know(2 * self._warmup - 1, self.statistics(), at_once=True)
         return log
 
     def _advance(self, steps: npt.NDArray[np.void], rows: RowBlock, *, scored: bool = True) -> Exchange[Log]:
@@ -250,12 +250,12 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Count checks and splits, before the leaves are split."""
         checked = window.counted.checks["step"]
         checked = checked[~void[checked]]
-        if self._moments is not None:
+        if self._history is not None:
             if len(checked):
-                self._moments.checked(window.path.steps["stamp"][checked])
+                self._history.checked(window.path.steps["stamp"][checked])
             for change in changes:
                 depth = int(self.live.tree.nodes["depth"][change.node])
-                self._moments.split(change.split.stamp, depth, tie=change.split.reason == TIE)
+                self._history.split(change.split.stamp, depth, tie=change.split.reason == TIE)
         ties = sum(change.split.reason == TIE for change in changes)
         checks, splits, tied, again = self._counts
         self._counts = _Counts(checks + len(checked), splits + len(changes), tied + ties, again)

@@ -16,6 +16,7 @@ from raydt.learners.confidence_tree import drift_kernels as drift
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.log import Logged, restarted
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
+from raydt.learners.confidence_tree.statistics import LABEL, SIGN, SITE, SLOT
 from raydt.learners.sequential import ADD, REMOVE, Slots
 from raydt.trees.records import preorder
 
@@ -88,16 +89,11 @@ class Trials:
     def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64]]]:
         """Have the shards score examples by trials, then count them in or out."""
         tree = self._live.tree
-        deltas = np.stack(
-            [
-                slots[pairs.example],
-                tree.trials["site"][pairs.node],
-                np.full(len(pairs.node), sign),
-                self._live.store.y[slots[pairs.example]],
-            ]
-        ).astype(np.int32)
+        deltas = np.empty((4, len(pairs.node)), dtype=np.int32)
+        deltas[SLOT], deltas[SITE], deltas[SIGN] = slots[pairs.example], tree.trials["site"][pairs.node], sign
+        deltas[LABEL] = self._live.store.y[deltas[SLOT]]
         asks = deltas[:, pairs.scored]
-        asks[2] = 0  # all are scored by what was counted before
+        asks[SIGN] = 0  # all are scored by what was counted before
         logs = self._logs.unsent(tree.fresh[pairs.node])
         both = np.concatenate([asks, deltas], axis=1)
         return (yield Ask("count", self._live.to_count(both, np.arange(len(pairs.scored)), logs)))

@@ -15,6 +15,7 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_predictor import odds_of
+from raydt.learners.confidence_tree.statistics import SITE, SLOT
 from raydt.trees.records import route, shares_of
 
 
@@ -28,9 +29,9 @@ def shares_now(
     if not len(which):
         return shares
     deltas = np.zeros((4, len(which)), dtype=np.int32)  # of no sign: the rows are only scored
-    deltas[0] = live.store.capacity + np.arange(len(which))
-    deltas[1] = live.tree.nodes["site"][leaves[which]]
-    yield from on_shards.put(deltas[0], rows.take(which))
+    deltas[SLOT] = live.store.capacity + np.arange(len(which))
+    deltas[SITE] = live.tree.nodes["site"][leaves[which]]
+    yield from on_shards.put(deltas[SLOT], rows.take(which))
     priors = live.tree.own[leaves[which]]
     payload = live.to_count(deltas, np.arange(len(which)), logs.unsent(priors))
     scores = sum((reply[1] for reply in (yield Ask("count", payload))), logs.table[priors])

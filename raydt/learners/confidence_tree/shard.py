@@ -20,6 +20,7 @@ from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SEEN
 from raydt.learners.confidence_tree.statistics import (
+    SLOT,
     BinnedColumns,
     Checks,
     Held,
@@ -125,13 +126,13 @@ class ConfidenceTreeShard(ShardWithRows):
         wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
         deltas, asked = np.array(deltas), np.array(checks)
         found = np.empty((len(asked), len(self.groups), 2, COUNTS + classes), dtype=np.int64)
-        self._held.make_room(deltas[0])
+        self._held.make_room(deltas[SLOT])
         scores = np.zeros((len(scored), classes), dtype=np.int64)
         naive = Naive(np.array(scored), self._logs, self._pools.low, self._pools.stop, scores)
         check, row, n = 0, 0, deltas.shape[1]
         for begin in range(0, max(1, n), _TOGETHER):
             stop = min(n, begin + _TOGETHER)
-            held, search = self._searched(deltas[0, begin:stop])
+            held, search = self._searched(deltas[SLOT, begin:stop])
             rest = deltas, begin, stop, Checks(asked, found), check, naive, row
             check, row = take(held, search, *rest)
         return found[..., : COUNTS + wanted], scores[:, :wanted]

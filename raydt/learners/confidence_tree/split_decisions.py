@@ -23,6 +23,7 @@ from raydt.learners.confidence_tree.model import SplitRecord
 from raydt.learners.confidence_tree.tree import CountedRows, Path
 
 Int64 = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class StepWindow(NamedTuple):
@@ -49,21 +50,6 @@ class LeafSplit(NamedTuple):
     split: SplitRecord  #: Its record.
 
 
-class _Due(NamedTuple):
-    """One check with its candidates: as ``impurity`` has them, as plain values."""
-
-    node: int
-    step: int
-    m: int
-    t: int
-    classes: int
-    width: float
-    own: list[int]
-    candidates: list[list[int]]
-    scores: list[float]
-    impurity: float
-
-
 class Decider:
     """Evaluates scores and widths, for the coordinator only.
 
@@ -84,48 +70,40 @@ class Decider:
 
         ``replies`` are the candidates of all shards.
         """
-        changes: dict[int, LeafSplit] = {}
-        for due in self._due(window, times, replies):
-            if due.node not in changes and (change := self._change(window, due)) is not None:
-                changes[due.node] = change
-        return list(changes.values())
-
-    def _due(self, window: StepWindow, times: Times, replies: list[Any]) -> list[_Due]:
-        """Of the checks, to which the shards have answered, those that may come to something."""
-        if not len(window.counted.checks):
+        checks = window.counted.checks
+        if not len(checks):
             return []
         owns = np.ascontiguousarray(window.counted.owns)
+        found, scores, impurity = self._merged(owns, replies)
+        m, t, classes = owns.sum(axis=1), times.t[checks["step"]], times.classes[checks["step"]]
+        of_checks = zip(m.tolist(), t.tolist(), checks["depth"].tolist(), classes.tolist(), strict=True)
+        width = np.array([self._rule.width(*of_check) if of_check[0] else math.inf for of_check in of_checks])
+        rival = np.where(found[:, RIVAL, FEATURE] >= 0, scores[:, RIVAL], impurity)
+        # Most checks of leaves come to nothing, which takes long to find out one by one.
+        some = self._rule.beats(scores[:, BEST], rival, width) | (width <= self._rule.tie_threshold)
+        changes: dict[int, LeafSplit] = {}
+        for c in np.flatnonzero(some & (found[:, BEST, FEATURE] >= 0)).tolist():
+            node, step, known = int(checks["node"][c]), int(checks["step"][c]), int(classes[c])
+            phis = float(scores[c, BEST]), float(rival[c]), float(impurity[c]), float(width[c])
+            reason = self._rule.reason(*phis)
+            if node in changes or reason is None:
+                continue
+            best = found[c, BEST].tolist()
+            against = found[c, RIVAL, FEATURE], found[c, RIVAL, CUT]
+            rival_feature, rival_cut = map(int, against) if against[0] >= 0 else (-1, -1)
+            stamp = int(window.path.steps["stamp"][step])
+            # Not of classes that are announced only: these must not change the record.
+            sides = tuple(owns[c, :known].tolist()), tuple(best[COUNTS : COUNTS + known])
+            record = SplitRecord(stamp, int(m[c]), int(t[c]), known, rival_feature, rival_cut, reason, *phis, *sides)
+            changes[node] = LeafSplit(node, step, best[FEATURE], best[CUT], record)
+        return list(changes.values())
+
+    def _merged(self, owns: Int64, replies: list[Any]) -> tuple[Int64, Floats, Floats]:
+        """Return the best candidate and its rival of each check, their scores, and the impurity of the node."""
         checks, classes = owns.shape
         found = np.empty((checks, 2, COUNTS + classes), dtype=np.int64)
         scores, impurity = np.empty((checks, 2)), np.empty(checks)
         self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
         merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
-        node, step, depth = (window.counted.checks[name] for name in ("node", "step", "depth"))
-        m, t, known = owns.sum(axis=1), times.t[step], times.classes[step]
-        of_checks = zip(m.tolist(), t.tolist(), depth.tolist(), known.tolist(), strict=True)
-        width = np.array([self._rule.width(*of_check) if of_check[0] else math.inf for of_check in of_checks])
-        rival = np.where(found[:, RIVAL, FEATURE] >= 0, scores[:, RIVAL], impurity)
-        beats = self._rule.beats(scores[:, BEST], rival, width)
-        # Most checks of leaves come to nothing, which takes long to find out one by one.
-        some = beats | (width <= self._rule.tie_threshold)
-        columns = node, step, m, t, known, width, owns, found, scores, impurity
-        return [_Due(*row) for row in zip(*(column[some].tolist() for column in columns), strict=True)]
-
-    def _change(self, window: StepWindow, due: _Due) -> LeafSplit | None:
-        """Return the decision of a check."""
-        best, rival = due.candidates
-        if best[FEATURE] < 0:
-            return None
-        best_phi, rival_phi = due.scores
-        rival_phi = rival_phi if rival[FEATURE] >= 0 else due.impurity
-        reason = self._rule.reason(best_phi, rival_phi, due.impurity, due.width)
-        if reason is None:
-            return None
-        against = rival[:COUNTS] if rival[FEATURE] >= 0 else [-1, -1]
-        stamp = int(window.path.steps["stamp"][due.step])
-        scores = best_phi, rival_phi, due.impurity, due.width
-        # Not of classes that are announced only: these must not change the record.
-        sides = tuple(due.own[: due.classes]), tuple(best[COUNTS : COUNTS + due.classes])
-        record = SplitRecord(stamp, due.m, due.t, due.classes, against[0], against[1], reason, *scores, *sides)
-        return LeafSplit(due.node, due.step, best[FEATURE], best[CUT], record)
+        return found, scores, impurity

@@ -21,6 +21,10 @@ from raydt.finders.pool import find
 from raydt.finders.scan import count
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 
+#: Rows of an array of deltas, what shards count: slot of the example, site of the node that counts it, sign (1: in, -1:
+#: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2.
+SLOT, SITE, SIGN, LABEL = range(4)
+
 
 class BinnedColumns(NamedTuple):
     """The dense columns of a shard."""
@@ -284,7 +288,6 @@ def take(
     Parameters
     ----------
     deltas : ndarray of int32, shape (4, deltas)
-        Each a row that is counted in or out at a site: slot, site, sign (0: a row that is only scored), class.
     naive : Naive
         Rows to score, from ``scored`` on.
 
@@ -296,10 +299,10 @@ def take(
     asked = checks.asked
     for i in range(begin, stop):
         if scored < len(naive.asked) and naive.asked[scored] == i:
-            score_row(held, naive, deltas[1, i], deltas[0, i], naive.found[scored])
+            score_row(held, naive, deltas[SITE, i], deltas[SLOT, i], naive.found[scored])
             scored += 1
-        if deltas[2, i] != 0:
-            _count_row(held, deltas[1, i], deltas[0, i], deltas[2, i], deltas[3, i])
+        if deltas[SIGN, i] != 0:
+            _count_row(held, deltas[SITE, i], deltas[SLOT, i], deltas[SIGN, i], deltas[LABEL, i])
         while check < len(asked) and asked[check, 0] <= i:
             _candidates(held, search, asked[check, 1], checks.found[check])
             check += 1

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
+from raydt.learners.confidence_tree.statistics import LABEL, SIGN, SITE, SLOT
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-from raydt.trees.records import LEAF, NODES, level_at, link, majority, route, split_node, total, unlink
+from raydt.trees.records import LEAF, NODES, count_path, level_at, link, majority, route, split_node, total, unlink
 
 #: One node; ``site`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that made
 #: it, ``since`` what it has counted since its last check, ``cut`` the number of its threshold among the bins.
@@ -123,8 +124,7 @@ class CountedRows(NamedTuple):
     """Rows counted at nodes, in order, and the checks they made due."""
 
     entries: npt.NDArray[np.void]
-    #: Shape (4, entries): what shards have to count: slot, site of the node, sign (1: in, -1: out, 0: only scored),
-    #: class.
+    #: Shape (4, entries): what shards have to count, by SLOT, SITE, SIGN and LABEL.
     deltas: npt.NDArray[np.int32]
     checks: npt.NDArray[np.void]
     owns: npt.NDArray[np.int64]  #: Shape (checks, K): ``own`` of the node at each check.
@@ -166,17 +166,6 @@ def _is_above(tree: Any, node: int, other: int) -> bool:
 
 
 @inner_kernel
-def _count(tree: Any, leaf: int, label: int, by: int) -> int:
-    """Count an example in or out along its route; returns the nodes of that."""
-    node, nodes = leaf, 0
-    while node >= 0:
-        tree.counts[node, label] += by
-        node = np.int64(tree.nodes[node].parent)
-        nodes += 1
-    return nodes
-
-
-@inner_kernel
 def _is_mixed(own: Any, node: int) -> bool:
     """Whether a node has counted live examples of two classes."""
     classes = 0
@@ -214,6 +203,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
             if rules.scored or step.kind == LOOK:
                 step.prediction, step.level = _predicted(tree, examples.y, path, i, leaf, counts)
         path.leaves[i] = leaf
+        # The shards score a row by what its leaf had counted before it; these counts change with the next lines.
         if naive and step.kind != REMOVE:
             out.scored[asked] = made
             for k in range(out.priors.shape[1]):
@@ -225,13 +215,14 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
                 made += 1
             continue
         label, by = examples.y[step.slot], 1 if step.kind == ADD else -1
-        step.path = _count(tree, leaf, label, by)
+        step.path = count_path(tree, leaf, label, by)
         if step.kind == ADD:
             link(tree, examples.members, leaf, step.slot)
         else:
             unlink(tree, examples.members, step.slot)
         if rules.grace == 0:
             continue
+        # A leaf has never counted what was there before it: such an example leaves without a trace, too.
         stamp = 2 * examples.born[step.slot] + 1
         if stamp > tree.nodes[leaf].created:
             _enter(tree, out, made, leaf, i, step.slot, by, label)
@@ -251,8 +242,8 @@ def _enter(tree: Any, out: Any, number: int, node: int, step: int, slot: int, by
     """Count an example in or out at one node, as entry ``number``."""
     entry = out.entries[number]
     entry.before, entry.step, entry.node = tree.nodes[node].since, step, node
-    out.deltas[0, number], out.deltas[1, number] = slot, tree.nodes[node].site
-    out.deltas[2, number], out.deltas[3, number] = by, label
+    out.deltas[SLOT, number], out.deltas[SITE, number] = slot, tree.nodes[node].site
+    out.deltas[SIGN, number], out.deltas[LABEL, number] = by, label
     tree.own[node, label] += by
 
 
@@ -272,7 +263,7 @@ def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, d
     for e in range(len(entries) - 1, -1, -1):
         if altered[entries[e].step]:
             node = entries[e].node
-            tree.own[node, deltas[3, e]] -= deltas[2, e]
+            tree.own[node, deltas[LABEL, e]] -= deltas[SIGN, e]
             tree.nodes[node].since = entries[e].before
     for p in range(len(path.pending) - 1, -1, -1):
         i = path.pending[p]
@@ -281,10 +272,10 @@ def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, d
         leaf, path.leaves[i] = path.leaves[i], -1
         kind, slot = path.steps[i].kind, path.steps[i].slot
         if kind == ADD:
-            _count(tree, leaf, examples.y[slot], -1)
+            count_path(tree, leaf, examples.y[slot], -1)
             unlink(tree, examples.members, slot)
         elif kind == REMOVE:
-            _count(tree, leaf, examples.y[slot], 1)
+            count_path(tree, leaf, examples.y[slot], 1)
             link(tree, examples.members, leaf, slot)
 
 

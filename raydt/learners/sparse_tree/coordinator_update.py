@@ -11,19 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import kernel
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
-from raydt.trees.records import level_at, link, majority, route, unlink
-
-
-@inner_kernel
-def _count(tree: Any, leaf: int, label: int, by: int) -> None:
-    """Count an example in or out along the path to its leaf."""
-    node = leaf
-    while node >= 0:
-        tree.counts[node, label] += by
-        node = tree.nodes[node].parent
+from raydt.trees.records import count_path, level_at, link, majority, route, unlink
 
 
 class StepRules(NamedTuple):
@@ -63,7 +54,7 @@ def walk(
         if kind == LOOK:
             continue
         by = 1 if kind == ADD else -1
-        _count(tree, leaf, examples.y[slot], by)
+        count_path(tree, leaf, examples.y[slot], by)
         broken = -1
         node = leaf
         while node >= 0:
@@ -87,7 +78,7 @@ def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int)
         kind = steps[i].kind
         if kind == LOOK:
             continue
-        _count(tree, leaf_of[i], y[steps[i].slot], 1 if kind == REMOVE else -1)
+        count_path(tree, leaf_of[i], y[steps[i].slot], 1 if kind == REMOVE else -1)
         node = leaf_of[i]
         while node >= 0:
             tree.statistics[node].c -= 1

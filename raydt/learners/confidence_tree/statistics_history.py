@@ -1,4 +1,4 @@
-"""What the statistics of a confidence tree were at moments within a batch.
+"""The statistics of a confidence tree at moments within a batch.
 
 Windows are processed as if no leaf were split, and steps after a split again: changes do not come to light in the order
 of the stream. Each is therefore noted with the stamp of its step, and the moments are put together at the end of the
@@ -19,7 +19,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
+class _NotedSplit:
     stamp: int
     depth: int
     tie: bool
@@ -31,11 +31,11 @@ class _Period:
 
     stamp: int
     statistics: Mapping[str, int]
-    splits: list[_Split] = field(default_factory=list)
+    splits: list[_NotedSplit] = field(default_factory=list)
     checks: list[Int64] = field(default_factory=list)
 
 
-class Moments:
+class StatisticsHistory:
     """Changes of one batch by the stamps of their steps.
 
     Parameters
@@ -49,7 +49,7 @@ class Moments:
 
     def split(self, stamp: int, depth: int, *, tie: bool) -> None:
         """Note that a leaf of this depth was split, for a tie or because the rule holds."""
-        self._periods[-1].splits.append(_Split(stamp, depth, tie))
+        self._periods[-1].splits.append(_NotedSplit(stamp, depth, tie))
 
     def checked(self, stamps: Int64) -> None:
         """Note checks of leaves."""
