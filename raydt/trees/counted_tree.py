@@ -1,11 +1,28 @@
 """The tree of fully dynamic learners: nodes, the rows of each leaf, and when a rebuild is due, by counts.
 
-Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of
-their slots; ``counts`` of a node are the class counts of the rows below it; ``allowed`` is the floor of epsilon * s,
-exactly; of an exact tree, ``n`` and ``pairs`` follow from ``counts``, ``m0`` and ``gone`` are those of the
-certificate of ``docs/explanation/guarantees.md``, and while c <= ``allowed`` no certificate can have run out. Where
-labels are numbers there is one class, ``sums`` of a node are those of the labels and of their squares, in units of
-``number_sums``, and ``pairs`` is the mass, rounded up.
+Invariants: node 0 is the root; the rows of a leaf form a doubly linked list through the ``MEMBER`` records of their
+slots. Of each node:
+
+- ``counts``: class counts of the rows below it; with numeric labels one class, and ``sums`` of the labels and of their
+  squares, in the units of ``regression_sums``.
+- ``n``, ``pairs``: rows, and ordered pairs of rows of different classes, n^2 - sum c_k^2; of numeric labels the mass,
+  rounded up.
+- ``s``, ``c``, ``built``: rows when it was built, updates since, stamp of the update that built it.
+- ``allowed``: the largest c at which nothing has to be tested. By schedule exactly the floor of epsilon s.
+- ``m0``, ``gone``: of a certificate (``docs/explanation/guarantees.md``): mass that the split left when it was built,
+  and rows of that time that were deleted since.
+
+*Schedule, in numbers.* With epsilon = 0.1 a node built from s = 25 rows has ``allowed`` = 2: the third update rebuilds
+it.
+
+*Certificate, in numbers.* A split is built from 50 rows of each class and leaves 40 | 10 and 10 | 40. A side has 800
+pairs, so its mass is 800 / 50 = 16 and ``m0`` = 32. With beta = 0.2 it may lack 0.2 * 100 = 20, of which one update
+takes at most 2.2: ``allowed`` = floor(20 / 2.2) - 1 = 8, one less for rounding. Say that 9 updates later ``gone`` = 3,
+n = 103 and the sides have mass 35. No split can leave less than 32 - 2 * 3 = 26, so this one lacks at most 9 of 20.6.
+It stays, and ``allowed`` = 9 + floor(11.6 / 2.2) - 1 = 13.
+
+*Reach of a rebuild, in numbers.* Of a path with s = 70, 30 and 20 from the root down the node of 20 is due. The next
+power of two is 32: the node of 30 is rebuilt with it, the root is not.
 
 Symbols: s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split - 1`` (paper); |S| = ``n``, D = the
 ``gone`` rows, h(S) = :func:`gini_mass`.
@@ -23,7 +40,8 @@ from raydt.arrays.memory import grown
 from raydt.trees.records import LEAF, NODES, goes_left, majority, refine, total
 from raydt.trees.regression_sums import mass_ceiling, number_mass
 
-#: Registers of the tree behind those of all trees.
+#: Registers of the tree behind those of all trees (``records``): subtrees rebuilt so far, rows in them, and insertions
+#: that a warm-up still waits for.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 #: Birth of an example that :func:`climb` inserts: after every BUILD.
 UNBORN = 2**62
@@ -75,7 +93,7 @@ class TreeRules(NamedTuple):
     """The options as numbers."""
 
     epsilon: float
-    half_alpha: float
+    half_alpha: float  #: Impurity up to which BUILD makes a leaf.
     min_samples_split: int  #: ``min_samples_split``, ``max_depth``: k + 1 and h.
     max_depth: int
     #: Whether an inner node is rebuilt when its certificate runs out, not after epsilon * s updates.
