@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.config import Config, load_config, without_retired
 from pipelines.run_folder import RunFolder
@@ -23,6 +23,8 @@ from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import make_stream
+
+_STATES = "Give a run folder, its checkpoints/ or one of them, or a folder that save wrote with_examples=True"
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
@@ -149,27 +151,50 @@ def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str
     return checkpoint.meta, checkpoint.components
 
 
-def open_state(location: str | Path) -> tuple[SavedModel, RunFolder]:
-    """The state at ``location`` and its folder: of a run or its ``checkpoints/`` the last one, or a saved one.
+class StatePlace(NamedTuple):
+    """Where a state lies."""
+
+    folder: RunFolder
+    run: RunFolder | None = None  #: That was given, or in whose ``checkpoints/`` it lies.
+    config: Config | None = None  #: That of the run.
+
+
+def find_state(location: str | Path) -> StatePlace:
+    """Return the place of a state: of a run or its ``checkpoints/`` the last one, or a saved one.
 
     Raises
     ------
     ModelFileError
-        Nothing of these is there, it is damaged, or it is a model without its training rows.
+        Nothing of these is there.
     """
-    folder = RunFolder(location)
+    given = RunFolder(location)
+    folder = given if given.has(MANIFEST) or given.has("config.yaml") else newest(given)
     if not folder.has(MANIFEST) and folder.has("config.yaml"):
         folder.require_saved()
-        folder = last_state(states_of(config_of(folder), folder))
-    folder = newest(folder)
-    remedy = "Give a run folder, its checkpoints/ or one of them, or a folder that save wrote with_examples=True"
+        config = config_of(folder)
+        return StatePlace(last_state(states_of(config, folder)), folder, config)
     if not folder.has(MANIFEST):
-        raise ModelFileError("there is no state here", file=folder.location, remedy=remedy)
+        raise ModelFileError("there is no state here", file=folder.location, remedy=_STATES)
+    above, _, inside = folder.location.rpartition("/checkpoints/")
+    run = RunFolder(above) if above and "/" not in inside else None
+    if run is None or not run.has("config.yaml"):
+        return StatePlace(folder)
+    return StatePlace(folder, run, config_of(run))
+
+
+def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]:
+    """Return the state of :func:`find_state` and its folder, which may be given.
+
+    Raises
+    ------
+    ModelFileError
+        There is no state, it is damaged, or it is a model without its training rows.
+    """
+    folder = location if isinstance(location, RunFolder) else find_state(location).folder
     saved = open_model(folder.root, filesystem=folder.filesystem)
     if not saved.is_state:
-        raise ModelFileError(
-            "it is a model without training rows and can only predict", file=folder.location, remedy=remedy
-        )
+        problem = "it is a model without training rows and can only predict"
+        raise ModelFileError(problem, file=folder.location, remedy=_STATES)
     return saved, folder
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pipelines.config import Config
 from pipelines.outputs import Input, require_apart
 from pipelines.receipts import ReceiptFile, now, opened_receipts
 from pipelines.redaction import QUOTE_VALUES, may_quote, quoting_as_its_run
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import config_of, open_state, states_of
+from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -94,9 +93,11 @@ def update(
     """
     if insert is None and delete is None:
         raise ConfigError("update has nothing to do. Give --insert FILE, --delete FILE or both")
-    saved, folder = open_state(state)
-    run = _run_of(folder, RunFolder(state))
-    taken = [folder] if run is None else [folder, run.folder, states_of(run.config, run.folder)]
+    place = find_state(state)
+    saved, folder = open_state(place.folder)
+    taken = [folder]
+    if place.run is not None and place.config is not None:
+        taken += [place.run, states_of(place.config, place.run)]
     target = _target(out, taken) if out is not None else None
     if target is None and not dry_run:
         raise ConfigError("update needs a folder for the new state. Give --out STATE2, or --dry-run")
@@ -111,7 +112,7 @@ def update(
             new = read_insertions(str(insert), kind, saved, names, find, gone)
         batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
         ids: Any = np.concatenate([gone.names, new.names])
-        copies = _copies(saved, folder, run, delete)
+        copies = _copies(saved, place, delete)
         try:
             receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
         except RefusedError as error:  # ids were checked, so that it is the label of a new row
@@ -120,24 +121,6 @@ def update(
             meta, components = _contents(saved, folder, session, names, gone, new, receipt)
             _save(writing, meta, components, receipt, chain)
     return receipt
-
-
-class _Run(NamedTuple):
-    """A run folder and the config in it."""
-
-    folder: RunFolder
-    config: Config
-
-
-def _run_of(state: RunFolder, given: RunFolder) -> _Run | None:
-    """The run a state belongs to, if it was given as one, or lies in its ``checkpoints/``."""
-    folder = given
-    if given.root == state.root:
-        above, _, inside = state.location.rpartition("/checkpoints/")
-        if not above or "/" in inside:
-            return None
-        folder = RunFolder(above)
-    return _Run(folder, config_of(folder)) if folder.has("config.yaml") else None
 
 
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
@@ -216,24 +199,25 @@ def _save(
         raise
 
 
-def _copies(saved: SavedModel, folder: RunFolder, run: _Run | None, delete: str | Path | None) -> tuple[str, ...]:
+def _copies(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
     """Where copies of deleted examples may be, with paths where they are known."""
-    places = [f"the state that is updated: {folder.location}"]
+    run, config = place.run, place.config
+    places = [f"the state that is updated: {place.folder.location}"]
     places += [f"an earlier state: {step['state']}" for step in reversed(saved.meta.get("lineage", []))]
-    if run is not None:
-        path = getattr(run.config.source, "path", None)
+    if run is not None and config is not None:
+        path = getattr(config.source, "path", None)
         if path is not None:
             places.append(f"the source of the run: {path if isinstance(path, str) else ', '.join(path)}")
-        places.append(f"all states of the run: {states_of(run.config, run.folder).location}")
-        if run.folder.has("predictions"):
-            places.append(f"predictions of the run, with id and label: {run.folder.location}/predictions")
+        places.append(f"all states of the run: {states_of(config, run).location}")
+        if run.has("predictions"):
+            places.append(f"predictions of the run, with id and label: {run.location}/predictions")
         places += [
-            f"{what} of the run, if they name them: {run.folder.location}/{name}"
+            f"{what} of the run, if they name them: {run.location}/{name}"
             for what, name in (("skipped rows", "quarantine"), ("messages", "log.jsonl"))
-            if run.folder.has(name)
+            if run.has(name)
         ]
-        places.append(f"the model of the run, made with them: {run.folder.location}/model")
-        if run.config.cluster.backend == "ray":
+        places.append(f"the model of the run, made with them: {run.location}/model")
+        if config.cluster.backend == "ray":
             places.append("object store and spill folders of Ray, on the machines of the run")
     elif not saved.meta.get("lineage"):
         places.append("the data that the state was made from, and the run or program that made it")
