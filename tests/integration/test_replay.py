@@ -155,14 +155,6 @@ def reference(tmp_path_factory):
     return outcome(tmp_path_factory.mktemp("runs") / "reference", shards=1)[0]
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_nothing_depends_on_batches_and_shards(size, shards, reference, tmp_path):
-    same, rounds = outcome(tmp_path / "run", batch_size=size, shards=shards, memory_limit=2400)
-    assert same == reference
-    assert rounds > 0
-
-
 @pytest.mark.ray
 class TestOnRay:
     """With batches read ahead by a thread, and several under way at the coordinator."""

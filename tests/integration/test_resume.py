@@ -22,11 +22,9 @@ import pytest
 
 from pipelines import replay, resume
 from pipelines.auditing import audit_run
-from pipelines.running.records.tables import TableWriter
 from pipelines.yaml12 import dump_yaml
-from raydt.errors import ProcessLostError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import injected
-from tests.integration.killed_driver import killed_replay, killed_resume
+from tests.integration.killed_driver import killed_replay
 
 pytestmark = pytest.mark.nightly
 
@@ -172,80 +170,6 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
     require_same(run, undisturbed(model))
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        {"shards": 1, "batch_size": 500},
-        {"shards": 3, "batch_size": 7, "memory_limit": 0},
-        {"shards": 2, "memory_limit": 0},
-    ],
-)
-def test_another_layout_gives_the_same(
-    cluster: dict[str, Any],
-    config: Callable[..., dict[str, Any]],
-    undisturbed: Callable[..., Path],
-    tmp_path: Path,
-) -> None:
-    run = tmp_path / "run"
-    killed_replay(config(), run, "driver.recorded@25#0=kill")
-    resumed(run, overrides=[f"cluster.{key}={value}" for key, value in cluster.items()])
-    require_same(run, undisturbed("sliding_window"))
-    written = (run / "config.yaml").read_text()
-    assert all(f"{key}: {value}" in written for key, value in cluster.items())
-
-
-def test_it_may_be_killed_again_and_again(
-    config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    killed_replay(config(), run, "driver.recorded@20#0=kill")
-    for faults in (
-        "driver.recorded@1#0=kill",
-        "checkpoint.before_manifest@1#0=kill",
-        "driver.recorded@15#0=kill",
-        "checkpoint.after_manifest@2#0=kill",
-        "run.before_compaction@1#0=kill",
-        "run.before_summary@1#0=kill",
-    ):
-        killed_resume(run, faults)
-    summary = resumed(run)
-    require_same(run, undisturbed("sliding_window"))
-    steps = summary["recoveries"]
-    assert len({step["epoch"] for step in steps}) == len(steps), "every incarnation has a number of its own"
-    begun = [step["from_update"] for step in steps]
-    assert begun == sorted(begun)
-    first = json.loads((run / "log.jsonl").read_text().splitlines()[0])
-    assert summary["started"] == first["time"][:19] + "+00:00"
-    assert summary["ended"] >= summary["started"]  # whole seconds: a short run may end in the one it began in
-
-
-def test_a_resume_that_ends_while_the_tables_go_back_can_be_repeated(
-    config: Callable[..., dict[str, Any]],
-    undisturbed: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = tmp_path / "run"
-    killed_replay(config(), run, "driver.recorded@25#0=kill")
-    restore = TableWriter.restore
-    for allowed in range(4):
-        left = allowed
-
-        def failing(self: TableWriter, state: Any) -> None:
-            nonlocal left
-            if not left:
-                raise KeyboardInterrupt
-            left -= 1
-            restore(self, state)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(TableWriter, "restore", failing)
-            with pytest.raises(KeyboardInterrupt):
-                resume(run)
-    assert "recoveries" in resumed(run)
-    require_same(run, undisturbed("sliding_window"))
-
-
 def test_the_command_goes_on_after_a_kill(
     config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -301,72 +225,6 @@ class TestStopped:
         assert (summary["name"], summary["started"]) == (stopped.summary["name"], stopped.summary["started"])
         require_same(run, undisturbed("sliding_window"))
 
-    def test_by_an_error_of_its_own(
-        self, config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
-    ) -> None:
-        run, passes = tmp_path / "run", 0
-
-        def fail(point: str) -> None:
-            nonlocal passes
-            passes += point == "driver.recorded"
-            if point == "driver.recorded" and passes == 30:
-                raise RaydtError("the disk was full")
-
-        with injected(fail), pytest.raises(RaydtError, match="the disk was full"):
-            replay(config(), run)
-        failed = summary_of(run)
-        assert (failed["status"], failed["model_digest"]) == ("failed", None)
-        summary = resumed(run)
-        assert summary["recoveries"][0]["what"] == "resumed after RaydtError"
-        require_same(run, undisturbed("sliding_window"))
-
-    def test_by_too_many_restarts(
-        self, config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
-    ) -> None:
-        run = tmp_path / "run"
-        with injected(losing(30, 31, 32, 33, 34, 35)), pytest.raises(RestartsSpentError, match="raydt resume"):
-            replay(config(), run)
-        failed = summary_of(run)
-        assert (failed["status"], failed["restarts"]) == ("failed", 5)
-        predicted = pq.read_table(run / "predictions")["seq"].to_pylist()
-        wanted = pq.read_table(undisturbed("sliding_window") / "predictions")["seq"].to_pylist()
-        assert predicted == [seq for seq in wanted if seq < failed["updates"]], "tables and summary are of one place"
-        summary = resumed(run)
-        assert [entry["kind"] for entry in summary["recoveries"]] == ["lost"] * 5 + ["resumed"]
-        assert summary["recoveries"][-1]["what"] == "resumed after RestartsSpentError"
-        require_same(run, undisturbed("sliding_window"))
-
-    def test_after_a_recovery_which_is_not_forgotten(
-        self, config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
-    ) -> None:
-        run = tmp_path / "run"
-        lose = losing(20)
-
-        def lose_and_end(point: str) -> None:
-            lose(point)
-            if point == "run.before_compaction":
-                raise KeyboardInterrupt
-
-        with injected(lose_and_end), pytest.raises(KeyboardInterrupt):
-            replay(config(), run)
-        summary = resumed(run)
-        assert [(entry["kind"], entry["epoch"]) for entry in summary["recoveries"]] == [("lost", 1), ("resumed", 2)]
-        assert summary["restarts"] == 1
-        require_same(run, undisturbed("sliding_window"))
-
-
-def losing(*passes: int) -> Callable[[str], None]:
-    """A handler that loses a process at some passes through the recording of a batch."""
-    count = 0
-
-    def lose(point: str) -> None:
-        nonlocal count
-        count += point == "driver.recorded"
-        if point == "driver.recorded" and count in passes:
-            raise ProcessLostError("shard 1 died")
-
-    return lose
-
 
 @pytest.mark.ray
 def test_begun_on_ray_and_resumed_in_process(
@@ -385,13 +243,3 @@ def test_begun_on_ray_and_resumed_in_process(
     assert dead.returncode == -signal.SIGKILL, dead.stderr
     resumed(run, overrides=["cluster.backend=in_process", "cluster.shards=2"])
     require_same(run, undisturbed("random_updates"))
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("cluster")
-def test_begun_in_process_and_resumed_on_ray(
-    config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
-) -> None:
-    killed_replay(config("time_window"), tmp_path / "run", "driver.recorded@25#0=kill")
-    resumed(tmp_path / "run", overrides=["cluster.backend=ray", "cluster.shards=3"])
-    require_same(tmp_path / "run", undisturbed("time_window"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import random
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from raydt.errors import ModelFileError, NotWrittenError
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Snapshot
-from raydt.folders.arrays import read_entry
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, with_rows
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import encode, read_manifest, seal
@@ -101,79 +99,6 @@ def test_a_checkpoint_whose_segment_is_removed_after_its_snapshot_is_not_written
     assert number not in store.numbers()
     write(store, NUMBERS[5])
     assert_right(read_checkpoint(store.folder.inside(str(NUMBERS[5]))))
-
-
-def test_every_bit_of_a_manifest(place):
-    file = place / str(LAST) / "manifest.json"
-    data = file.read_bytes()
-    folder = Folder(place / str(LAST))
-    store = CheckpointStore(Folder(place), 3)
-    with file.open("r+b", buffering=0) as stream:
-        for position in range(len(data)):
-            for bit in range(8):
-                stream.seek(position)
-                stream.write(bytes([data[position] ^ 1 << bit]))
-                with pytest.raises(ModelFileError, match=r"manifest\.json"):
-                    read_manifest(folder)
-            if position % 100 == 0:
-                refused(place, LAST, "manifest.json")
-                assert newest(store)[0].number == BEFORE
-            stream.seek(position)
-            stream.write(data[position : position + 1])
-    assert newest(store)[0].number == LAST
-
-
-def test_random_bits_of_the_data(place):
-    draw = random.Random(4)
-    folder = Folder(place / str(LAST))
-    entries = dict(zip(files := files_of(place, LAST), read_manifest(folder).files, strict=True))
-    sizes = [file.stat().st_size for file in files]
-    store, found = CheckpointStore(Folder(place), 3), set()
-    for trial in range(2000):
-        (file,) = draw.choices(files, sizes)
-        data = file.read_bytes()
-        position, bit = draw.randrange(len(data)), draw.randrange(8)
-        file.write_bytes(data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :])
-        with pytest.raises(ModelFileError, match=re.escape(file.name)):
-            read_entry(folder, entries[file])
-        if trial % 40 == 0:
-            refused(place, LAST, file.name)
-            checkpoint, complaints = newest(store)
-            assert all(file.name in complaint for complaint in complaints)
-            sound = {FIRST, BEFORE, LAST} - used_by(place, file)
-            assert (checkpoint.number if checkpoint else None) == max(sound, default=None)
-            found.add(checkpoint.number if checkpoint else None)
-        file.write_bytes(data)
-    assert {BEFORE, None} <= found
-    assert newest(store)[0].number == LAST
-
-
-def test_every_truncation(place):
-    store = CheckpointStore(Folder(place), 3)
-    for file in [*files_of(place, LAST), place / str(LAST) / "manifest.json"]:
-        data = file.read_bytes()
-        for length in {*range(0, len(data), 512), len(data) - 1}:
-            file.write_bytes(data[:length])
-            refused(place, LAST, file.name)
-        file.write_bytes(data + b"\0")
-        refused(place, LAST, file.name)
-        file.write_bytes(data)
-    assert newest(store)[0].number == LAST
-
-
-def test_every_file_deleted(place):
-    store = CheckpointStore(Folder(place), 3)
-    for file in files_of(place, LAST):
-        users, data = used_by(place, file), file.read_bytes()
-        file.unlink()
-        refused(place, LAST, file.name)
-        checkpoint, complaints = newest(store)
-        assert (checkpoint.number if checkpoint else None) == max({FIRST, BEFORE, LAST} - users, default=None)
-        assert len(complaints) == len(users)
-        file.write_bytes(data)
-    (place / str(LAST) / "manifest.json").unlink()
-    refused(place, LAST, "manifest.json")
-    assert newest(store)[0].number == BEFORE
 
 
 def test_a_damaged_manifest_of_another_checkpoint_does_not_matter(place):

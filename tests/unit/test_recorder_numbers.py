@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_recorder_restore import through_a_file
 from test_replay_recorder import FakeSource, FakeStream
 
 from pipelines.config import Output
@@ -72,23 +71,6 @@ def test_tables_and_scores(tmp_path: Path, size: int) -> None:
     assert list(recorder.baselines()) == ["no_change", "mean"]
     assert (recorder.predictions, recorder.n_classes, recorder.classes) == (int(there.sum()), 0, [])
     assert metrics["mse"][-1].as_py() == recorder.metrics()["mse"]
-
-
-def test_a_restored_recorder_goes_on_to_the_last_bit(tmp_path: Path) -> None:
-    whole = work(opened(tmp_path / "whole"), 4, N)
-    whole.close()
-    first = work(opened(tmp_path / "cut"), 4, 47)
-    state = through_a_file(first.state())
-    work(first, 4, 60).abandon()
-    second = opened(tmp_path / "cut")
-    second.require(state)
-    second.restore(state)
-    work(second, 9, N).close()
-    assert second.metrics() == whole.metrics()
-    assert second.baselines() == whole.baselines()
-    for name in ("metrics", "predictions"):
-        columns = [pq.read_table(tmp_path / run / name).to_pydict() for run in ("whole", "cut")]
-        np.testing.assert_equal(*columns)
 
 
 def test_scores_that_are_no_numbers_are_null(tmp_path: Path) -> None:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import tempfile
 
 import numpy as np
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from test_replay_recorder import FakeStream, updates
 
 from pipelines.config import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
-from raydt.errors import InputError
 from raydt.evaluation.classification import Prequential
 from raydt.examples.updates import CARRIES_ROW, DELETE, UNKNOWN_ID, BatchResult, Refusal, UpdateBatch
 from raydt.streams.base import Skipped
-from tests.volume import examples
 
 N, EVERY = 60, 7
 OP, TRUTH, PREDICTION = updates(N)
 REFUSED = {9, 10, 31, 55}
 SKIPPED = {4: 2, 30: 1, 58: 3}  # rows passed over before an update
-TABLES = ("metrics", "events", "predictions", "quarantine")
-COSTS = {"seconds", "rounds", "bytes_exchanged"}
 
 
 class Session:
@@ -94,71 +87,6 @@ def through_a_file(state):
     return put_in(json.loads(json.dumps(take_out(state), allow_nan=False)))
 
 
-def content(location, *, costs=False):
-    """All tables: what repr tells apart, NaN being equal to itself. Refused and skipped rows as a set."""
-    tables = {name: ds.dataset(f"{location}/{name}").to_table().to_pylist() for name in TABLES}
-    for row in tables["metrics"]:
-        for name in () if costs else COSTS:
-            del row[name]
-    tables["quarantine"].sort(key=repr)
-    return {name: list(map(repr, rows)) for name, rows in tables.items()}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    location = tmp_path_factory.mktemp("undisturbed")
-    recorder = open_recorder(location)
-    work(recorder, [8], N)
-    recorder.close()
-    return recorder, content(location)
-
-
-sizes = st.lists(st.integers(1, 20), min_size=1, max_size=4)
-lives = st.lists(
-    st.tuples(sizes, st.integers(0, N), st.sets(st.integers(1, N), max_size=5), st.integers(1, 3), st.booleans()),
-    max_size=4,
-)
-
-
-@examples(30)
-@given(lives=lives, last=sizes, compact=st.booleans())
-def test_each_update_is_in_the_tables_once_wherever_the_run_was_cut(undisturbed, lives, last, compact):
-    whole, expected = undisturbed
-    with tempfile.TemporaryDirectory() as location:
-        kept = []
-        for life, (batches, crash, barriers, back, closed) in enumerate(lives):
-            recorder = open_recorder(location)
-            take_up(recorder, kept)
-            kept = (kept + work(recorder, batches, crash, sorted(barriers)))[-3:]
-            if closed:
-                recorder.close()  # interrupted: a row of metrics at an odd place
-            elif life % 2:
-                recorder.commit()  # the checkpoint did not come about
-            recorder.abandon()
-            kept = kept[: len(kept) - back + 1]  # the newest are damaged
-        recorder = open_recorder(location)
-        take_up(recorder, kept)
-        work(recorder, last, N)
-        recorder.close()
-        if compact:
-            recorder.compact()
-            recorder.finish_compaction()
-        assert content(location) == expected
-        assert recorder.metrics() == whole.metrics()
-        assert recorder.baselines() == whole.baselines()
-        ours, theirs = recorder.state(), whole.state()
-        for state in (ours, theirs):
-            del state["seconds"], state["tables"], state["statistics"], state["prequential"]
-        assert ours == theirs
-
-
-def take_up(recorder, kept):
-    if kept:
-        recorder.restore(kept[-1])
-    else:
-        recorder.clear()
-
-
 def test_time_and_traffic_go_on_from_the_checkpoint(tmp_path):
     recorder = open_recorder(tmp_path)
     [state] = work(recorder, [5], 30, [20])
@@ -186,22 +114,6 @@ def test_a_state_is_not_changed_by_going_on(tmp_path):
     assert repr(state) == repr(then)
 
 
-def test_predictions_may_be_switched_off_and_on_again(tmp_path):
-    recorder = open_recorder(tmp_path)
-    [state] = work(recorder, [5], 20, [20])
-    recorder.abandon()
-    silent = Recorder(RunFolder(tmp_path), Output(metrics_every=EVERY), FakeStream("text"))
-    silent.restore(state)
-    [state] = work(silent, [5], 40, [40])
-    silent.abandon()
-    again = open_recorder(tmp_path)
-    again.restore(state)
-    work(again, [5], N)
-    again.close()
-    seen = ds.dataset(tmp_path / "predictions").to_table().column("seq").to_pylist()
-    assert seen == [i for i in np.flatnonzero(PREDICTION >= 0) if not 20 <= i < 40 and i not in REFUSED]
-
-
 def test_a_run_that_is_complete_is_closed_again_without_another_row(tmp_path):
     recorder = open_recorder(tmp_path)
     work(recorder, [5], N)
@@ -212,31 +124,7 @@ def test_a_run_that_is_complete_is_closed_again_without_another_row(tmp_path):
     assert ds.dataset(tmp_path / "metrics").to_table().column("seq").to_pylist() == [*range(EVERY, N, EVERY), N]
 
 
-def test_a_missing_part_of_any_table_leaves_all_of_them_alone(tmp_path):
-    recorder = open_recorder(tmp_path)
-    [state] = work(recorder, [5], 40, [20])
-    recorder.close()
-    (tmp_path / "quarantine" / state["tables"]["quarantine"]["parts"][0]).unlink()
-    before = sorted(tmp_path.rglob("*.parquet"))
-    again = open_recorder(tmp_path)
-    with pytest.raises(InputError, match=r"quarantine/part-00000\.parquet: is missing"):
-        again.require(state)
-    assert sorted(tmp_path.rglob("*.parquet")) == before
-    assert again.updates == 0
-
-
 class TestMetrics:
-    @given(pairs=st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 5)), max_size=40), cut=st.integers(0, 40))
-    def test_scores_go_on_exactly(self, pairs, cut):
-        truth, prediction = (np.array([pair[i] for pair in pairs], dtype=np.int32) for i in (0, 1))
-        whole, first, second = Prequential(), Prequential(), Prequential()
-        whole.update(truth, prediction)
-        first.update(truth[:cut], prediction[:cut])
-        second.restore(through_a_file(first.state()))
-        second.update(truth[cut:], prediction[cut:])
-        assert second.snapshot() == whole.snapshot()
-        assert repr(second.state()) == repr(whole.state())
-
     def test_a_window_goes_on_and_an_earlier_version_gives_the_same_scores(self):
         truth, prediction = np.arange(90, dtype=np.int32) % 3, (np.arange(90, dtype=np.int32) // 2) % 3
         levels = (np.arange(90) * 40).astype(np.uint16)

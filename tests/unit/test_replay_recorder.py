@@ -121,16 +121,6 @@ def test_tables_equal_a_loop_over_updates(tmp_path):
     assert min(parts) > 0
 
 
-def test_tables_do_not_depend_on_the_batches(tmp_path):
-    tables = {}
-    for size in (1, 7, 1000):
-        folder = RunFolder.create(tmp_path / str(size))
-        run(folder, 250, size, 40)
-        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in read(folder, "metrics")]
-        tables[size] = repr((rows, read(folder, "predictions"), read(folder, "events")))  # NaN is not equal to itself
-    assert tables[1] == tables[7] == tables[1000]
-
-
 def test_predictions_carry_labels_and_queries_without_a_label_have_none(tmp_path):
     folder = RunFolder(tmp_path)
     recorder = Recorder(folder, Output(predictions=True), FakeStream())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -287,24 +286,6 @@ class TestRunFolder:
         assert code == 2
         assert 'stream.on_error = "skip" here, "error" in the run' in err
         assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] == 392
-
-    def test_the_log_goes_on(self, run):
-        before = (run / "log.jsonl").read_text()
-        resume(run)
-        after = (run / "log.jsonl").read_text()
-        assert after.startswith(before)
-        events = [json.loads(line)["event"] for line in after.splitlines()]
-        assert (events[0], events[-1]) == ("run_started", "run_ended")
-        assert "run_resumed" in events
-
-    def test_an_interrupted_run_says_how_to_go_on(self, data, tmp_path, raydt):
-        with injected(end_at(8, act=lambda: os.kill(os.getpid(), signal.SIGINT))):
-            stopped = replay(config(data), tmp_path / "run")
-        from pipelines.display import run_lines
-
-        assert f"raydt resume {tmp_path / 'run'}" in run_lines(stopped.summary, stopped.path)
-        code, out, _ = raydt("resume", tmp_path / "run")
-        assert (code, "completed" in out) == (0, True)
 
 
 HOLD = """

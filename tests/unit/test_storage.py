@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 
 import pytest
 from pyarrow import fs
 
 from raydt.errors import InputError
 from raydt.folders.folder import Folder
-from tests.storage_faults import DeathError, Disk, Fault, FaultyStorage
+from tests.storage_faults import Disk, Fault, FaultyStorage
 
 
 @pytest.fixture(params=["path", "uri", "mock", "subtree"])
@@ -121,57 +120,6 @@ def contents(folder):
     """What is at the two places now."""
     names = ("first", "deep/second")
     return [folder.read(name) if folder.has(name) else None for name in names]
-
-
-class TestFaults:
-    @pytest.mark.parametrize("old", [b"old first", None])
-    @pytest.mark.parametrize("fault", list(Fault))
-    def test_every_operation_of_a_local_folder(self, tmp_path, fault, old):
-        at = 0
-        while True:
-            at += 1
-            for seed in range(5):
-                place = tmp_path / f"{at}-{seed}"
-                folder, count = Folder(place / "parent" / "folder"), [0]
-                place.mkdir()
-                if old:
-                    folder.publish("first", old)
-                with FaultyStorage(fault, at, place) as storage:
-                    try:
-                        publish_twice(folder, count)
-                    except (OSError, DeathError):
-                        assert storage.failed
-                if fault is not Fault.DEATH:
-                    assert not list(place.rglob(".*"))
-                if seed:
-                    storage.disk.lose_power(None if seed == 1 else random.Random(seed))
-                first, second = contents(folder)
-                assert first == b"new first" if count[0] else first in (old, b"new first")
-                assert second == b"new second" if count[0] > 1 else second in (None, b"new second")
-                assert second is None or first == b"new first", "the second is there without the first"
-            if not storage.failed:
-                break
-        assert at > 6
-
-    @pytest.mark.parametrize("fault", list(Fault))
-    def test_every_operation_of_another_filesystem(self, fault):
-        at, failed = 0, True
-        while failed:
-            at += 1
-            folder, count = Folder("bucket/folder", fs._MockFileSystem()), [0]
-            folder.publish("first", b"old first")
-            with FaultyStorage(fault, at) as storage:
-                try:
-                    publish_twice(folder, count)
-                except (OSError, DeathError):
-                    assert storage.failed
-            first, second = contents(folder)
-            assert first == b"new first" if count[0] else first in (b"old first", b"new first")
-            assert second == b"new second" if count[0] > 1 else second in (None, b"new second")
-            if fault is not Fault.DEATH:
-                assert not [name for name in folder.names() + folder.names("deep") if name.startswith(".")]
-            failed = storage.failed
-        assert at > 6
 
 
 class TestTheModelOfTheDisk:
