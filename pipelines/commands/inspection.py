@@ -1,0 +1,88 @@
+"""Commands that look at runs, configs and the machine: report, validate, doctor."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from pipelines.commands.options import JSON, SET, print_result
+
+
+@click.command(short_help="Write the HTML report of one run, or compare several.")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="HTML file to write. Default: report.html in RUN, or in the working directory for several runs.",
+)
+@JSON
+def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
+    """Write the HTML report of one run, or a comparison of several, and print its path.
+
+    An existing file is replaced only if raydt wrote it.
+
+    \b
+    Example:  raydt report runs/first runs/second --out comparison.html
+    """
+    from pipelines.reporting import report_of
+
+    where = report_of(list(runs), out)
+    print_result({"report": where}, where, as_json)
+    return 0
+
+
+@click.command(short_help="Check a config, the first rows of its data, and its ids.")
+@click.argument("config", required=False, type=click.Path(dir_okay=False))
+@SET
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of configs, for editors, and exit.")
+@JSON
+def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_json: bool) -> int:
+    """Check CONFIG, the columns and first rows of its data, and the ids of up to a million updates. Nothing is run.
+
+    \b
+    Example:  raydt validate configs/fudyadt.yaml
+    """
+    from pipelines.config import json_schema, load_config
+    from pipelines.display import validation_lines
+    from pipelines.validation import look_at
+
+    if schema:
+        click.echo(json.dumps(json_schema(), indent=2))
+        return 0
+    if config is None:
+        raise click.UsageError("give a CONFIG, or --schema")
+    result = look_at(load_config(config, overrides))
+    print_result(result, validation_lines(result, config), as_json)
+    return 0 if result["ok"] else 2
+
+
+@click.command(short_help="Show versions, memory, caches and Ray's security settings.")
+@click.option("--ray", "with_ray", is_flag=True, help="Also start a local Ray and list the ports it listens on.")
+@click.option(
+    "--probe", metavar="FOLDER", help="Also write, read and delete a file in FOLDER, a folder or URI for checkpoints."
+)
+@click.option(
+    "--compile", "with_kernels", is_flag=True, help="Also compile all kernels into Numba's cache, for an image."
+)
+@JSON
+def doctor(with_ray: bool, probe: str | None, with_kernels: bool, as_json: bool) -> int:
+    """Show versions, processors, memory, caches and Ray's security settings.
+
+    \b
+    Example:  raydt doctor --ray
+              raydt doctor --probe s3://bucket/checkpoints
+              raydt doctor --compile
+    """
+    from pipelines.display import doctor_lines
+    from pipelines.doctor import compile_all, examine
+    from pipelines.doctor import probe as try_out
+    from pipelines.progress import STARTING_RAY
+
+    tried = {"probe": try_out(probe)} if probe is not None else {}
+    if with_ray:
+        click.echo(STARTING_RAY, err=True)
+    compiled = {"compile_seconds": compile_all()} if with_kernels else {}
+    facts = {**examine(with_ray), **tried, **compiled}
+    print_result(facts, doctor_lines(facts), as_json)
+    return 0

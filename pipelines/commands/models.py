@@ -1,0 +1,112 @@
+"""Commands that use a saved model: predict, export, explain."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from pipelines.commands.options import JSON, KINDS, print_result
+from pipelines.printing import one_line
+
+#: Formats of exported models, as in ``raydt.export``.
+_FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
+
+
+@click.command(short_help="Predict the rows of a file with a saved model.")
+@click.argument("model")
+@click.argument("data")
+@click.option("--out", required=True, metavar="FILE", help="New Parquet file to write; .parquet or .pq.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
+@click.option("--id", "id_column", metavar="COLUMN", help="Column of DATA to copy to the output as its first column.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="At a bad row: error stops and writes nothing, skip writes null predictions for it.",
+)
+@click.option("--kind", type=click.Choice(KINDS), help="File format of DATA. Default: from its name.")
+@JSON
+def predict(
+    model: str,
+    data: str,
+    out: str,
+    overwrite: bool,
+    id_column: str | None,
+    on_error: Literal["error", "skip"],
+    kind: str | None,
+    as_json: bool,
+) -> int:
+    """Predict the rows of DATA with MODEL: a run folder, its model/, its checkpoints/ or one of them.
+
+    The output has one row for each row of DATA, in the same order.
+
+    \b
+    Example:  raydt predict runs/first new.parquet --id customer_id --out predictions.parquet
+    """
+    from pipelines.prediction import predict_file
+    from raydt.presentation.words import counted
+
+    result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
+    if result["skipped"]:
+        first = one_line(result["first_skipped"])
+        click.echo(f"warning: skipped {counted(result['skipped'], 'bad row')}; {first}", err=True)
+    if result["unseen"]:
+        click.echo(
+            f"warning: {counted(result['unseen'], 'row')} with categories the model has never seen, in "
+            f"{one_line(', '.join(result['unseen_columns']))}",
+            err=True,
+        )
+    print_result(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
+    return 0
+
+
+@click.command(short_help="Write a saved model for treelite, ONNX, LightGBM or scikit-learn.")
+@click.argument("model", metavar="RUN|STATE")
+@click.option(
+    "--to", type=click.Choice(_FORMATS), required=True, help="Format; its library is an extra: raydt[FORMAT]."
+)
+@click.option("--out", required=True, metavar="FILE", help="New file: .tl, .onnx, .txt or .skops, by the format.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE and FILE.json if they exist.")
+@JSON
+def export(
+    model: str, to: Literal["treelite", "onnx", "lightgbm", "sklearn"], out: str, overwrite: bool, as_json: bool
+) -> int:
+    """Write the model of a RUN, or of a saved STATE, in the format of another library.
+
+    Its outputs before the link are equal in every double. FILE.json says what columns and outputs are.
+
+    \b
+    Example:  raydt export runs/first --to onnx --out model.onnx
+    """
+    from pipelines.display import export_lines
+    from pipelines.exporting import export_model
+
+    written = export_model(model, to, out, overwrite=overwrite)
+    print_result(written, export_lines(written), as_json)
+    return 0
+
+
+@click.command(short_help="Explain the prediction of one row.")
+@click.argument("model", metavar="RUN|STATE")
+@click.argument("data")
+@click.option("--row", type=int, default=0, show_default=True, help="Number of the row in DATA, from 0.")
+@click.option("--tree", type=int, default=0, show_default=True, help="Number of the tree whose path is shown.")
+@click.option("--kind", type=click.Choice(KINDS), help="File format of DATA. Default: from its name.")
+@JSON
+def explain(model: str, data: str, row: int, tree: int, kind: str | None, as_json: bool) -> int:
+    """Explain what the model of a RUN, or of a saved STATE, predicts for one row of DATA.
+
+    Shown are the row's path through one tree in words, and how much each feature moves the output from the mean
+    (path-dependent Shapley values of all trees, weighted by the live examples).
+
+    \b
+    Example:  raydt explain runs/first new.parquet --row 3
+    """
+    from pipelines.display import explanation_lines
+    from pipelines.exporting import explain_row
+
+    found = explain_row(model, data, row, tree, kind)
+    print_result(found, explanation_lines(found), as_json)
+    return 0

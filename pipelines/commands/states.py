@@ -1,0 +1,98 @@
+"""Commands that change saved examples: update, purge."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.commands.options import JSON, KINDS, RECEIPT_KEY, RECEIPTS, SIGN, print_result, receipt_file
+
+
+@click.command(short_help="Delete and insert examples in a saved state; print a receipt.")
+@click.argument("state")
+@click.option(
+    "--insert", metavar="FILE", help="Rows to insert: Parquet, Arrow, CSV or LIBSVM file with the model's columns."
+)
+@click.option("--delete", metavar="FILE", help="Ids to delete: Parquet, Arrow or CSV file with a column id.")
+@click.option("--out", metavar="STATE2", help="New or empty folder for the new state.")
+@click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
+@click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: the state's, else y.")
+@click.option("--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: the state's, else none.")
+@click.option("--kind", type=click.Choice(KINDS), help="File format of --insert. Default: from its name.")
+@RECEIPTS
+@RECEIPT_KEY
+@SIGN
+@JSON
+def update(
+    state: str,
+    insert: str | None,
+    delete: str | None,
+    out: str | None,
+    dry_run: bool,
+    label: str | None,
+    id_column: str | None,
+    kind: str | None,
+    receipts: str | None,
+    receipt_key: str | None,
+    sign: str | None,
+    as_json: bool,
+) -> int:
+    """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
+
+    STATE is a run folder, its checkpoints/ or one of them, or a folder saved with its examples. It is not changed. All
+    deletions precede all insertions, so that an example can be replaced. Either all changes take effect or none.
+
+    \b
+    Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
+    """
+    from pipelines.display import receipt_lines
+    from pipelines.updating import update as run
+
+    receipt = run(
+        state,
+        insert=insert,
+        delete=delete,
+        out=out,
+        dry_run=dry_run,
+        label=label,
+        id_column=id_column,
+        kind=kind,
+        receipts=receipt_file(receipts, receipt_key, sign),
+    )
+    written = None if dry_run else out
+    print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
+    return 0
+
+
+@click.command(short_help="Rewrite a finished run or a state so that it holds live examples only.")
+@click.argument("place", metavar="RUN|STATE")
+@click.option("--ids", metavar="FILE", help="Erase only these ids: Parquet, Arrow or CSV file with a column id.")
+@click.option("--older-than", metavar="AGE", help="Do nothing if RUN ended, or STATE was written, later: 7d, 12h.")
+@click.option("--dry-run", is_flag=True, help="Show which files would be replaced, and change nothing.")
+@RECEIPTS
+@RECEIPT_KEY
+@SIGN
+@JSON
+def purge(
+    place: str,
+    ids: str | None,
+    older_than: str | None,
+    dry_run: bool,
+    receipts: str | None,
+    receipt_key: str | None,
+    sign: str | None,
+    as_json: bool,
+) -> int:
+    """Rewrite or remove every file of RUN, or of a saved STATE, that holds an example that is not live.
+
+    The model, its digest and the live examples stay. A purge that was killed can be started again. purge.json in the
+    folder says what was done.
+
+    Example:  raydt purge runs/first --older-than 7d
+    """
+    from pipelines.display import purge_lines
+    from pipelines.purging import purge as run_purge
+
+    chain = receipt_file(receipts, receipt_key, sign)
+    done = run_purge(place, ids=ids, older_than=older_than, dry_run=dry_run, receipts=chain)
+    print_result(done, purge_lines(done), as_json)
+    return 0
