@@ -54,6 +54,8 @@ class Learner(Chain):
     def check(self, options, features, classes, model, groups):
         pass
 
+    schema = check_relations = check
+
 
 class SparseEstimator(Classifier):
     kind = "chain"
@@ -64,7 +66,7 @@ class SparseEstimator(Classifier):
 
 @pytest.fixture
 def estimator(monkeypatch):
-    monkeypatch.setitem(learners(), "chain", Learner())
+    monkeypatch.setitem(learners()._loaders, "chain", Learner)
     return SparseEstimator()
 
 
