@@ -120,15 +120,6 @@ def test_what_is_left_behind(here):
     assert pipelines.load_config(folder / "config.yaml").learner.epsilon == 0.1
 
 
-def test_the_page_asks_nothing_of_a_network_and_escapes(here):
-    page = html.unescape((Path(here.path) / "sweep.html").read_text())
-    assert "default-src 'none'" in page
-    assert "http:" not in page.replace("http://www.w3.org/2000/svg", "")
-    assert "https:" not in page
-    assert sum(points.count("h0") for points in re.findall(r'class="dots"[^>]* d="([^"]*)"', page)) == 2 * 6
-    assert "learner.epsilon 0.3, stream.window 300" in page
-
-
 @pytest.mark.parametrize("backend", ["in_process", pytest.param("ray", marks=pytest.mark.ray)])
 def test_trials_have_rows_of_their_own(tmp_path, backend, request):
     if backend == "ray":
@@ -223,15 +214,6 @@ def test_finders_are_compared_where_all_take_the_features_of_the_source(tmp_path
         sweep(mixed, [both], tmp_path / "mixed")
     with pytest.raises(ConfigError, match=r"kind=\"fudyadt\": .*sparse"):
         sweep(sparse, ["learner.kind=sparse_tree,fudyadt"], tmp_path / "exact")
-
-
-def test_keys_become_columns_of_their_kind(tmp_path):
-    one = config(learner={"kind": "fudyadt"}, source={"kind": "synthetic", "generator": "sea", "n": 400})
-    grid = ["learner.max_depth=3,null", "learner.epsilon=auto,0.2"]
-    table = sweep(one, grid, tmp_path / "a").table
-    assert table["learner.max_depth"].to_pylist() == [3, 3, None, None]
-    assert table["learner.epsilon"].to_pylist() == ["auto", "0.2"] * 2
-    assert table.schema.field("learner.max_depth").type == pa.int64()
 
 
 def test_a_used_folder_is_refused_and_replaced_on_demand(here, tmp_path):

@@ -162,15 +162,6 @@ class Tab:
         )
         return float(box[0]), float(box[1])
 
-    def screenshot(self, file: Path, *, whole: bool = True) -> None:
-        """A picture of the page."""
-        picture = self._call("Page.captureScreenshot", captureBeyondViewport=whole, **self._clip() if whole else {})
-        file.write_bytes(base64.b64decode(picture["data"]))
-
-    def _clip(self) -> dict[str, Any]:
-        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
-
     def pdf(self) -> bytes:
         """The page as it is printed on A4."""
         paper = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}

@@ -143,13 +143,6 @@ def test_a_format_that_is_not_there_and_a_library_that_is_not_installed(monkeypa
         model.export("lightgbm")
 
 
-def test_a_file_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
-    model = forest()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="the model cannot be written"):
-        model.export("onnx", tmp_path / "file" / "model.onnx")
-
-
 @pytest.mark.parametrize("blocked", ["", ".json"])
 @pytest.mark.parametrize("to", FORMATS)
 def test_files_stay_as_they_are_where_new_ones_cannot_be_written(to: Any, blocked: str, tmp_path: Path) -> None:

@@ -89,30 +89,16 @@ def test_every_record_says_where_the_run_is(folder, tmp_path):
     ]
 
 
-def test_the_log_goes_on_where_it_ended(folder, tmp_path):
-    for message in ("first", "second", "third"):
+def test_a_record_is_written_at_once_and_the_log_goes_on_without_half_a_line(folder, tmp_path):
+    for begin in (0, 3):
         with log_to(folder):
-            log.info(message)
-            log.info("again")
-    assert [entry["message"] for entry in entries(tmp_path)] == ["first", "again", "second", "again", "third", "again"]
-
-
-def test_a_line_that_was_cut_short_is_dropped(folder, tmp_path):
+            for i in range(begin, begin + 3):
+                assert [entry["message"] for entry in entries(tmp_path)] == [str(k) for k in range(i)]
+                log.info("%d", i)
+        file = tmp_path / "my-run" / "log.jsonl"
+        file.write_bytes(file.read_bytes() + b'{"time": "2026-11-2')
     with log_to(folder):
-        log.info("first")
-    file = tmp_path / "my-run" / "log.jsonl"
-    file.write_bytes(file.read_bytes() + b'{"time": "2026-11-2')
-    with log_to(folder):
-        log.info("second")
-    assert [entry["message"] for entry in entries(tmp_path)] == ["first", "second"]
-
-
-def test_a_record_is_written_at_once(folder, tmp_path):
-    with log_to(folder):
-        assert entries(tmp_path) == []  # a run that was begun can be told by its log
-        for i in range(3):
-            log.info("%d", i)
-            assert [entry["message"] for entry in entries(tmp_path)] == [str(k) for k in range(i + 1)]
+        assert len(entries(tmp_path)) == 6
 
 
 def test_a_long_log_is_not_rewritten_for_every_record_but_is_for_a_warning(tmp_path, monkeypatch):

@@ -32,37 +32,23 @@ def test_lines_become_sparser(monkeypatch, capsys):
     assert written == [1, 3, 7, 15, 25, 35, 45, 55]
 
 
-def test_a_line_says_what_matters(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("start", "accuracy", "line"),
+    [
+        ({"total": 4000}, 0.8256, "1,000 of 4,000 (25%) updates, 500/s, 77 live, 12 leaves, accuracy 0.826"),
+        ({"total": 4000, "done": 900}, 0.5, "1,000 of 4,000 (25%) updates, 50/s, 77 live, 12 leaves, accuracy 0.500"),
+        ({"total": None}, float("nan"), "1,000 updates, 500/s, 77 live, 12 leaves"),
+    ],
+    ids=["a line", "the speed is of this process", "an accuracy that is not known yet"],
+)
+def test_a_line_says_what_matters(monkeypatch, capsys, start, accuracy, line):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
     lines = Lines()
-    lines.stage("starting")
-    lines.start(4000)
+    lines.start(**start)
     clock.now = 2.0
-    lines.update(1000, 77, "12 leaves", ("accuracy", 0.8256))
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == "starting\n1,000 of 4,000 (25%) updates, 500/s, 77 live, 12 leaves, accuracy 0.826\n"
-
-
-def test_the_speed_is_of_this_process(monkeypatch, capsys):
-    clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
-    lines = Lines()
-    lines.start(4000, done=900)
-    clock.now = 2.0
-    lines.update(1000, 77, "12 leaves", ("accuracy", 0.5))
-    assert capsys.readouterr().err == "1,000 of 4,000 (25%) updates, 50/s, 77 live, 12 leaves, accuracy 0.500\n"
-
-
-def test_an_accuracy_that_is_not_known_yet_is_not_shown(monkeypatch, capsys):
-    clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
-    lines = Lines()
-    lines.start(None)
-    clock.now = 2.0
-    lines.update(1000, 77, "12 leaves", ("accuracy", float("nan")))
-    assert capsys.readouterr().err == "1,000 updates, 500/s, 77 live, 12 leaves\n"
+    lines.update(1000, 77, "12 leaves", ("accuracy", accuracy))
+    assert capsys.readouterr() == ("", line + "\n")
 
 
 @pytest.mark.parametrize("kind", [Bar, Lines, Reporter])
