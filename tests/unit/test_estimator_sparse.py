@@ -197,7 +197,7 @@ class TestFilesForAModel:
         pq.write_table(table, tmp_path / "new.parquet")
         names = StateNames.of(saved)
         path = str(tmp_path / "new.parquet")
-        new = read_insertions(path, None, saved, names, ExampleStore(1), no_deletions())
+        new = read_insertions(path, None, saved, names, ExampleStore(1).find, no_deletions())
         assert new.sparse.indices.tolist() == [1, 3, 5]
         assert new.X.tolist() == [[1.0], [2.0]]
         assert new.classes == ["a", "b", "c"]
