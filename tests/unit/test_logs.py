@@ -66,8 +66,9 @@ def test_a_run_that_forbids_values_withholds_them_from_every_log(folder, tmp_pat
     """Whatever else logs in the process, and whichever run began first."""
     with log_to(RunFolder.create(tmp_path / "other")), log_to(folder, quote=False):
         log.warning("%s: %s", InputError(f"{quoted('v1')} is bad"), OSError("v2"), extra={"why": quoted("v3")})
+        value = f"v{4}"  # a traceback shows the line of code
         try:
-            raise ValueError("v4")
+            raise ValueError(value)
         except ValueError:
             log.exception("failed")
     for run in ("my-run", "other"):
