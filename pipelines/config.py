@@ -2,8 +2,8 @@
 
 Order: defaults, then the file, then ``--set``. ``source``, ``stream`` and ``learner`` are the *model config*: they
 decide the model and are hashed. ``cluster``, ``checkpoint``, ``erasure`` and ``output`` are operation: they never
-change the model. The options of sources, streams and learners are defined next to them and found by ``kind`` or
-``model``.
+change the model (``pipelines.operation``). The options of sources, streams and learners are defined next to them and
+found by ``kind`` or ``model``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -26,11 +25,11 @@ from pydantic import (
     GetJsonSchemaHandler,
     PrivateAttr,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
+from pipelines.operation import Checkpoint, Cluster, Erasure, Output
 from pipelines.overrides import parsed, remove_key, set_key, values_of
 from pipelines.printing import shortened
 from pipelines.problems import describe, refused_nulls, short
@@ -38,9 +37,8 @@ from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
-from raydt.settings import Settings
 from raydt.sources.options import FileOptions, SourceOptions
-from raydt.streams.durations import Age, microseconds
+from raydt.streams.durations import microseconds
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
 from raydt.streams.time_window import TimeWindow
@@ -56,136 +54,6 @@ _DATA_FILES = (b"PAR1", b"ARROW1")
 
 #: Keys that hold file paths; relative ones are relative to the config file.
 PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
-
-
-class _Section(Settings):
-    model_config = ConfigDict(strict=True)
-
-
-class ActorResources(_Section):
-    """Resources one actor reserves on the cluster."""
-
-    num_cpus: float = Field(1, ge=0, description="logical CPUs to reserve; 0: none")
-    memory: int | None = Field(None, ge=1, description="bytes of memory to reserve; null: none")
-    resources: dict[str, float] = Field({}, description="custom resources to reserve, by name")
-
-
-class Resources(_Section):
-    """Resources by kind of actor."""
-
-    coordinator: ActorResources = Field(ActorResources(), description="resources of the coordinator")
-    shard: ActorResources = Field(ActorResources(), description="resources of each shard")
-
-
-class Cluster(_Section):
-    """Where the work is done; never changes the model."""
-
-    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
-        "local_work_limit": ((20_000_000,), "Set cluster.memory_limit to 0 to leave all work to the shards"),
-        "row_cache_bytes": ((None,), "Use cluster.memory_limit"),
-    }
-
-    backend: Literal["ray", "in_process"] = Field(
-        "ray", description="ray: actors on Ray; in_process: all in this process"
-    )
-    address: str | None = Field(
-        None, description="Ray cluster to use: host:port, auto or local; null: RAY_ADDRESS, else a private local Ray"
-    )
-    shards: int | Literal["auto"] = Field(
-        "auto",
-        description="number of shards the features are distributed over, at least 1; auto: 1 if the coordinator does "
-        "all work, else as many as can have work and have room on this machine or the cluster, at most 16",
-    )
-    batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
-    memory_limit: int | None = Field(
-        None,
-        ge=0,
-        description="bytes of features the coordinator may hold; above, the shards do the work; 0: they do all work; "
-        "null: no limit, and shards work where they are faster",
-    )
-    resources: Resources = Field(Resources(), description="resources the actors reserve on the cluster")
-    patience_seconds: float = Field(
-        20, ge=1, description="seconds without progress after which an actor counts as lost"
-    )
-    metrics_port: int | None = Field(
-        None,
-        ge=1,
-        le=65535,
-        description="port of the Prometheus endpoint of a private Ray; open on all addresses and without a token; "
-        "null: no endpoint; a cluster keeps its own",
-    )
-
-    @field_validator("shards")
-    @classmethod
-    def _at_least_one(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("must be at least 1, or auto")
-        return value
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Cluster:
-        for key in ("address", "metrics_port") if self.backend == "in_process" else ():
-            if getattr(self, key) is not None:
-                raise ValueError(f"{key} is not used in process. Remove cluster.{key}, or set cluster.backend to ray")
-        return self
-
-
-class Checkpoint(_Section):
-    """When the state of the run is saved: by time and by number of updates, whichever comes first."""
-
-    every_seconds: float | None = Field(60, gt=0, description="seconds between two checkpoints; null: never by time")
-    every_updates: int | None = Field(None, ge=1, description="updates between two checkpoints; null: never by number")
-    keep: int = Field(3, ge=1, description="number of newest checkpoints to keep")
-    path: str | None = Field(
-        None, description="folder or URI to write checkpoints to; null: checkpoints/ in the run folder"
-    )
-    max_age: Age | None = Field(
-        None,
-        description="longest time for which checkpoints may hold a deleted example, such as 12h or 7d; null: as long "
-        "as a kept checkpoint needs its segment of rows",
-    )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Checkpoint:
-        if self.max_age is not None and (self.every_seconds or inf) * 1e6 > microseconds(self.max_age):
-            raise ValueError(
-                f"max_age = {self.max_age} needs a checkpoint at least that often. Set checkpoint.every_seconds to "
-                "fewer seconds"
-            )
-        return self
-
-    @property
-    def copies_limit(self) -> float | None:
-        """Seconds after which a copy has to go with the next checkpoint, so that it is gone by ``max_age``."""
-        return None if self.max_age is None else microseconds(self.max_age) / 1e6 - (self.every_seconds or 0)
-
-
-class Erasure(_Section):
-    """Limits on copies of deleted examples; never changes the model."""
-
-    deadline: Age | None = Field(
-        None,
-        description="the run fails if checkpoints may have held a deleted example for longer; needs "
-        "checkpoint.max_age, and is at least as long; null: no deadline",
-    )
-
-
-class Output(_Section):
-    """Files a run writes in addition to its model, state and summary."""
-
-    retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
-        "fading_factor": ((0.999,), "It is 0.999: remove it"),
-        "alarm_delta": ((0.002,), "It is 0.002: remove it"),
-    }
-
-    predictions: bool = Field(False, description="write every prediction to the run folder")
-    metrics_every: int = Field(1000, ge=1, description="updates between two rows of the metrics table")
-    report: bool = Field(True, description="write report.html")
-    quote_values: bool = Field(
-        True,
-        description="whether errors, the log and quarantine/ quote ids and values of the data; if not, they only name "
-        "the fault, file, row and column",
-    )
 
 
 class _ByKind:

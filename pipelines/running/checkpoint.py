@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from actors.telemetry import Meter, Unmetered
-from pipelines.config import Checkpoint as CheckpointOptions
 from pipelines.config import Config
+from pipelines.operation import Checkpoint as CheckpointOptions
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.differences import require_same, require_updated
 from pipelines.running.records.recorder import Recorder

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config import Cluster, Config, Output, json_schema, load_config, load_variants
+from pipelines.config import Config, json_schema, load_config, load_variants
+from pipelines.operation import Cluster, Output
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pipelines
-from pipelines.config import Checkpoint, load_config
+from pipelines.config import load_config
+from pipelines.operation import Checkpoint
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.ending import read_summary

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 import actors.cluster
 from actors.cluster import bundles
 from actors.placement import Placement, have_room
-from pipelines.config import Cluster, Config
+from pipelines.config import Config
+from pipelines.operation import Cluster
 from pipelines.placement import MOST_SHARDS, place
 from raydt.errors import ConfigError
 from raydt.examples.features import Features

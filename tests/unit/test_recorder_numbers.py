@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_replay_recorder import FakeSource, FakeStream
 
-from pipelines.config import Output
+from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.tables import metrics_schema

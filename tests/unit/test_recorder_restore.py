@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 from test_replay_recorder import FakeStream, updates
 
-from pipelines.config import Output
+from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.evaluation.classification import Prequential

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.config import Output
+from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import (
     ALARMS,
