@@ -9,6 +9,7 @@ import errno
 import os
 from typing import Any
 
+from raydt.messages import OR_SKIP, Message
 from raydt.redaction import in_quotes, marked, text
 
 #: What can be done about an error of a filesystem.
@@ -24,9 +25,6 @@ STORAGE_REMEDIES = {
     errno.ENOMEM: "End other programs, or use a machine with more memory",
 }
 
-#: What the remedy of a bad row ends with.
-OR_SKIP = ", or set stream.on_error: skip"
-
 
 class RaydtError(Exception):
     """Base of all errors raised on purpose; ``exit_code`` is what the command line returns.
@@ -41,6 +39,11 @@ class RaydtError(Exception):
 
     exit_code = 1
     kept = ""
+    message: Message | None = None  #: The sentence of the catalogue, with its id; None for words from elsewhere.
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+        self.message = next((line for line in lines if isinstance(line, Message)), None)
 
     @property
     def lines(self) -> list[str]:
@@ -53,6 +56,7 @@ class RaydtError(Exception):
     def redact(self) -> None:
         """Withhold the values that the message quotes, from now on."""
         self.args = tuple(text(str(line), quote=False) for line in self.args)
+        self.message = self.message and self.message.without_values()
 
 
 class ConfigError(RaydtError, ValueError):
@@ -66,16 +70,14 @@ class InputError(RaydtError, ValueError):
 
     Parameters
     ----------
-    problem : str
-        What is wrong, in one sentence without a trailing full stop.
+    problem : str or Message
+        What is wrong, in one sentence without a trailing full stop; a message brings its remedy.
     file, column : str, optional
         Where it was found.
     row : int, optional
         Zero-based row of ``file``.
     remedy : str, optional
         What the user can do about it.
-    code : str
-        Id of the problem of a bad row (``raydt.encoding.phrases``).
     """
 
     exit_code = 2
@@ -88,11 +90,12 @@ class InputError(RaydtError, ValueError):
         column: str | None = None,
         row: int | None = None,
         remedy: str | None = None,
-        code: str = "",
     ) -> None:
+        if isinstance(problem, Message):
+            remedy = remedy or problem.remedy or None
+            problem = problem.alone()
         #: The arguments, their values marked (:mod:`raydt.redaction`); the attributes of these names are plain.
         self.parts: dict[str, Any] = {"problem": problem, "file": file, "column": column, "row": row, "remedy": remedy}
-        self.parts["code"] = self.code = code
         self._show()
         place = ", ".join(
             part
@@ -104,6 +107,7 @@ class InputError(RaydtError, ValueError):
             if part
         )
         super().__init__((f"{place}: " if place else "") + problem + (f". {remedy}" if remedy else ""))
+        self.message = problem if isinstance(problem, Message) else None
 
     def redact(self) -> None:
         """Withhold the values that message and attributes quote, from now on."""

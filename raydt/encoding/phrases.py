@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raydt.encoding.faults import Fault
-from raydt.errors import OR_SKIP, InputError
+from raydt.errors import InputError
 from raydt.examples.reading import Reading
+from raydt.messages import OR_SKIP, Message
 from raydt.redaction import quoted
 
 _CORRECT = "Correct the file" + OR_SKIP
@@ -149,7 +150,7 @@ def error_of(
         shown["numeric"] = for_numbers()
     column = (stored or {}).get(fault.column, fault.column)
     problem, remedy = problem.format(**shown), remedy.format(**shown)
-    return InputError(problem, file=file, row=row, column=column, remedy=remedy, code=fault.code)
+    return InputError(Message(problem, remedy, f"rows.{fault.code}", shown), file=file, row=row, column=column)
 
 
 def _takers(reading: Reading | None, sparse: bool) -> str:

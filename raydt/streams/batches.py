@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from raydt.arrays.rng import below, stream_key
 from raydt.errors import ConfigError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.messages import message
 from raydt.sources.base import Source
 from raydt.streams.active import ActiveList
 from raydt.streams.reader import END, RowReader
@@ -30,7 +31,7 @@ def _step(value: Any) -> Any:
     if isinstance(value, bool) or not (
         (isinstance(value, int) and value >= 0) or (isinstance(value, float) and 0.0 < value <= 1.0)
     ):
-        raise ValueError("must be a number of rows, or a share of all with a decimal point: more than 0, at most 1.0")
+        raise ValueError(message("streams.step"))
     return value
 
 
@@ -58,10 +59,10 @@ class Batches(RowStreamOptions):
         if any(step == 1 and isinstance(step, int) for step in self.steps) and any(
             isinstance(step, float) for step in self.steps
         ):
-            raise ValueError("stream.steps mixes shares with the whole number 1, one row. Write 1.0 for all rows")
+            raise ValueError(message("streams.mixed_steps"))
         first = self.steps[0]
         if isinstance(first, int) and self.warmup > first:
-            raise ValueError(f"stream.warmup ({self.warmup}) must not exceed the first of stream.steps ({first})")
+            raise ValueError(message("streams.warmup_beyond_step", warmup=self.warmup, first=first))
         return self
 
     def make(self, source: Source, base_dir: str | Path = ".") -> BatchesStream:
@@ -85,10 +86,7 @@ class BatchesStream(RowStream):
         n = source.count_rows() if shares else 0
         self._targets = [step if isinstance(step, int) else round(Fraction(str(step)) * n) for step in options.steps]
         if self.warmup > self._targets[0]:
-            raise ConfigError(
-                f"stream.warmup = {self.warmup} exceeds the first of stream.steps, {self._targets[0]} of {n} rows. "
-                f"Set stream.warmup to at most {self._targets[0]}"
-            )
+            raise ConfigError(message("streams.warmup_beyond_rows", warmup=self.warmup, first=self._targets[0], rows=n))
         self._order = options.removal_order
         self._pick = stream_key(options.seed, "batches pick")
         self._step = 0
@@ -155,10 +153,7 @@ class BatchesStream(RowStream):
 
     def follow_update(self, *args: Any, **kwargs: Any) -> None:
         """Refuse: the next way up would insert the deleted examples again."""
-        raise ConfigError(
-            "stream.model: batches inserts its rows again and again, also those that an update has deleted, so that a "
-            "run of it cannot continue from an update"
-        )
+        raise ConfigError(message("streams.batches_after_update"))
 
     def length(self) -> int | None:
         """Rows inserted and deleted on all ways, where the number of rows is known; bad rows not considered."""

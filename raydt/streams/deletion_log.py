@@ -34,6 +34,7 @@ from pydantic import Field
 from raydt.encoding.columns import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
 from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.messages import message
 from raydt.redaction import quoted, quoted_columns
 from raydt.sources.base import Source
 from raydt.sources.files.formats import find_kind, open_file
@@ -78,19 +79,17 @@ class LoggedDeletions:
     def __init__(
         self, path: str, base_dir: str | Path, kind: str, what: str = "deletion log", owner: str = "source"
     ) -> None:
-        self._owner, self._remedy = owner, f"Correct the {what}"
+        self._owner, self._what = owner, what
         form, places = find_kind(path, base_dir)
         if len(places) > 1:
-            problem = f"{len(places)} files are here, but a {what} is one file"
-            raise InputError(problem, file=path, remedy="Name one, or merge them in the order you want")
+            raise InputError(message("streams.many_logs", files=len(places), what=what), file=path)
         self.file = open_file(form, places[0], as_text=("id",) if kind == "text" else ())
         columns = [name for name in ("id", "after") if name in self.file.names]
         if "id" not in columns:
-            remedy = f"Its columns are {quoted_columns(self.file.names)}; rename the one that holds the ids"
-            raise InputError(f"a {what} needs this column", file=self.file.name, column="id", remedy=remedy)
+            raise self._error("no_id_column", "id", columns=quoted_columns(self.file.names))
         for name in columns:
             if self.file.names.count(name) > 1:
-                raise self._error("two columns have this name", name)
+                raise self._error("repeated_column", name)
         self._check_ids(kind)
         self.ids: list[Any] = []
         after = [np.empty(0, dtype=np.int64)]
@@ -98,7 +97,7 @@ class LoggedDeletions:
             seen = len(self.ids)
             if self.file.flaws:
                 flaw = self.file.flaws[min(self.file.flaws)]
-                raise self._error(flaw.parts["problem"], flaw.column, flaw.row)
+                raise flaw.but(remedy=f"Correct the {what}")
             column = self._ids(self._read(batch, "id", seen), kind, seen)
             if "after" in columns:
                 after.append(self._positions(self._read(batch, "after", seen), seen))
@@ -117,16 +116,17 @@ class LoggedDeletions:
         if "id" in self.file.untyped or not self.file.count():
             return  # there is no id; the error names its row
         wanted = {"text": "text", "integer": "integers", "row": "its row numbers, since source.id is not set"}[kind]
-        problem = f"the ids are {in_words(stored)}, but those of the {self._owner} are {wanted}"
-        remedy = "Set source.id to the column of the source that holds these ids" if kind == "row" else self._remedy
-        raise InputError(problem, file=self.file.name, column="id", remedy=remedy)
+        remedy = f"Correct the {self._what}"
+        if kind == "row":
+            remedy = "Set source.id to the column of the source that holds these ids"
+        raise self._error("other_ids", "id", found=in_words(stored), wanted=wanted, remedy=remedy)
 
     def _ids(self, column: pa.Array, kind: str, row: int) -> pa.Array:
         """Ids of the kind of the source's, none missing; ``row`` is that of the first."""
         column = id_values(column)
         lost = missing(column)
         if lost is not None:
-            raise self._error("no id", "id", row + int(np.argmax(lost)))
+            raise self._error("no_id", "id", row + int(np.argmax(lost)))
         if is_text(column.type) and kind == "integer":
             whole, wrong = parse(column, pa.int64())
             # Arrow reads 0x10 as a number; an id is written in decimal digits.
@@ -136,13 +136,11 @@ class LoggedDeletions:
             if strange.any():
                 position = int(np.argmax(strange))
                 text = column[position].as_py()
-                raise self._error(
-                    f"{quoted(text, 40)} is not an integer, as the {self._owner}'s ids are", "id", row + position
-                )
+                raise self._error("not_integer", "id", row + position, value=quoted(text, 40))
             return whole
         wide = beyond_int64(column)
         if wide is not None:
-            raise self._error("the id does not fit into a signed 64-bit integer", "id", row + int(np.argmax(wide)))
+            raise self._error("wide_id", "id", row + int(np.argmax(wide)))
         return column
 
     def _read(self, batch: pa.RecordBatch, name: str, row: int) -> pa.Array:
@@ -153,24 +151,23 @@ class LoggedDeletions:
         if wrong is not None:
             position = int(np.argmax(wrong))
             text = batch.column(name)[position].as_py()
-            raise self._error(
-                f"{quoted(text, 40)} is not of the kind of the rows before ({in_words(kind)})", name, row + position
-            )
+            raise self._error("other_kind", name, row + position, value=quoted(text, 40), kind=in_words(kind))
         return column
 
     def _positions(self, column: pa.Array, row: int) -> npt.NDArray[np.int64]:
         kind = column.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
-            raise self._error(f"it holds {in_words(kind)}, not numbers of rows", "after")
+            raise self._error("no_positions", "after", kind=in_words(kind))
         value = numbers(column)
         absent = np.isnan(value)
         wrong = ~absent & ((value < 0) | (value != np.floor(value)))
         if wrong.any():
-            raise self._error("it must be a number of rows, 0 or more", "after", row + int(np.argmax(wrong)))
+            raise self._error("not_position", "after", row + int(np.argmax(wrong)))
         return np.where(absent, _AT_END, np.minimum(np.where(absent, 0, value), 2.0**62).astype(np.int64))
 
-    def _error(self, problem: str, column: str | None, row: int | None = None) -> InputError:
-        return InputError(problem, file=self.file.name, column=column, row=row, remedy=self._remedy)
+    def _error(self, name: str, column: str, row: int | None = None, **parameters: Any) -> InputError:
+        said = message(f"streams.{name}", what=self._what, owner=self._owner, **parameters)
+        return InputError(said, file=self.file.name, column=column, row=row)
 
 
 class DeletionLogStream(RowStream):
@@ -235,11 +232,10 @@ class DeletionLogStream(RowStream):
         if len(self._log.after) and self._log.after[0] < self.warmup:
             after = quoted(int(self._log.after[0]))
             raise InputError(
-                f"this deletion is due after {after} rows, but the first {self.warmup} updates must be inserts",
+                message("streams.early_deletion", after=after, warmup=self.warmup),
                 file=self._log.file.name,
                 column="after",
                 row=int(self._log.row[0]),
-                remedy=f"Set stream.warmup to {after} or less",
             )
 
     @property
@@ -271,9 +267,6 @@ class DeletionLogStream(RowStream):
             The log is not the one that the position belongs to.
         """
         if state["log"] != self.inputs()["deletion_log"]["sha256"]:
-            raise ConfigError(
-                f"the deletion log {self._log.file.name} has changed since this position was saved. Put back the log "
-                "as it was, or start a new run"
-            )
+            raise ConfigError(message("streams.changed_log", file=self._log.file.name))
         super().restore(state)
         self._done = int(state["deletions"])

@@ -12,14 +12,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StrictInt
 
 from raydt.encoding.times import LARGEST_TIME
+from raydt.messages import message
 
 #: Microseconds of each unit, in the order in which a length is spelled.
 UNITS = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 
-_WANTED = (
-    "must be a number with a unit of us, ms, s, m (or min), h, d, such as 1h30m; or a whole number, in the unit of an "
-    "integer time column"
-)
 _NAMES = {**UNITS, "min": UNITS["m"]}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|min|s|m|h|d)(?![a-z])", re.ASCII)
 
@@ -37,11 +34,11 @@ def microseconds(text: str) -> int:
         total += Fraction(part[1]) * _NAMES[part[2]]
         place = part.end()
     if not place or text[place:].strip():
-        raise ValueError(_WANTED)
+        raise ValueError(message("streams.time_or_number"))
     if total.denominator > 1:
-        raise ValueError("must be a whole number of microseconds")
+        raise ValueError(message("streams.whole_microseconds"))
     if total > LARGEST_TIME:
-        raise ValueError("must be at most 146,000 years")
+        raise ValueError(message("streams.longest_time"))
     return int(total)
 
 
@@ -58,7 +55,7 @@ def spelled(length: int) -> str:
 def _one_spelling(value: Any) -> Any:
     if not isinstance(value, str):
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(_WANTED)
+            raise ValueError(message("streams.time_or_number"))
         return value
     length = microseconds(value)
     return spelled(length) if length else 0  # nothing is nothing in every unit
@@ -70,7 +67,7 @@ Duration = Annotated[Annotated[StrictInt, Field(ge=0, le=LARGEST_TIME)] | str, B
 
 def _age(value: Any) -> Any:
     if not isinstance(value, str) or not microseconds(value):
-        raise ValueError("must be a length of time with a unit of ms, s, m (or min), h, d, such as 12h or 7d")
+        raise ValueError(message("streams.length_of_time"))
     return spelled(microseconds(value))
 
 

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydt.errors import OR_SKIP, ConfigError, InputError
+from raydt.errors import ConfigError, InputError
 from raydt.examples.targets import classes_in, in_order
 from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
+from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows, Source
 from raydt.streams.base import Skipped, Stream
@@ -67,11 +68,11 @@ class RowStream(ABC):
 
     def __init__(self, options: RowStreamOptions, source: Source) -> None:
         if source.is_changelog and not self.changelog:
-            raise ConfigError("source.op makes the source a changelog; set stream.model: changelog or drop source.op")
+            raise ConfigError(message("streams.changelog_source"))
         if self.changelog and not source.is_changelog:
-            raise ConfigError("stream.model: changelog needs source.op, the column of operations, and source.id")
+            raise ConfigError(message("streams.no_changelog"))
         if not source.has_labels:
-            raise ConfigError("source.label: null reads rows for prediction only; a stream needs the label column")
+            raise ConfigError(message("streams.no_label_column"))
         self.source = source
         self.warmup = options.warmup
         self._skip_bad = options.on_error == "skip"
@@ -158,11 +159,10 @@ class RowStream(ABC):
         name = int(row.id[0]) if row.names is None else row.names[0]
         file, line = self.source.where(int(row.row[0]))
         error = InputError(
-            f"id {quoted(name)}: {REFUSALS[DUPLICATE_ID][0]}",
+            message("streams.live_id", id=quoted(name), problem=REFUSALS[DUPLICATE_ID][0]),
             file=file,
             row=line,
             column=self.source.id_column,
-            remedy=f"Give every row its own id, or remove source.id to number the rows{OR_SKIP}",
         )
         if not self._skip_bad:
             raise error
@@ -182,10 +182,9 @@ class RowStream(ABC):
         if wrong[0]:
             return int(wrong[0])
         raise InputError(
-            f"update {self._seq} is a {OP_NAMES[op[0]]}, but the first {self.warmup} must be inserts",
+            message("streams.no_insert", update=self._seq, op=OP_NAMES[op[0]], warmup=self.warmup),
             file=file,
             row=row,
-            remedy=f"Set stream.warmup to {self._seq} or less",
         )
 
     def _batch(

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.messages import message
 from raydt.sources.base import Rows, Source
 from raydt.streams.active import ActiveList
 from raydt.streams.row_stream import RowStream, RowStreamOptions
@@ -26,7 +27,7 @@ class SlidingWindow(RowStreamOptions):
     @model_validator(mode="after")
     def _fits(self) -> SlidingWindow:
         if self.warmup > self.window:
-            raise ValueError(f"stream.warmup ({self.warmup}) must not exceed stream.window ({self.window})")
+            raise ValueError(message("streams.warmup_beyond_window", warmup=self.warmup, window=self.window))
         return self
 
     def make(self, source: Source, base_dir: str | Path = ".") -> SlidingWindowStream:

@@ -21,8 +21,9 @@ from pydantic import Field, model_validator
 from sortedcontainers import SortedList
 
 from raydt.encoding.times import LARGEST_TIME, TimeColumn
-from raydt.errors import OR_SKIP, ConfigError, InputError
+from raydt.errors import ConfigError, InputError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.messages import message
 from raydt.redaction import marked
 from raydt.sources.base import Rows, Source
 from raydt.streams.durations import Duration, microseconds, spelled
@@ -42,11 +43,13 @@ class TimeWindow(RowStreamOptions):
     @model_validator(mode="after")
     def _fits(self) -> TimeWindow:
         if self.duration == 0:
-            raise ValueError("stream.duration must be longer than 0")
+            raise ValueError(message("streams.no_duration"))
         if self.lateness and isinstance(self.lateness, str) != isinstance(self.duration, str):
-            raise ValueError("stream.duration and stream.lateness must both have a unit, or both be plain numbers")
+            raise ValueError(message("streams.mixed_units"))
         if _length(self.lateness) >= _length(self.duration):
-            raise ValueError(f"stream.lateness ({self.lateness}) must be less than stream.duration ({self.duration})")
+            raise ValueError(
+                message("streams.lateness_beyond_duration", lateness=self.lateness, duration=self.duration)
+            )
         return self
 
     def make(self, source: Source, base_dir: str | Path = ".") -> TimeWindowStream:
@@ -93,12 +96,10 @@ class _TimedReader(RowReader):
         show = spelled if self._column.kind == "timestamp" else str
         file, line = self._source.where(row)
         return InputError(
-            f"it is late: its time is {marked(show(by))} before the latest so far, stream.lateness "
-            f"allows {show(self._lateness)}",
+            message("streams.late_row", by=marked(show(by)), lateness=show(self._lateness)),
             file=file,
             row=line,
             column=self._column.name,
-            remedy=f"Sort the rows by time or raise stream.lateness{OR_SKIP}",
         )
 
 
@@ -120,10 +121,8 @@ class TimeWindowStream(RowStream):
                 if self._column.kind == "timestamp"
                 else ("integers", "as a plain number, in the unit of that column")
             )
-            raise ConfigError(
-                f"stream.duration = {options.duration}: column {self._column.name!r} (source.ts) holds {what}. "
-                f"Write durations {wanted}"
-            )
+            said = {"duration": options.duration, "column": self._column.name, "what": what, "wanted": wanted}
+            raise ConfigError(message("streams.duration_of_other_kind", **said))
         self._now = -LARGEST_TIME  # no time is earlier
         self._expiries = SortedList()  # (event time, row, id) of each active example
         self._reader = self._read_from(0)

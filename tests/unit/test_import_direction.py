@@ -21,6 +21,7 @@ NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 ROOMS = {
     "raydt": (
         ("namesakes", "redaction", "settings", "version"),
+        ("messages",),
         ("errors",),
         ("arrays",),
         ("exchange",),

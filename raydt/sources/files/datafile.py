@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from raydt.errors import OR_SKIP, InputError, shortage
+from raydt.errors import InputError, shortage
+from raydt.messages import OR_SKIP
 from raydt.redaction import marked, quoted
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above

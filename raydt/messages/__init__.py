@@ -1,0 +1,103 @@
+"""Every sentence of errors, warnings, progress and verdicts, by id.
+
+One module holds the sentences of one topic, so that they are read as a whole: ``streams.late_row`` is ``late_row`` in
+``raydt/messages/streams.py``. A sentence is a problem with the names of its parameters, or a pair of a problem and its
+remedy. A message keeps its id and its parameters, which a program and a test read in place of the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from raydt.redaction import text
+
+Sentence = str | tuple[str, str]
+
+#: What the remedy of a bad row ends with.
+OR_SKIP = ", or set stream.on_error: skip"
+
+
+class Message(str):
+    """A sentence that is filled in: the problem and its remedy.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, in one sentence without a trailing full stop.
+    remedy : str
+        What the user can do about the problem; may be empty.
+    id : str
+        ``topic.name`` of the sentence.
+    parameters : mapping
+        By the names in the sentence.
+    """
+
+    problem: str
+    remedy: str
+    id: str
+    parameters: Mapping[str, Any]
+
+    def __new__(
+        cls, problem: str, remedy: str = "", id: str = "", parameters: Mapping[str, Any] | None = None
+    ) -> Message:
+        """Return the text ``problem. remedy`` with its parts."""
+        message = super().__new__(cls, f"{problem}. {remedy}" if remedy else problem)
+        message.problem, message.remedy, message.id, message.parameters = problem, remedy, id, parameters or {}
+        return message
+
+    def __getnewargs__(self) -> tuple[str, str, str, Mapping[str, Any]]:  # type: ignore[override]
+        """Return the arguments, for copies in another process."""
+        return self.problem, self.remedy, self.id, self.parameters
+
+    def alone(self) -> Message:
+        """Return the problem without its remedy."""
+        return Message(self.problem, "", self.id, self.parameters)
+
+    def without_values(self) -> Message:
+        """Return the message with what stands for the values of the data in it."""
+        shown = {name: text(one, quote=False) if isinstance(one, str) else one for name, one in self.parameters.items()}
+        return Message(text(self.problem, quote=False), text(self.remedy, quote=False), self.id, shown)
+
+    def at(self, place: str) -> Message:
+        """Return the message after ``place``, where the problem was found."""
+        return Message(f"{place}: {self.problem}", self.remedy, self.id, self.parameters)
+
+
+def sentences(topic: str) -> dict[str, Sentence]:
+    """Return the sentences of a topic, by name."""
+    found: dict[str, Sentence] = import_module(f"raydt.messages.{topic}").SENTENCES
+    return found
+
+
+def message(id: str, /, **parameters: Any) -> Message:
+    """Fill in a sentence of the catalogue.
+
+    Parameters
+    ----------
+    id : str
+        ``topic.name``.
+    **parameters
+        By the names in the sentence. A value of the data is marked (:func:`raydt.redaction.quoted`).
+
+    Raises
+    ------
+    KeyError
+        No such sentence, or a parameter is missing.
+    """
+    topic, name = id.split(".")
+    sentence = sentences(topic)[name]
+    problem, remedy = (sentence, "") if isinstance(sentence, str) else sentence
+    return Message(problem.format(**parameters), remedy.format(**parameters), id, parameters)
+
+
+def message_of(error: BaseException) -> Message | None:
+    """Return the message of an error, None if its words are not of the catalogue.
+
+    For pydantic's ``ValidationError`` the message is that of its first problem.
+    """
+    problems = getattr(error, "errors", None)
+    if callable(problems):
+        error = next((each["ctx"]["error"] for each in problems() if "error" in each.get("ctx", {})), error)
+    return next((line for line in error.args if isinstance(line, Message)), getattr(error, "message", None))

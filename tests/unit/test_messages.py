@@ -1,0 +1,93 @@
+"""The catalogue of messages: what the product says has a sentence, and every sentence is said."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import pickle
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from raydt.errors import ConfigError, InputError
+from raydt.messages import Message, Sentence, message, message_of, sentences
+from raydt.redaction import quoted
+
+ROOT = Path(__file__).parents[2]
+TOPICS = sorted(path.stem for path in (ROOT / "raydt" / "messages").glob("*.py") if path.stem != "__init__")
+TREES = {
+    path: ast.parse(path.read_text())
+    for package in ("raydt", "actors", "pipelines")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+def fields(sentence: Sentence) -> set[str]:
+    """Names of the parameters of a sentence."""
+    parts = (sentence,) if isinstance(sentence, str) else sentence
+    return {name.split(".")[0].split("[")[0] for part in parts for _, name, _, _ in Formatter().parse(part) if name}
+
+
+def calls() -> list[tuple[str, str, set[str] | None]]:
+    """Place, id and names of the parameters of every call of ``message``; None where a mapping gives them."""
+    found = []
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message":
+                names = [keyword.arg for keyword in node.keywords]
+                id = node.args[0]
+                if isinstance(id, ast.Constant):
+                    known = None if None in names else {name for name in names if name}
+                    found.append((f"{path}:{node.lineno}", str(id.value), known))
+    return found
+
+
+def test_every_message_has_its_sentence_and_the_parameters_of_it() -> None:
+    assert len(calls()) > 10
+    for place, id, names in calls():
+        topic, name = id.split(".")
+        assert topic in TOPICS and name in sentences(topic), f"{place}: no sentence {id}"
+        assert names is None or names == fields(sentences(topic)[name]), f"{place}: parameters of {id}"
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_sentence_is_said_and_ends_without_a_full_stop(topic: str) -> None:
+    texts = {
+        node.value
+        for path, tree in TREES.items()
+        if path.parent.name != "messages"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for name, sentence in sentences(topic).items():
+        assert {name, f"{topic}.{name}"} & texts, f"nothing says {topic}.{name}"
+        for part in (sentence,) if isinstance(sentence, str) else sentence:
+            assert part == part.strip() and not part.endswith("."), f"{topic}.{name}"
+
+
+def test_a_message_is_text_with_parts() -> None:
+    said = message("streams.no_id_column", what="deletion log", columns=quoted("who"))
+    assert said == f"{said.problem}. {said.remedy}"
+    assert said.id == "streams.no_id_column"
+    for other in (copy.deepcopy(said), pickle.loads(pickle.dumps(said))):
+        assert other == said
+        assert (other.id, other.parameters) == (said.id, said.parameters)
+    error = InputError(said, file="a.csv", column="id")
+    assert error.message is not None
+    assert error.message.id == said.id
+    assert "'who'" in str(error)
+    error.redact()
+    assert "who" not in str(error)
+    assert "who" not in str(error.message)
+    assert error.message.id == said.id
+
+
+def test_the_message_of_an_error() -> None:
+    said = message("streams.no_duration")
+    for error in (ValueError(said), ConfigError(said), InputError(said, file="a")):
+        found = message_of(error)
+        assert found is not None
+        assert found.id == said.id
+    assert message_of(ValueError("other words")) is None
+    assert isinstance(Message("x").at("y"), Message)
