@@ -15,28 +15,31 @@ from raydt.redaction import text
 
 @contextmanager
 def refused(
-    id: str, error: type[BaseException] = ValueError, **parameters: Any
+    id: str, error: type[BaseException] = ValueError, /, **parameters: Any
 ) -> Iterator[pytest.ExceptionInfo[BaseException]]:
-    """Require that the block raises ``error`` with the message ``id``, which has these parameters among its own."""
+    """Require that the block raises ``error`` with the message ``id`` and these parameters, or attributes (``row``)."""
     with pytest.raises(error) as caught:
         yield caught
     said = message_of(caught.value)
     assert said is not None, f"no message of the catalogue: {caught.value}"
     assert said.id == id, f"{said.id}: {said}"
     shown = {name: text(one) if isinstance(one, str) else one for name, one in said.parameters.items()}
-    assert {name: shown.get(name) for name in parameters} == parameters
+    found = {name: shown[name] if name in shown else getattr(caught.value, name, None) for name in parameters}
+    assert found == parameters, f"{said.id}: {found}"
 
 
 def refusal(adapter: TypeAdapter[Any], options: Any) -> str:
     """Validate options that are to be refused; return each problem as ``path.of.the.key: problem``.
 
-    The problem is the message if raydt's own code refuses, and pydantic's name of it otherwise.
+    The problem is the id of the message if raydt's own code refuses, and pydantic's name of it otherwise.
     """
     with pytest.raises(ValidationError) as caught:
         adapter.validate_python(options)
-    problems = caught.value.errors()
-    return "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: "
-        + (problem["msg"].removeprefix("Value error, ") if problem["type"] == "value_error" else problem["type"])
-        for problem in problems
-    )
+    return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {_problem(problem)}" for problem in caught.value.errors())
+
+
+def _problem(problem: Any) -> str:
+    if problem["type"] != "value_error":
+        return str(problem["type"])
+    said = message_of(problem["ctx"]["error"])
+    return problem["msg"].removeprefix("Value error, ") if said is None else said.id

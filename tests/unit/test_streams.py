@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
-from raydt.errors import ConfigError, InputError
+from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT
 from raydt.redaction import text
 from raydt.sources import ArrowFiles, ParquetFiles, Sea, open_source
@@ -22,7 +22,7 @@ from raydt.streams import (
     warmup,
 )
 from tests.oracles.streams import MemorySource, Row
-from tests.refusals import refusal
+from tests.refusals import refusal, refused
 
 OPTIONS = TypeAdapter(StreamOptions)
 INSERTS_AND_A_DELETE = [Row(1, 0), Row(2, 0), Row(1, 0, op=DELETE), Row(3, 1)]
@@ -38,7 +38,7 @@ INSERTS_AND_A_DELETE = [Row(1, 0), Row(2, 0), Row(1, 0, op=DELETE), Row(3, 1)]
         ({"model": "incremental", "warmup": "3"}, "incremental.warmup: int_type"),
         ({"model": "incremental", "on_error": "ignore"}, "incremental.on_error: literal_error"),
         ({"model": "sliding_window", "window": 0}, "sliding_window.window: greater_than_equal"),
-        ({"model": "sliding_window", "window": 5, "warmup": 6}, "sliding_window: stream.warmup (6) must not exceed"),
+        ({"model": "sliding_window", "window": 5, "warmup": 6}, "sliding_window: streams.warmup_beyond_window"),
         ({"model": "sliding_window", "seed": 1}, "sliding_window.seed: extra_forbidden"),
         ({"model": "random_updates", "insert_probability": 1.5}, "random_updates.insert_probability: less_than_equal"),
         ({"model": "changelog", "seed": 1}, "changelog.seed: extra_forbidden"),
@@ -47,7 +47,7 @@ INSERTS_AND_A_DELETE = [Row(1, 0), Row(2, 0), Row(1, 0, op=DELETE), Row(3, 1)]
     ids=str,
 )
 def test_options_that_are_refused(options, problem):
-    assert refusal(OPTIONS, options).startswith(problem)
+    assert refusal(OPTIONS, options) == problem
 
 
 def test_options_survive_a_round_trip():
@@ -56,17 +56,17 @@ def test_options_survive_a_round_trip():
 
 
 def test_source_and_model_must_fit():
-    with pytest.raises(ConfigError, match=r"stream.model: changelog needs source.op"):
+    with refused("streams.no_changelog"):
         make_stream(Changelog(), MemorySource([]))
     for options in (Incremental(), SlidingWindow(), RandomUpdates()):
-        with pytest.raises(ConfigError, match=r"set stream.model: changelog or drop source.op"):
+        with refused("streams.changelog_source"):
             make_stream(options, MemorySource([], changelog=True))
 
 
 def test_a_stream_needs_labels():
     source = MemorySource([])
     source.has_labels = False
-    with pytest.raises(ConfigError, match=r"source.label: null .* a stream needs the label column"):
+    with refused("streams.no_label_column"):
         make_stream(Incremental(), source)
 
 
@@ -125,8 +125,7 @@ def test_a_warm_up_holds_inserts_only(size):
     for _ in range(2 if size == 1 else 1):
         next(batches)
     assert stream.state()["seq"] == 2
-    message = r"memory, row 2: update 2 is a delete, but the first 3 must be inserts. Set stream.warmup to 2 or less"
-    with pytest.raises(InputError, match=message):
+    with refused("streams.no_insert", file="memory", row=2, update=2, op="delete", warmup=3):
         next(batches)
     fits = make_stream(Changelog(warmup=2), MemorySource(INSERTS_AND_A_DELETE, (10,), changelog=True))
     assert sum(len(batch) for batch in fits.batches(size)) == 4
@@ -197,5 +196,5 @@ def test_a_live_id_stops_the_stream_each_time_it_is_asked():
     stream = make_stream(SlidingWindow(window=5), MemorySource(data, (3,)))
     assert next(stream.batches(10)).id.tolist() == [1, 2]
     for _ in range(2):
-        with pytest.raises(InputError, match=r"row 2, column 'k': id 1: .* is live.*, or set stream.on_error: skip"):
+        with refused("streams.live_id", row=2, column="k", id="1"):
             next(stream.batches(10))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from raydt.errors import ConfigError, InputError
+from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT
 from raydt.sources import CsvFiles, Hyperplane, Sea, open_source
 from raydt.streams import Batches, StreamOptions, history_of, make_stream
 from raydt.streams.active import ActiveList
 from tests.oracles.streams import MemorySource, Row
-from tests.refusals import refusal
+from tests.refusals import refusal, refused
 
 OPTIONS = TypeAdapter(StreamOptions)
 TENTHS = [i / 10 for i in range(1, 11)]
@@ -107,20 +107,20 @@ def test_csv_rows_are_counted_where_shares_need_it(tmp_path):
     ("options", "problem"),
     [
         ({"steps": []}, "batches.steps: too_short"),
-        ({"steps": [1.5]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
-        ({"steps": [0.0]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
-        ({"steps": [-1]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
-        ({"steps": ["10%"]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point:"),
-        ({"steps": [True]}, "batches.steps.0: must be a number of rows, or a share of all with a decimal point: more"),
+        ({"steps": [1.5]}, "batches.steps.0: streams.step"),
+        ({"steps": [0.0]}, "batches.steps.0: streams.step"),
+        ({"steps": [-1]}, "batches.steps.0: streams.step"),
+        ({"steps": ["10%"]}, "batches.steps.0: streams.step"),
+        ({"steps": [True]}, "batches.steps.0: streams.step"),
         ({"steps": 10}, "batches.steps: list_type"),
         ({"steps": [10], "removal_order": "oldest"}, "batches.removal_order: literal_error"),
-        ({"steps": [10], "warmup": 11}, "batches: stream.warmup (11) must not exceed the first of stream.steps (10)"),
-        ({"steps": [0.1, 1, 0.1]}, "batches: stream.steps mixes shares with the whole number 1, one row. Write 1.0"),
+        ({"steps": [10], "warmup": 11}, "batches: streams.warmup_beyond_step"),
+        ({"steps": [0.1, 1, 0.1]}, "batches: streams.mixed_steps"),
     ],
     ids=str,
 )
 def test_options_that_are_refused(options, problem):
-    assert refusal(OPTIONS, {"model": "batches", **options}).startswith(problem)
+    assert refusal(OPTIONS, {"model": "batches", **options}) == problem
 
 
 def test_shares_survive_a_round_trip():
@@ -131,12 +131,12 @@ def test_shares_survive_a_round_trip():
 
 
 def test_a_warm_up_holds_inserts_only():
-    with pytest.raises(ConfigError, match=r"stream.warmup = 11 .* 10 of 100 rows. Set stream.warmup to at most 10"):
+    with refused("streams.warmup_beyond_rows", warmup=11, first=10, rows=100):
         make_stream(Batches(steps=[0.1, 1.0], warmup=11), open_source(Hyperplane(n=100)))
     stream = make_stream(Batches(steps=[20, 5], warmup=15), MemorySource([Row(i, 0) for i in range(10)]))
     batches = stream.batches(100)
     assert len(next(batches)) == 10
-    with pytest.raises(InputError, match=r"update 10 is a delete, but the first 15 must be inserts"):
+    with refused("streams.no_insert", update=10, warmup=15):
         next(batches)
 
 

@@ -18,7 +18,7 @@ from raydt.sources import ParquetFiles, Sea, open_source
 from raydt.streams import StreamOptions, TimeWindow, make_stream
 from raydt.streams.durations import microseconds, spelled
 from tests.oracles.streams import MemorySource, Row
-from tests.refusals import refusal
+from tests.refusals import refusal, refused
 
 OPTIONS = TypeAdapter(StreamOptions)
 NOON = datetime(2024, 5, 31, 12)
@@ -84,7 +84,7 @@ def test_late_rows_and_rows_without_a_time_are_skipped(tmp_path):
 
 def test_integer_times_are_named_in_their_own_unit():
     stream = timed([100, 40], duration=70, lateness=50)
-    with pytest.raises(InputError, match=r"its time is 60 before the latest so far, stream.lateness allows 50"):
+    with refused("streams.late_row", by="60", lateness="50"):
         list(stream.batches(10))
 
 
@@ -98,14 +98,14 @@ def test_a_row_that_is_bad_moves_no_time():
 def test_a_warm_up_holds_inserts_only():
     batches = timed([0, 1, 20], duration=5, warmup=3).batches(10)
     assert len(next(batches)) == 2
-    with pytest.raises(InputError, match=r"row 2: update 2 is a delete, .* Set stream.warmup to 2 or less"):
+    with refused("streams.no_insert", row=2, update=2):
         next(batches)
 
 
 def test_units_and_column_must_fit(tmp_path):
-    with pytest.raises(ConfigError, match=r"stream.duration = 3600: column 'when' .* points in time.* with a unit"):
+    with refused("streams.duration_of_other_kind", column="when", what="points in time"):
         minutes(tmp_path, [0], duration=3600)
-    with pytest.raises(ConfigError, match=r"stream.duration = 1h: column 't' .* holds integers.* as a plain number"):
+    with refused("streams.duration_of_other_kind", column="t", what="integers"):
         timed([0], duration="1h")
     with pytest.raises(ConfigError, match=r"source\.ts is not set"):
         make_stream(TimeWindow(duration=1), open_source(ParquetFiles(path="t.parquet", features=["x"]), tmp_path))
@@ -125,31 +125,31 @@ def test_a_config_without_a_column_of_times_is_named(tmp_path):
     ("options", "problem"),
     [
         ({}, "time_window.duration: missing"),
-        ({"duration": 0}, "time_window: stream.duration must be longer than 0"),
-        ({"duration": "0s"}, "time_window: stream.duration must be longer than 0"),
+        ({"duration": 0}, "time_window: streams.no_duration"),
+        ({"duration": "0s"}, "time_window: streams.no_duration"),
         (
             {"duration": -1},
             "time_window.duration.constrained-int: greater_than_equal; time_window.duration.str: string_type",
         ),
-        ({"duration": 1.5}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d, such"),
-        ({"duration": True}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d,"),
-        ({"duration": "3600"}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d,"),
-        ({"duration": "1y"}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d,"),
-        ({"duration": "1h30"}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d,"),
-        ({"duration": "-1h"}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d,"),
-        ({"duration": "1 H"}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d,"),
-        ({"duration": ""}, "time_window.duration: must be a number with a unit of us, ms, s, m (or min), h, d, such"),
-        ({"duration": "0.5us"}, "time_window.duration: must be a whole number of microseconds"),
-        ({"duration": "9" * 30 + "d"}, "time_window.duration: must be at most 146,000 years"),
-        ({"duration": "1h", "lateness": 5}, "time_window: stream.duration and stream.lateness must both have a unit,"),
-        ({"duration": 100, "lateness": "5m"}, "time_window: stream.duration and stream.lateness must both have a"),
-        ({"duration": "1h", "lateness": "60m"}, "time_window: stream.lateness (1h) must be less than stream.duration"),
-        ({"duration": 10, "lateness": 10}, "time_window: stream.lateness (10) must be less than stream.duration (10)"),
+        ({"duration": 1.5}, "time_window.duration: streams.time_or_number"),
+        ({"duration": True}, "time_window.duration: streams.time_or_number"),
+        ({"duration": "3600"}, "time_window.duration: streams.time_or_number"),
+        ({"duration": "1y"}, "time_window.duration: streams.time_or_number"),
+        ({"duration": "1h30"}, "time_window.duration: streams.time_or_number"),
+        ({"duration": "-1h"}, "time_window.duration: streams.time_or_number"),
+        ({"duration": "1 H"}, "time_window.duration: streams.time_or_number"),
+        ({"duration": ""}, "time_window.duration: streams.time_or_number"),
+        ({"duration": "0.5us"}, "time_window.duration: streams.whole_microseconds"),
+        ({"duration": "9" * 30 + "d"}, "time_window.duration: streams.longest_time"),
+        ({"duration": "1h", "lateness": 5}, "time_window: streams.mixed_units"),
+        ({"duration": 100, "lateness": "5m"}, "time_window: streams.mixed_units"),
+        ({"duration": "1h", "lateness": "60m"}, "time_window: streams.lateness_beyond_duration"),
+        ({"duration": 10, "lateness": 10}, "time_window: streams.lateness_beyond_duration"),
     ],
     ids=str,
 )
 def test_options_that_are_refused(options, problem):
-    assert refusal(OPTIONS, {"model": "time_window", **options}).startswith(problem)
+    assert refusal(OPTIONS, {"model": "time_window", **options}) == problem
 
 
 @pytest.mark.parametrize(
