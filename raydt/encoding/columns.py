@@ -292,11 +292,6 @@ class Dictionary:
         """How many values appeared before ``row`` (all, if None). O(log n)."""
         return len(self.values) if row is None else bisect_left(self._first_row, row)
 
-    def code(self, value: Any, row: int | None = None) -> int:
-        """Code of ``value``, or -1 if it did not appear before ``row``."""
-        code = self._codes.get(value, -1)
-        return code if row is None or code < self.known(row) else -1
-
     def encode(
         self,
         column: pa.Array,

@@ -40,10 +40,6 @@ def test_a_dictionary_can_be_cut_at_any_row():
     codes(d, ["a", "c"], row=13)
     assert [d.known(row) for row in (0, 10, 11, 12, 13, 14, 15)] == [0, 0, 1, 1, 2, 2, 3]
     assert d.known() == 3
-    assert d.code("c") == 2
-    assert d.code("c", 14) == -1
-    assert d.code("c", 15) == 2
-    assert d.code("nobody") == -1
 
 
 def test_values_are_found_without_adding_any():
@@ -58,7 +54,7 @@ def test_values_that_are_cut_off_are_forgotten():
     d = Dictionary()
     codes(d, ["b", "a", "c"], row=10)
     d.cut(1)
-    assert (d.values, d.known(), d.code("a")) == (["b"], 1, -1)
+    assert (d.values, d.known()) == (["b"], 1)
     assert codes(d, ["c", "a"], row=20) == [1, 2]
     assert (d.known(20), d.known(21)) == (1, 2)
 
