@@ -14,6 +14,10 @@ from raydt.errors import ConfigError
 
 def parsed(override: str) -> tuple[str, Any]:
     """Key and value of ``dotted.key=value``."""
+    try:  # in a locale of ASCII Python hands on the bytes of an argument one by one
+        override = override.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError as error:
+        raise ConfigError(f"--set {shortened(override)}: it is not UTF-8 text") from error
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
         raise ConfigError(

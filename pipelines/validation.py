@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.config import Config
 from pipelines.id_check import Found, search, without_remedy
 from pipelines.placement import place
 from pipelines.redaction import quoting, said
-from pipelines.running.preflight import features_of
+from pipelines.running.preflight import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
-from raydt.encoding.numerals import doubt
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.presentation.words import counted
 from raydt.redaction import WITHHELD
 from raydt.sources.base import Source
-from raydt.sources.options import FileOptions
 from raydt.streams.deletion_log import DeletionLogStream
 
 #: More classes than this are rarely meant.
@@ -94,7 +90,7 @@ def _classes(source: Source, quote: bool) -> list[str]:
 
 def _warnings(config: Config, source: Source, rows: int) -> list[str]:
     """Warnings about settings that can be run but are hardly meant; so many rows were read."""
-    found = [*_unbounded(config), *_all_warmup(config, source.n_rows), *_doubtful(config, source)]
+    found = [*_unbounded(config), *_all_warmup(config, source.n_rows), *doubtful(config, source)]
     classes = len(source.classes)
     if classes <= MANY_CLASSES:
         return found
@@ -114,19 +110,6 @@ def _all_warmup(config: Config, rows: int | None) -> list[str]:
     if rows is None or warmup < rows:
         return []
     return [f"stream.warmup = {warmup:,} takes all {counted(rows, 'row')}: none will be predicted and scored"]
-
-
-def _doubtful(config: Config, source: Source) -> list[str]:
-    """Say which columns of categories look like numbers or times, unless the config names them as categories."""
-    if not isinstance(config.source, FileOptions):
-        return []
-    values = source.state()["categories"]
-    found = []
-    for name in values.keys() & set(source.features.names) - set(config.source.categorical):
-        words = doubt(pa.array([value for value in values[name] if isinstance(value, str)], pa.string()))
-        if words is not None:
-            found.append(f"column {name!r} {words}, or list the column under source.categorical if they are names")
-    return sorted(found)
 
 
 def _unbounded(config: Config) -> list[str]:

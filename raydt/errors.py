@@ -152,6 +152,12 @@ class NotWrittenError(ModelFileError):
     exit_code = 1
 
 
+class UnwritableError(NotWrittenError):
+    """A place for a model or state where this user may not write: the choice of the place is to blame."""
+
+    exit_code = 2
+
+
 class ResourceError(RaydtError):
     """The machine is out of memory or of open files: nothing that was read is to blame, and another try may succeed."""
 

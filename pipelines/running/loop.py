@@ -27,6 +27,7 @@ from pipelines.running.ending import Ending, RunResult
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
+from pipelines.running.preflight import doubtful
 from pipelines.running.previous_run import Past, kept
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
@@ -278,6 +279,9 @@ class Run:
 
         def recorded(batch: UpdateBatch, result: BatchResult) -> None:
             nonlocal show_at
+            if not batch.start:  # the first rows are read
+                for problem in doubtful(self.config, self.stream.source):
+                    log.warning("%s", problem, extra={"event": "doubtful_column"})
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":

@@ -6,14 +6,18 @@ import dataclasses
 import os
 from pathlib import Path
 
+import pyarrow as pa
+
 from pipelines.config import Config
 from pipelines.outputs import real_path
 from pipelines.run_folder import RunFolder, default_location
+from raydt.encoding.numerals import doubt
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
 from raydt.folders.manifest import MANIFEST
 from raydt.sources.base import Source
+from raydt.sources.options import FileOptions
 
 
 def require_ray(config: Config, address: str) -> None:
@@ -28,6 +32,19 @@ def require_ray(config: Config, address: str) -> None:
 def features_of(source: Source, config: Config) -> Features:
     """The features of a source, dealt into the groups that the learner's options ask for."""
     return dataclasses.replace(source.features, groups=config.learner.feature_groups)
+
+
+def doubtful(config: Config, source: Source) -> list[str]:
+    """Say which columns of categories look like numbers or times, unless the config names them as categories."""
+    if not isinstance(config.source, FileOptions):
+        return []
+    values = source.state()["categories"]
+    found = []
+    for name in values.keys() & set(source.features.names) - set(config.source.categorical):
+        words = doubt(pa.array([value for value in values[name] if isinstance(value, str)], pa.string()))
+        if words is not None:
+            found.append(f"column {name!r} {words}, or list the column under source.categorical if they are names")
+    return sorted(found)
 
 
 def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:

@@ -5,6 +5,7 @@ The features are in ``raydt.estimators.frames``.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -120,13 +121,21 @@ def index_of(X: Any) -> str:
     return ", ".join(repr(name) for name in names if name is not None)
 
 
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that has called this package, however deep in it the reason is found."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in ("raydt", "contextlib"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
 def warn_of_index(X: Any, key: npt.NDArray[np.int64]) -> None:
     """Warn that rows of a data frame get ids of ours, although its index has a name."""
     message = (
         f"The data frame has the index {index_of(X)}, which is not used: its rows get the ids {key[0]} to {key[-1]} "
         "(row_ids_), and forget refuses these. Pass ids=X.index, or drop the name with X.rename_axis(None)."
     )
-    warnings.warn(message, UserWarning, stacklevel=6)
+    warn(message)
 
 
 def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:
@@ -195,4 +204,4 @@ def _warn_column() -> None:
         from sklearn.exceptions import DataConversionWarning as Category
     except ImportError:
         Category = UserWarning
-    warnings.warn(message, Category, stacklevel=5)
+    warn(message, Category)

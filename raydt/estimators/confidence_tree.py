@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
+from raydt.estimators.arguments import warn
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
@@ -113,7 +113,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
         taken = super()._insert(X, y, ids, warmup)
         few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
         if few:
-            warnings.warn(f"{type(self).__name__}: {few}", stacklevel=5)
+            warn(f"{type(self).__name__}: {few}")
         return taken
 
     def __sklearn_tags__(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from raydt.encoding.numerals import doubt
 from raydt.encoding.phrases import error_of
 from raydt.encoding.tokens import Tokens, holds_tokens
 from raydt.errors import InputError
-from raydt.estimators.arguments import columns_of, names_of
+from raydt.estimators.arguments import columns_of, names_of, warn
 from raydt.estimators.sparse import is_sparse_matrix, rows_of_matrix, width_of_column, width_of_matrix
 from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
@@ -218,7 +217,7 @@ def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:
         words = doubt(plain(column.unique())) if is_text(column.type) else None
         if words is not None:
             message = f"column {name!r} {words}, or name the column in categorical_features if they are names."
-            warnings.warn(message, UserWarning, stacklevel=6)
+            warn(message)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from raydt.errors import STORAGE_REMEDIES, ConfigError, NotWrittenError
+from raydt.errors import STORAGE_REMEDIES, ConfigError, NotWrittenError, UnwritableError
 from raydt.folders.folder import Folder
 
 LOCK = ".lock"
@@ -44,7 +44,7 @@ def locked(folder: Folder, name: str = "", *, needed: bool = True) -> Iterator[N
     ConfigError
         Another process is; it is named.
     NotWrittenError
-        The folder or the lock in it cannot be made.
+        The folder or the lock in it cannot be made; UnwritableError where this user may not.
     """
     if not folder.is_local:
         yield
@@ -107,6 +107,8 @@ def _acquire(lock: FileLock, path: Path, place: str, folder: Folder, *, needed: 
     except OSError as error:
         if needed and error.errno not in NO_LOCKS:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
-            raise NotWrittenError(f"cannot be written: {error.strerror or error}", file=place, remedy=remedy) from error
+            may_not = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+            kind = UnwritableError if may_not else NotWrittenError
+            raise kind(f"cannot be written: {error.strerror or error}", file=place, remedy=remedy) from error
     with suppress(OSError):  # on a full or read-only disk nobody learns who holds the lock
         path.write_text(f"{os.getpid()} on {os.uname().nodename}\n", encoding="utf-8")

@@ -120,6 +120,7 @@ def test_commands_in_a_locale_of_ascii(tmp_path: Path) -> None:
         (0, ["report", "run", "skip", "--out", "both.html"]),
         (0, ["predict", "run", "d.csv", "--out", "p.parquet", "--id", "schlüssel"]),
         (2, ["predict", "run", "bad.csv", "--out", "q.parquet"]),
+        (0, ["validate", "c.json", "--set", "source.label=判定"]),
         (0, ["explain", "run", "d.csv", "--row", "3"]),
         (0, ["update", "run", "--delete", "gone.csv", "--out", "state", *chain]),
         (2, ["update", "run", "--delete", "unknown.csv", "--out", "state2"]),
@@ -147,6 +148,7 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     for words in (
         ["audit", b"l\xe4uf"],
         ["validate", b"l\xe4uf.yaml"],
+        ["validate", "configs/fudyadt.yaml", "--set", b"source.path=l\xe4uf"],
         ["predict", b"l\xe4uf", b"\xe4.csv", "--out", "p.parquet"],
     ):
         done = subprocess.run(

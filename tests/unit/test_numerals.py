@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pipelines
 from pipelines.config import load_config
 from pipelines.validation import look_at
 from raydt import FullyDynamicTreeClassifier
@@ -94,6 +95,19 @@ def test_validate_warns(form: str, kind: str, tmp_path: Path) -> None:
         assert warnings_of(tmp_path, table, kind, categorical=["price"]) == []
 
 
+def test_replay_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = pa.table({"price": [f"{i}.5" for i in range(N)], "y": ["a", "b"] * (N // 2)})
+    pq.write_table(table, tmp_path / "data.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "data.parquet")},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process", "batch_size": 7},
+    }
+    pipelines.replay(config, tmp_path / "run")
+    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert "'price' holds text" in record.getMessage()
+
+
 def test_validate_warns_of_debezium_decimals(tmp_path: Path) -> None:
     after = [{"id": i, "price": f"{i}.99", "y": "ab"[i % 2]} for i in range(N)]
     table = pa.table({"before": pa.nulls(N, pa.array(after).type), "after": after, "op": ["c"] * N})
@@ -111,6 +125,7 @@ def test_frames_warn() -> None:
                 FullyDynamicTreeClassifier().fit(X, y)
                 found = [str(warning.message) for warning in caught if "look like" in str(warning.message)]
                 assert len(found) == (form not in NAMES), (form, found)
+                assert {warning.filename for warning in caught} <= {__file__}
                 caught.clear()
                 FullyDynamicTreeClassifier(categorical_features=["price"]).fit(X, y)
                 FullyDynamicTreeClassifier().fit(frame.astype({"price": "category"}), y)
