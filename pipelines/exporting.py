@@ -22,22 +22,10 @@ from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
 def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """Write a model in the format of another library.
+    """Write a model in the format of another library, and return what was written.
 
-    Parameters
-    ----------
-    model : path or URI
-        A run folder, its ``model``, or a state.
-    to : {"treelite", "onnx", "lightgbm", "sklearn"}
-    out : path
-        File to write; ``out`` + ``.json`` says what columns and outputs are.
-    overwrite : bool
-        Replace both if they exist.
-
-    Returns
-    -------
-    dict
-        ``out``, ``interface`` (the second file), ``format``, ``trees``, ``nodes`` and ``outputs``.
+    ``model`` is a run folder, its ``model``, or a state. A second file, ``out`` with ``.json`` behind its name, tells
+    what columns and outputs are.
 
     Raises
     ------
@@ -78,7 +66,7 @@ def _target(out: str, to: FormatName, overwrite: bool) -> Path:
 
 
 def trees_of(saved: SavedModel) -> TreeSum:
-    """The trees of a model; of a state, of the model that it restores.
+    """Return the trees of a model; of a state, those of the model that it restores.
 
     Raises
     ------
@@ -91,7 +79,7 @@ def trees_of(saved: SavedModel) -> TreeSum:
 
 
 def interface_of(saved: SavedModel) -> Interface:
-    """Columns and classes of a model."""
+    """Return columns and classes of a model."""
     by_value = traits_of(saved.options).reading.by_value
     return Interface.of(saved.features, saved.categories, saved.classes, by_value)
 
@@ -100,27 +88,10 @@ def interface_of(saved: SavedModel) -> Interface:
 def explain_row(
     model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None
 ) -> dict[str, Any]:
-    """Explain the prediction of one row of a file.
+    """Explain the prediction of one row of a file, by its number from 0, and put its path in one ``tree`` into words.
 
-    Parameters
-    ----------
-    model : path or URI
-        A run folder, its ``model``, or a state.
-    data : path or URI
-        Parquet, Arrow IPC, CSV or LIBSVM with the model's feature columns.
-    row : int
-        Zero-based number of the row.
-    tree : int
-        Number of the tree whose path is put into words.
-    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
-        By default from the end of the name.
-
-    Returns
-    -------
-    dict
-        ``row``, ``tree``, ``trees``, ``path`` (sentences), ``meaning`` and ``outputs`` (labels); by output ``base`` and
-        ``output``; and ``values``, a list of the features that move an output, the largest first, each ``[name, [value
-        of each output]]``.
+    ``model`` is a run folder, its ``model``, or a state; ``kind`` is that of the file, by default from its name.
+    ``values`` are the features that move an output, the largest first, each ``[name, [value of each output]]``.
 
     Raises
     ------
@@ -150,7 +121,7 @@ def explain_row(
 
 
 def _row(saved: SavedModel, data: str, row: int, kind: str | None) -> tuple[Rows, int]:
-    """The rows that hold one row of a file, and its place among them."""
+    """Return the rows that hold one row of a file, and its place among them."""
     files, options = find_rows(saved, data, kind, wanted={})
     for chunk in open_rows(saved, files, options).rows():
         if chunk.start <= row < chunk.start + len(chunk):

@@ -13,15 +13,9 @@ from raydt.presentation.charts import has_curve
 
 
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
-    """Return the article about ``run``.
+    """Return the article about ``run``, whose folder commands call ``location``.
 
-    Parameters
-    ----------
-    run : ReportedRun
-    location : str
-        What commands call its folder.
-    label, prefix : str
-        Among several runs, the name that tells it from the others, and the beginning of its anchors.
+    Among several runs, ``label`` tells it from the others, and ``prefix`` begins its anchors.
     """
     shown, metrics = run.description.present(run), run.metrics
     rivals = quality_of(run.summary.get("metrics")).baselines

@@ -10,6 +10,7 @@ from pipelines.config import Config
 from pipelines.running.intake import Intake, feed
 from pipelines.running.preflight import features_of
 from pipelines.running.records.tally import Tally
+from pipelines.sweeping.table import COUNTS, SCORES, WORK
 from raydt.errors import message_of
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.evaluation.scoring import Watching
@@ -25,9 +26,7 @@ from raydt.streams.random_updates import warmup as warm_up_streams
 #: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.
 CURVE = ("updates", "leaves", "accuracy", "f1")
 
-_SCORES = ("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc", "faded_accuracy", "alarms")
 _REBUILT = ("rebuilds", "rebuilt_rows")
-_WORK = (*_REBUILT, "nodes", "leaves", "depth")
 
 
 def cached(options: LearnerOptions) -> None:
@@ -52,21 +51,10 @@ def loaded_all(everything: None, several: Sequence[LearnerOptions]) -> None:
 def run_setting(
     source: StoredSource, config: Config, arm: Callable[[Callable[[], None]], None] | None = None
 ) -> dict[str, Any] | None:
-    """Run one setting in this process.
+    """Run one setting over the rows of its source; ``arm`` is handed a function that ends it early.
 
-    Parameters
-    ----------
-    source : StoredSource
-        The rows of ``config.source``.
-    config : Config
-    arm : callable, optional
-        Is handed a function that ends the setting early.
-
-    Returns
-    -------
-    dict or None
-        Columns of the sweep's table, and ``curve``, those of its curves; after an error only ``updates``, ``error`` and
-        ``exit_code``. None if the setting was ended early.
+    Returns columns of the sweep's table, and ``curve``, those of its curves; after an error only ``updates``, ``error``
+    and ``exit_code``. None if the setting was ended early.
     """
     loaded(config.learner)
     updates = 0
@@ -104,10 +92,8 @@ def run_setting(
             return features.name(feature, source.tokens.to_pylist())
 
         return {
-            "updates": updates,
-            **{name: getattr(tally, name) for name in ("inserts", "deletes", "predictions", "active")},
-            **{name: getattr(tally, name) for name in ("refused", "skipped")},
-            **{name: metrics[name] for name in _SCORES},
+            **{name: getattr(tally, name) for name in COUNTS},
+            **{name: metrics[name] for name in (*SCORES, "alarms")},
             **tally.baselines(),
             "seconds": tally.seconds,
             "cpu_seconds": cpu_seconds,
@@ -124,6 +110,6 @@ def run_setting(
 
 
 def _work(options: LearnerOptions, statistics: Mapping[str, int]) -> dict[str, int | None]:
-    """Columns of a tree; None for the rebuilds of a learner that rebuilds nothing, whose count is always 0."""
-    found = {name: statistics.get(name) for name in _WORK}
+    """Return the columns of a tree; None for the rebuilds of a learner that never rebuilds, whose count is always 0."""
+    found = {name: statistics.get(name) for name in WORK}
     return found if traits_of(options).rebuilds else {**found, **dict.fromkeys(_REBUILT)}

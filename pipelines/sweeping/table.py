@@ -21,21 +21,17 @@ CRITERIA = {
     "us_per_update": False,
 }
 
-_COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped", "alarms")
-_SCORES = (
-    *("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc", "faded_accuracy"),
-    *("no_change", "majority", "seconds", "cpu_seconds", "us_per_update"),
-)
-_WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
+COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped")
+SCORES = ("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc", "faded_accuracy")
+_LEVELS = ("no_change", "majority", "seconds", "cpu_seconds", "us_per_update")
+WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 #: Columns that only some learners have.
-_OWN = [
-    column for learner in learners().values() for column in learner.describe({}).columns if column.name not in _WORK
-]
+_OWN = [column for learner in learners().values() for column in learner.describe({}).columns if column.name not in WORK]
 _RESULTS = (
-    [(name, pa.int64()) for name in _COUNTS]
-    + [(name, pa.float64()) for name in _SCORES]
-    + [(name, pa.int64()) for name in _WORK]
+    [(name, pa.int64()) for name in (*COUNTS, "alarms")]
+    + [(name, pa.float64()) for name in (*SCORES, *_LEVELS)]
+    + [(name, pa.int64()) for name in WORK]
     + [(column.name, _ARROW[column.kind]) for column in _OWN]
     + [("promised", pa.bool_()), ("digest", pa.string()), ("error", pa.string())]
 )

@@ -27,16 +27,7 @@ def sentences(
     tree: int,
     interface: Interface,
 ) -> list[list[str]]:
-    """Sentences of each row.
-
-    Parameters
-    ----------
-    trees : TreeSum
-    X, sparse
-        The rows, n of them.
-    tree : int
-        Number of the tree.
-    interface : Interface
+    """Return the sentences of each row, on its way through one tree, given by its number.
 
     Raises
     ------
@@ -69,7 +60,7 @@ def sentences(
 
 
 def _tested(trees: TreeSum, node: int, x: float, names: Mapping[float, str] | None) -> tuple[bool, str]:
-    """Whether a value passes the test of a node, and what to say."""
+    """Return whether a value passes the test of a node, and the test in words."""
     members = trees.members_of(node).tolist()
     if members:
         known = [_category(value, names) for value in members[:_NAMED]]
@@ -91,7 +82,7 @@ def _category(value: float, names: Mapping[float, str] | None) -> str:
 
 
 def _number(x: float) -> str:
-    """The shortest text of this number, so that it can be compared with a threshold in every digit."""
+    """Return the shortest text of this number, which can be compared with a threshold in every digit."""
     return str(int(x)) if x.is_integer() and abs(x) < 2**53 else repr(x)
 
 
