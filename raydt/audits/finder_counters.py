@@ -6,7 +6,8 @@ Nothing of the fast path is imported.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -84,3 +85,38 @@ class BucketLimits(NamedTuple):
         a, b = np.where(mirrored, logs[:, 1], logs[:, 0]), np.where(mirrored, logs[:, 0], logs[:, 1])
         keys = nats(n1, c11) + a * c10 + b * c11
         return keys
+
+
+def compare_group(
+    number: int, group: Mapping[str, Ints], counted: Mapping[str, Ints], n: Ints | int, c1: Ints | int, buckets: Any
+) -> list[str]:
+    """Compare the counters of a feature group with ``counted`` ones, and each feature with the limits of its bucket.
+
+    Parameters
+    ----------
+    number : int
+    group : mapping of str to ndarray
+        State of the group.
+    counted : mapping of str to ndarray
+        ``feature``, ``n1``, ``c11`` and, of a tree, ``node``: counted again.
+    n, c1 : int or ndarray of int64
+        Rows at the node of each feature, and those of class 1.
+    buckets : BucketLimits or None
+        None for a scan, which has no buckets.
+    """
+    if not all(np.array_equal(group[name], column) for name, column in counted.items()):
+        return [f"the counters of feature group {number} are not those of the rows"]
+    bucket, feature = group["bucket"].astype(np.int64), counted["feature"]
+    there = bucket == -1 if buckets is None else (bucket >= 0) & (bucket < len(buckets.s))
+    if not there.all():
+        return [f"feature {feature[~there][0]} is in bucket {bucket[~there][0]}, which is not there"]
+    if buckets is None:
+        return []
+    outside = buckets.outside(n, c1, counted["n1"], counted["c11"], bucket)
+    if not outside.any():
+        return []
+    at = f" at node {counted['node'][outside][0]}" if "node" in counted else ""
+    return [
+        f"{int(outside.sum())} features of group {number} are outside their bucket, first "
+        f"{feature[outside][0]}{at} in bucket {bucket[outside][0]}"
+    ]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.audits.audit_report import AuditReport
-from raydt.audits.finder_counters import BucketLimits, Floats, Ints, score_of_counts
+from raydt.audits.finder_counters import BucketLimits, Floats, Ints, compare_group, score_of_counts
 from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -130,31 +130,11 @@ def _counters(
     options: BestSplitOptions, features: Features, name: str, counted: _CountedFeatures, groups: Mapping[int, Arrays]
 ) -> list[str]:
     """Counters and buckets of all groups against the rows."""
-    broken = []
-    of_group = features.groups_of(counted.feature)
+    broken, of_group = [], features.groups_of(counted.feature)
     buckets = BucketLimits.of(name, options.alpha) if name != "scan" else None
     for number, group in sorted(groups.items()):
-        mine = of_group == number
-        part = counted._replace(feature=counted.feature[mine], n1=counted.n1[mine], c11=counted.c11[mine])
-        same = all(np.array_equal(group[column], getattr(part, column)) for column in ("feature", "n1", "c11"))
-        if not same:
-            broken.append(f"the counters of feature group {number} are not those of the rows")
-            continue
-        bucket = group["bucket"].astype(np.int64)
-        there = bucket == -1 if buckets is None else (bucket >= 0) & (bucket < len(buckets.s))
-        if not there.all():
-            broken.append(f"feature {part.feature[~there][0]} is in bucket {bucket[~there][0]}, which is not there")
-            continue
-        outside = (
-            np.zeros(len(bucket), np.bool_)
-            if buckets is None
-            else buckets.outside(part.n, part.c1, part.n1, part.c11, bucket)
-        )
-        if outside.any():
-            broken.append(
-                f"{int(outside.sum())} features of group {number} are outside their bucket, first "
-                f"{part.feature[outside][0]} in bucket {bucket[outside][0]}"
-            )
+        columns = {column: getattr(counted, column)[of_group == number] for column in ("feature", "n1", "c11")}
+        broken += compare_group(number, group, columns, counted.n, counted.c1, buckets)
     return broken
 
 

@@ -95,6 +95,7 @@ def settle(
                 stamp = 2 * examples.born[step.slot] + 1
                 _tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1)
             continue
+        # Steps that were rolled back were scored, too: they take their row of ``scores`` and nothing else.
         entry = counted.scored[row]
         leaf, k = np.int64(counted.entries[entry].node), naive_class(counted.priors[row], scores[row], table)
         row += 1
@@ -102,6 +103,7 @@ def settle(
             continue
         majority = np.int64(step.prediction)
         naive = majority if k < 0 else np.int64(k)
+        # The leaf chooses by what it has tallied before this step, as the step itself is tallied below.
         if not adaptive or tree.nodes[leaf].naive_right >= tree.nodes[leaf].majority_right:
             step.prediction = naive
             if k == 0 or k == 1:

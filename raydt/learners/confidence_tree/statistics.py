@@ -301,6 +301,7 @@ def take(
         if scored < len(naive.asked) and naive.asked[scored] == i:
             score_row(held, naive, deltas[SITE, i], deltas[SLOT, i], naive.found[scored])
             scored += 1
+        # Scored before it is counted: a prediction must not know the label of its own row.
         if deltas[SIGN, i] != 0:
             _count_row(held, deltas[SITE, i], deltas[SLOT, i], deltas[SIGN, i], deltas[LABEL, i])
         while check < len(asked) and asked[check, 0] <= i:

@@ -78,6 +78,7 @@ def advance(
             if kind != REMOVE:
                 for j in range(d):
                     scratch.row[j] = work.X[work.row[i], j]
+            # The vote comes before any tree knows the row; where there was no room the step is taken up again here.
             at = np.int64(work.place[i])
             if at >= 0 and not _open_and_vote(forest, examples, scratch, rules, work.votes[at]):
                 return i, first, ROOM
@@ -93,6 +94,7 @@ def advance(
             tree = np.int64(examples.member[slot, m])
             if tree < 0:
                 continue
+            # Asked before anything changes: a rebuild that ran out of room half-way could not be repeated.
             if not _may_build(forest, tree, scratch):
                 return i, m, ROOM
             reg[REBUILDS] = reg[REBUILT_ROWS] = reg[REBUILT_NODES] = 0

@@ -98,12 +98,14 @@ def advance(
             continue
         n = tree.statistics[node].n
         stamp = steps[i].stamp
+        # A leaf that BUILD would leave a leaf is only started again: its list and its counts are right already.
         if tree.nodes[node].feature < 0 and stays_leaf(tree, node, rules):
             head = tree.nodes[node].head
             start_node(tree, node, stamp, rules)
             tree.nodes[node].head = head
             record(tree, log, node, stamp, n, np.int64(1), np.int64(RESET), 0.0)
             continue
+        # The caller has the shards build what is large, and makes room for nodes, which may move the arrays.
         if n > most_rows or len(tree.nodes) - reg[NODES] < most_nodes(n, tree.nodes[node].depth, rules):
             return i, node
         slots, labels = scratch.slots[:n], scratch.labels[:n]

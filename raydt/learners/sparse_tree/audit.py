@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport
-from raydt.audits.finder_counters import BucketLimits
+from raydt.audits.finder_counters import BucketLimits, compare_group
 from raydt.audits.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
 from raydt.audits.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
 from raydt.examples.features import Features
@@ -134,25 +134,12 @@ def _structures(
     kept = truth.tree.depth[counted.node] < (FOREVER if options.max_depth is None else options.max_depth)
     group_of = features.groups_of(counted.feature)
     buckets = BucketLimits.of(options.finder, options.finder_alpha)
-    broken = []
+    broken, counts = [], truth.live_counts
     for number, group in sorted(groups.items()):
         mine = kept & (group_of == number)
-        part = FeatureCounts(*(getattr(counted, name)[mine] for name in names))
-        if not all(np.array_equal(group[name], getattr(part, name)) for name in names):
-            broken.append(f"the structures of feature group {number} do not count the examples of the nodes")
-            continue
-        bucket = group["bucket"].astype(np.int64)
-        there = (bucket >= 0) & (bucket < len(buckets.s))
-        if not there.all():
-            broken.append(f"feature {part.feature[~there][0]} is in bucket {bucket[~there][0]}, which is not there")
-            continue
-        c1 = truth.now.counts[part.node, 1]
-        outside = buckets.outside(truth.now.counts[part.node].sum(axis=1), c1, part.n1, part.c11, bucket)
-        if outside.any():
-            broken.append(
-                f"{int(outside.sum())} features of group {number} are outside their bucket, first "
-                f"{part.feature[outside][0]} at node {part.node[outside][0]} in bucket {bucket[outside][0]}"
-            )
+        columns = {name: getattr(counted, name)[mine] for name in names}
+        at = counts[columns["node"]]
+        broken += compare_group(number, group, columns, at.sum(axis=1), at[:, 1], buckets)
     return broken
 
 

@@ -55,7 +55,7 @@ def walk(
             continue
         by = 1 if kind == ADD else -1
         count_path(tree, leaf, examples.y[slot], by)
-        broken = -1
+        broken = -1  # the last one found is the root-most, as the path is taken from the leaf up
         node = leaf
         while node >= 0:
             if rules.watched:

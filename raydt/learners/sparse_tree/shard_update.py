@@ -75,6 +75,7 @@ def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules
     for i in range(begin, len(steps.sign)):
         sign, label = steps.sign[i], steps.label[i]
         first, last = rows.begin[steps.slot[i]], rows.end[steps.slot[i]]
+        # An upper bound, a new entry for each one of the row at each node: what stops here is taken after more room.
         room -= (nodes[steps.leaf[i]].depth + 1) * (last - first)
         if room < 0 or reg[NOTES] > limits.notes:
             return i, -1
@@ -91,6 +92,7 @@ def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules
                 for group in range(groups.owned):
                     settle(structure, node * groups.owned + group, n, c1)
             node = np.int64(nodes[node].parent)
+        # Tested once all counts of the path are right: the score of a split reads the counts of its child.
         found = -1
         node = np.int64(steps.leaf[i])
         while node >= 0:
