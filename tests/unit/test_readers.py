@@ -144,7 +144,7 @@ def test_a_fault_is_named_and_leaves_no_trace(form: str, case: Any, chunk_rows: 
     if column == "t":
         source.require_ts()
     bad = {rows.start + place: error for rows in source.rows() for place, error in rows.bad.items()}
-    assert {row: error.code for row, error in bad.items()} == {2: code}
+    assert {row: error.message.id.removeprefix("rows.") for row, error in bad.items()} == {2: code}
     assert (bad[2].file, bad[2].row, bad[2].column) == (str(tmp_path / f"t.{form}"), 2, column)
     assert bad[2].remedy
     if reading is not NUMBERS:
@@ -249,7 +249,7 @@ def test_a_learner_of_many_classes_ends_reading_at_one_more(tmp_path: Path) -> N
     table = pa.table({"a": range(1001), "y": [f"y{i}" for i in range(1001)]})
     with pytest.raises(InputError, match="1,000") as caught:
         list(opened(tmp_path, "csv", table).rows())
-    assert (caught.value.code, caught.value.row) == ("many_classes", 1000)
+    assert (caught.value.message.id, caught.value.row) == ("rows.many_classes", 1000)
 
 
 def test_event_times_cost_nothing_until_they_are_required(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_rows_of_a_text_file_after_the_block_that_tells_types(reading: Reading, 
     (tmp_path / "t.csv").write_text(text)
     source = open_source(CsvFiles(path="t.csv", id="id"), tmp_path, reading)
     bad = [error for rows in source.rows() for _, error in sorted(rows.bad.items())]
-    assert [(error.row - 200_000, error.column, error.code) for error in bad] == [
+    assert [(error.row - 200_000, error.column, error.message.id.removeprefix("rows.")) for error in bad] == [
         (0, "a", "not_number"),
         (2, "id", "not_kind"),
         (3, "y", label),
@@ -312,5 +312,8 @@ def test_equal_dictionaries_are_coded_by_their_values(tmp_path: Path) -> None:
     signalling = np.array([0, 0, 0, 0x7FF0000000000001], dtype=np.uint64).view(np.float64)
     source = opened(tmp_path, "arrow", pa.table({"x": column, "z": signalling, "y": [0, 1, 0, 1]}))
     (rows,) = source.rows()
-    assert {place: error.code for place, error in rows.bad.items()} == {2: "no_category", 3: "no_value"}
+    assert {place: error.message.id.removeprefix("rows.") for place, error in rows.bad.items()} == {
+        2: "no_category",
+        3: "no_value",
+    }
     assert source.state()["categories"] == {"x": ["c", "a"]}

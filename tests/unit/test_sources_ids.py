@@ -66,5 +66,9 @@ def test_ids_after_a_block_without_any_are_integers(tmp_path: Path) -> None:
     filler = "\n".join(f",1,{'x' * 60}" for _ in range(20_000))  # longer than the block that types come from
     (tmp_path / "t.csv").write_text(f"key,y,x\n{filler}\n7,0,z\nz,0,z\n")
     last = list(open_source(CsvFiles(path="t.csv", id="key"), tmp_path).rows())[-1]
-    assert (last.id[-2], last.bad[0].code, last.bad[len(last) - 1].code) == (7, "no_id", "not_kind")
+    assert (last.id[-2], last.bad[0].message.id, last.bad[len(last) - 1].message.id) == (
+        7,
+        "rows.no_id",
+        "rows.not_kind",
+    )
     assert len(last) - 2 not in last.bad
