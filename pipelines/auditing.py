@@ -107,7 +107,7 @@ def last_of(folder: RunFolder) -> Ended:
             file=folder.location,
             remedy="Restore the data and config.yaml of the run, then audit",
         )
-    features = features_of(source, config)
+    features = features_of(source, config.learner)
     history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)
     return Ended(config, meta, components, features, history, order)

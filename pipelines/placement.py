@@ -12,6 +12,7 @@ import actors.cluster
 from actors.cluster import Bundle
 from actors.placement import Placement, shards_with_room
 from pipelines.config import Config
+from pipelines.operation import Cluster
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.learners import traits_of
@@ -53,7 +54,7 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     # Nobody knows before the run how many ones sparse features have.
     small = live is not None and not features.sparse and most is not None and live * len(features) < most
     alone = cluster.backend == "in_process" or most is None or small
-    shards, reason = _number(config, features, traits.parts, free, alone=alone)
+    shards, reason = _number(cluster, features, traits.parts, free, alone=alone)
     if cluster.backend == "in_process":
         return Placement(shards, "this process does all work")
     named = "shards" if shards is None else counted(shards, "shard") + (f" (auto: {reason})" if reason else "")
@@ -75,15 +76,15 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
 
 
 def _number(
-    config: Config, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
+    cluster: Cluster, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
 ) -> tuple[int | None, str]:
     """Return the number of shards and, for ``auto``, what limits it; None if the cluster has to be asked.
 
     ``alone`` is set if shards surely have no work.
     """
-    cluster, useful = config.cluster, max(features.groups, parts)
+    useful = max(features.groups, parts)
     if cluster.shards != "auto":
-        _require_useful(config, features, useful, parts)
+        _require_useful(cluster, cluster.shards, features, parts)
         return cluster.shards, ""
     if alone:
         return 1, ""
@@ -100,9 +101,9 @@ def _number(
     return (useful, why) if room >= useful else (max(1, room), limit)
 
 
-def _require_useful(config: Config, features: Features, useful: int, parts: int) -> None:
+def _require_useful(cluster: Cluster, shards: int, features: Features, parts: int) -> None:
     """Refuse more shards than can have work, or than a private Ray on this machine can carry."""
-    cluster, shards = config.cluster, int(config.cluster.shards)
+    useful = max(features.groups, parts)
     if shards > max(useful, FEW_SHARDS):
         cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
         if useful == parts:

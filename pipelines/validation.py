@@ -47,7 +47,7 @@ def look_at(config: Config) -> dict[str, Any]:
 def _look_at(config: Config) -> dict[str, Any]:
     quote = config.output.quote_values
     source, stream = open_stream(config)
-    features = features_of(source, config)
+    features = features_of(source, config.learner)
     placement = place(config, features, source.n_rows)
     rows = next(iter(source.rows()), None)
     if rows is None or not len(rows):

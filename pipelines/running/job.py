@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.cluster import Bundle, starts_ray
+from actors.placement import Placement
 from pipelines.config import Config, load_config
 from pipelines.logs import LOG, log_to
 from pipelines.outputs import inputs_of, require_run_apart
@@ -94,7 +95,7 @@ def replay(
         folder = RunFolder.create(location, overwrite=overwrite)
         try:
             source, stream = open_stream(config)
-            config = config.placed(place(config, features_of(source, config), source.n_rows))
+            config = config.placed(place(config, features_of(source, config.learner), source.n_rows))
             with _sole_writer(config, folder, new=True):
                 if config.checkpoint.path is not None:
                     clear_place_of_states(states_of(config, folder), overwrite=overwrite)
@@ -161,7 +162,7 @@ def resume(
                 return _completed(folder, progress)
         stack.enter_context(quoting(config.output.quote_values))
         source, stream = open_stream(config)
-        config = config.placed(place(config, features_of(source, config), source.n_rows))
+        config = config.placed(place(config, features_of(source, config.learner), source.n_rows))
         data = source.identity()
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
@@ -214,20 +215,20 @@ class _Start:
 
     def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float) -> None:
         self.config, self.stream, self.progress, self.began = config, stream, progress, began
-        self.features = features_of(stream.source, config)
+        self.features = features_of(stream.source, config.learner)
         if config.placement.shards is not None:
-            self._announce(config)
+            self._announce(config.placement)
         if config.cluster.backend == "ray" and starts_ray(config.cluster.address):
             progress.stage(STARTING_RAY)
 
     def place(self, free: Sequence[Bundle]) -> Config:
         """The config with a number of shards, from what is free on each node of the cluster."""
         placed = self.config.placed(place(self.config, self.features, self.stream.source.n_rows, free))
-        self._announce(placed)
+        self._announce(placed.placement)
         return placed
 
-    def _announce(self, config: Config) -> None:
-        self.progress.stage(f"starting {config.learner.kind}: {config.placement.in_words()}")
+    def _announce(self, placement: Placement) -> None:
+        self.progress.stage(f"starting {self.config.learner.kind}: {placement.in_words()}")
 
 
 def _run(

@@ -16,6 +16,7 @@ from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
 from raydt.folders.manifest import MANIFEST
+from raydt.learners.base import LearnerOptions
 from raydt.sources.base import Source
 from raydt.sources.options import FileOptions
 
@@ -29,9 +30,9 @@ def require_ray(config: Config, address: str) -> None:
         )
 
 
-def features_of(source: Source, config: Config) -> Features:
+def features_of(source: Source, options: LearnerOptions) -> Features:
     """The features of a source, dealt into the groups that the learner's options ask for."""
-    return dataclasses.replace(source.features, groups=config.learner.feature_groups)
+    return dataclasses.replace(source.features, groups=options.feature_groups)
 
 
 def doubtful(config: Config, source: Source) -> list[str]:

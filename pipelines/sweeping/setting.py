@@ -61,7 +61,7 @@ def run_setting(
     moments: list[tuple[int, int | None, float, float]] = []
     try:
         stream = make_stream(config.stream, source)
-        features = features_of(source, config)
+        features = features_of(source, config.learner)
         session = InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
         tally, intake = (
             Tally(stream, Watching()),
