@@ -241,13 +241,6 @@ def test_a_purge_of_a_state_that_leaves_something_is_caught(
     assert hits(state) == {}
 
 
-def test_the_command_says_what_lies_outside(run: Path) -> None:
-    result = CliRunner().invoke(cli, ["purge", str(run)], standalone_mode=False)
-    assert result.return_value == 0, result.output
-    assert "out of reach" in result.output
-    assert "unchanged" in result.output
-
-
 def test_a_run_that_is_not_complete_is_refused(run: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**summary, "status": "failed"}))

@@ -64,6 +64,7 @@ def test_ids_are_there_for_who_has_the_key(chain: Path) -> None:
     assert entries[3]["inserted"] == [KEY.hash(int(IDS[0]))]
     assert str(IDS[0]) not in chain.read_text()
     assert Key(bytes(32)).hash(7) != KEY.hash(7) != KEY.hash("7")
+    assert KEY.check not in (Key(bytes(32)).check, KEY.hash(""))
 
 
 @pytest.mark.parametrize("line", range(4))
@@ -83,22 +84,24 @@ def test_a_change_shows(chain: Path, line: int, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "damaged",
-    [lambda lines: lines[1:], lambda lines: lines[:1] + lines[2:], lambda lines: [lines[0], lines[0]], lambda _: []],
-    ids=["first gone", "second gone", "repeated", "empty"],
+    ("damaged", "problem"),
+    [
+        (lambda lines: lines[1:], "does not follow"),
+        (lambda lines: lines[:1] + lines[2:], "does not follow"),
+        (lambda lines: [lines[0], lines[0]], "does not follow"),
+        (lambda lines: [*lines[:3], lines[3][:-30]], "is not a receipt"),
+        (lambda lines: [], "has no receipts"),
+    ],
+    ids=["first gone", "second gone", "repeated", "half written", "empty"],
 )
-def test_a_missing_line_shows(chain: Path, damaged: Any) -> None:
+def test_a_missing_line_shows_and_nothing_is_appended(chain: Path, damaged: Any, problem: str) -> None:
     chain.write_text("".join(damaged(chain.read_text().splitlines(keepends=True))))
-    with pytest.raises(InputError, match=r"does not follow|has no receipts"):
-        read_chain(chain)
-
-
-def test_a_half_written_line_is_one_error_and_nothing_is_appended(chain: Path) -> None:
-    chain.write_bytes(chain.read_bytes()[:-30])
     before = chain.read_bytes()
-    tree = FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0])
-    with pytest.raises(InputError, match="is not a receipt"):
-        append(chain, tree.forget([0]), KEY, time="")
+    with pytest.raises(InputError, match=problem):
+        read_chain(chain)
+    if before:  # else it is begun
+        with pytest.raises(InputError, match=problem):
+            append(chain, FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0]).forget([0]), KEY, time="")
     assert chain.read_bytes() == before
 
 
@@ -267,33 +270,7 @@ def test_a_chain_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> 
         read_chain(file, Key(bytes(32)))
 
 
-def test_another_key_is_refused_wherever_a_key_is_used(chain: Path) -> None:
-    before = chain.read_bytes()
-    tree = FullyDynamicTreeClassifier().fit(np.eye(3), [0, 1, 0])
-    for use in (lambda key: read_chain(chain, key), lambda key: append(chain, tree.forget([0]), key, time="")):
-        with pytest.raises(ConfigError, match=r"receipts.jsonl, row 0: the ids are hashed with another key"):
-            use(Key(bytes(32)))
-    assert chain.read_bytes() == before
-    assert read_chain(chain, KEY).keyed
-    assert KEY.check not in (Key(bytes(32)).check, KEY.hash(""))
-
-
 # -- where it cannot be kept ----------------------------------------------------------------------------------------
-
-
-def test_what_cannot_be_appended_to_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "folder").mkdir()
-    for name, problem in (
-        ("missing/receipts.jsonl", "No such file or directory. Make its folder first"),
-        ("pipe", "it is not a file"),
-        ("folder", "Is a directory"),
-        ("/dev/full", "it is not a file"),
-        ("/proc/receipts.jsonl", "cannot be written"),
-    ):
-        with pytest.raises(InputError, match=problem), opened(tmp_path / name, KEY):
-            raise AssertionError("it was opened")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
 
 
 def test_one_process_at_a_time_appends(tmp_path: Path) -> None:

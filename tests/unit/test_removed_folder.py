@@ -13,7 +13,6 @@ import pytest
 from small_job import JOB
 
 from pipelines import replay
-from pipelines.yaml12 import dump_yaml
 from raydt.errors import RaydtError
 from raydt.exchange.faults import injected
 from raydt.folders.lock import LOCK
@@ -27,7 +26,6 @@ CONFIG = {
 }
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
-SAID = "the run folder was removed or replaced while the run was at work, so that the run is lost. Start it again"
 #: Points that a run passes, and how often at least.
 POINTS = {"driver.recorded": 90, "checkpoint.before_manifest": 8, "run.before_compaction": 1, "run.before_report": 1}
 
@@ -67,24 +65,9 @@ def test_one_error_says_that_the_run_is_lost(point: str, how: Callable[[Path], N
             if stopped:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    with injected(remove), pytest.raises(RaydtError) as raised:
+    with injected(remove), pytest.raises(RaydtError, match=rf"^{run}: the run folder was removed") as raised:
         replay(CONFIG, run)
-    assert str(raised.value) == f"{run}: {SAID}"
     assert not raised.value.kept
     assert not (run / "summary.json").exists()
     if how is replaced:
         assert {path.read_text(encoding="utf-8") for path in (run / LOCK, run / "config.yaml")} == {"another's"}
-
-
-def test_the_command_gives_one_line(raydt, tmp_path: Path) -> None:
-    run, passed = tmp_path / "run", iter(range(10**6))
-
-    def remove(there: str) -> None:
-        if there == "driver.recorded" and next(passed) == 50:
-            removed(run)
-
-    (tmp_path / "job.yaml").write_text(dump_yaml(CONFIG), encoding="utf-8")
-    with injected(remove):
-        code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", run)
-    assert (code, out, err.splitlines()[-1]) == (1, "", f"error: {run}: {SAID}")
-    assert "resume" not in err

@@ -20,7 +20,7 @@ from small_job import JOB
 from pipelines import replay, resume
 from pipelines.yaml12 import dump_yaml
 from raydt import load_model
-from raydt.errors import InputError, ResourceError
+from raydt.errors import ResourceError
 from raydt.folders.folder import Folder
 from raydt.sources.files.arrow import ArrowDataFile
 from raydt.sources.files.csv import CsvDataFile
@@ -51,16 +51,6 @@ def named(error: BaseException) -> str:
 def assert_not_blamed(text: str, error: BaseException) -> None:
     assert of(error) in text
     assert not [word for word in BLAME if word in text], text
-
-
-@pytest.mark.parametrize("error", SHORTAGES, ids=named)
-def test_reading_names_what_is_short(error: BaseException) -> None:
-    with pytest.raises(ResourceError) as raised, reading("rows.csv", "csv"):
-        raise error
-    assert str(raised.value).startswith("rows.csv: cannot be read now: ")
-    assert_not_blamed(str(raised.value), error)
-    with pytest.raises(InputError, match="Check that it is complete"), reading("rows.csv", "csv"):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def test_open_files_are_counted_by_the_system(tmp_path: Path) -> None:
