@@ -111,6 +111,8 @@ def predicted(folder: Path) -> Article:
     sets = [*SMALL["fudyadt"], *HERE, "output.metrics_every=50", "output.predictions=true"]
     depths = [[], ["learner.max_depth=2"]]
     runs = [replayed(CONFIGS / "fudyadt.yaml", folder / str(k), sets + more) for k, more in enumerate(depths)]
+    for run in runs:  # how many other keys there are is of no interest
+        run.config = {"learner": {"max_depth": run.config["learner"]["max_depth"]}}
     return compare(runs, ["deep", "flat"])
 
 
