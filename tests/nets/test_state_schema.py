@@ -19,8 +19,8 @@ from raydt.examples.features import Features
 from raydt.trees.state_schema import Array, check_arrays
 from tests.cases import CASES, Trial, every_case
 
-#: By these kernels make room, or look numbers up in tables: a state in which one is larger is refused, too.
-COUNTED = ("counts", "own", "trial_own", "totals", "bins", "n1", "c11")
+#: By these kernels make room, look numbers up in tables, or take a tree for one leaf: larger ones are refused, too.
+COUNTED = ("counts", "own", "trial_own", "totals", "bins", "n1", "c11", "warmup_left")
 
 
 def with_first(array: np.ndarray, value: Any) -> np.ndarray | None:

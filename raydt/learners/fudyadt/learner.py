@@ -89,6 +89,7 @@ class FuDyADT(Learner):
             require(fits, SUMS, "has a sum that no labels have")
             check_sums(model, SUMS, inner)
         if groups is not None:
+            require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "is not 0, and the tree has been built")
             check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"])
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:

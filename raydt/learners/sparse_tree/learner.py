@@ -72,6 +72,7 @@ class SparseTree(Learner):
         require(depth.max() <= options.depth_limit, "left", f"is of a tree deeper than max_depth {options.max_depth}")
         if groups is None:
             return
+        require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "is not 0, and the tree has been built")
         check_leaves(model, model["y"])
         rows, nodes = routes(model)
         counted = (depth[nodes] < options.depth_limit) & (n["warmup_left"] == 0)
