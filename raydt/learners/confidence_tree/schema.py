@@ -145,7 +145,8 @@ def check_state(
     most = min(max(2, n["labels"]), options.most_classes(sparse=features.sparse > 0))
     require(2 <= n["classes"] <= most, "classes", "is not the number of classes")
     due = n["renewed"] + max(n["lived"], options.renewal)
-    require(not options.renewal or n["t"] < due, "renewed", "is so long ago that the bins should have been made again")
+    renews = options.renewal > 0 and len(features.names) > 0
+    require(not renews or n["t"] < due, "renewed", "is so long ago that the bins should have been made again")
     rows, nodes = routes(state)
     came = np.where(fixed, 2 * state["born"][rows] + 1, -1)
     mine = leaves[nodes] & (came > state["created"][nodes])

@@ -44,8 +44,8 @@ _TREES = (
     finite("node_value", "nodes"),
 )
 _SUMS = (
-    Array("node_G", np.int64, ("nodes",)),
-    Array("node_H", np.int64, ("nodes",), 0),
+    Array("node_G", np.int64, ("nodes",), -(2**62), 2**62),
+    Array("node_H", np.int64, ("nodes",), 0, 2**62),
     Array("node_tried_g", np.int64, ("nodes",)),
     Array("node_tried_h", np.int64, ("nodes",)),
     Array("node_above", np.uint16, ("nodes",)),
