@@ -4,7 +4,3 @@ Invariant: results are those of :class:`raydt.sessions.session.InProcessSession`
 work is done. Importing this package imports neither Ray nor Numba: both read their environment when they are
 imported, and :mod:`actors.environment` sets it first.
 """
-
-from actors.connection import Connection
-
-__all__ = ["Connection"]

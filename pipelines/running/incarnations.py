@@ -1,24 +1,25 @@
 """One incarnation of a learner after another, wherever the config has it run, and how many of them there may be.
 
 Invariant: incarnations are numbered from 1, each is opened after the one before it was closed, and the number of an
-incarnation is never used again in a run: what a late process of an older one says is refused by it.
+incarnation is never used again in a run: what a late process of an older one says is refused by it. An incarnation on
+Ray is opened only on a Ray that answers.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stdout
 from types import TracebackType
 
-import actors
-from actors.cluster import Bundle
+from actors.cluster import Bundle, Cluster, bundles, connect, free_on_nodes
 from pipelines.config import Config
 from pipelines.logs import LinesToLog
 from raydt.arrays import kernel
 from raydt.arrays.kernel import compile_once
-from raydt.errors import ProcessLostError, RestartsSpentError
+from raydt.errors import ConfigError, ProcessLostError, RaydtError, RestartsSpentError
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.features import Features
 from raydt.learners import learners
@@ -31,11 +32,26 @@ from raydt.streams.random_updates import warmup as warm_up_streams
 log = logging.getLogger(__name__)
 
 
-def _compile_own() -> None:
-    """Compile the kernels of this process that belong to no learner, and have Numba ready for all."""
-    kernel.load()
-    compile_once("streams", "raydt.streams", warm_up_streams)
-    compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)
+class _Meanwhile:
+    """Work in another thread while Ray starts, which is mostly waiting; what fails is raised when it is needed."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="raydt-warmup", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._failed = error
+
+    def require(self) -> None:
+        """Wait until the work is done."""
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
 
 
 class Incarnations:
@@ -50,13 +66,6 @@ class Incarnations:
     place : callable, optional
         Gives a config without a number of shards its number (:mod:`pipelines.placement`), from what is
         free on each node of the cluster. Called once, as soon as the cluster is joined.
-
-    Attributes
-    ----------
-    config : Config
-        With a number of shards.
-    epoch : int
-        Number of the incarnation opened last.
 
     Raises
     ------
@@ -73,35 +82,41 @@ class Incarnations:
         before: int = 0,
         place: Callable[[Sequence[Bundle]], Config] | None = None,
     ) -> None:
-        self.epoch, self.config = before, config
-        self._features, self._place = features, place
-        self._learner = learners()[config.learner.kind]
-        cluster = config.cluster
-        self._plan = WorkPlan.within(cluster.memory_limit)
+        self.epoch = self._before = before  #: Number of the incarnation opened last.
+        self.config = config  #: With a number of shards.
+        self._features, self._learner = features, learners()[config.learner.kind]
+        self._plan = WorkPlan.within(config.cluster.memory_limit)
         self._session: Session | None = None
-        self._connection: actors.Connection | None = None
+        self._cluster: Cluster | None = None
         with ExitStack() as opening:
-            if cluster.backend == "in_process":
-                compile_missing(self._learner, config.learner)
-                _compile_own()
+            if config.cluster.backend == "in_process":
+                self._compile()
             else:
                 # Ray prints what its raylet says of lost processes, and has no switch for it. stdout belongs to
                 # results, and the run itself reports each loss.
                 opening.enter_context(redirect_stdout(LinesToLog(log, "ray")))
-                self._connection = actors.Connection(
-                    self._learner,
-                    config.learner,
-                    features,
-                    shards=config.placement.shards or self._shards_on,
-                    plan=self._plan,
-                    address=cluster.address,
-                    resources=cluster.resources.model_dump(exclude_none=True),
-                    patience=cluster.patience_seconds,
-                    metrics_port=cluster.metrics_port,
-                    meanwhile=_compile_own,
-                )
-                opening.callback(self._connection.close)
+                self._compiled = _Meanwhile(self._compile)
+                self._resources = config.cluster.resources.model_dump(exclude_none=True)
+                self._cluster = self._connect(config.cluster.address)
+                opening.callback(self._disconnect)
+                if place is not None and config.placement.shards is None:
+                    self.config = place(free_on_nodes())
             self._ending = opening.pop_all()
+
+    def _compile(self) -> None:
+        """Compile the kernels that this process and the learner need, and have Numba ready for all."""
+        compile_missing(self._learner, self.config.learner)
+        kernel.load()
+        compile_once("streams", "raydt.streams", warm_up_streams)
+        compile_once("evaluation", "raydt.evaluation", warm_up_evaluation)
+
+    def _connect(self, address: str | None) -> Cluster:
+        requested = bundles(self.config.placement.shards or 1, self._resources)
+        return connect(address, requested, metrics_port=self.config.cluster.metrics_port)
+
+    def _disconnect(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
 
     def open(self) -> Session:
         """The next incarnation, empty; the one before it is closed.
@@ -117,17 +132,46 @@ class Incarnations:
         """
         self._leave()
         self.epoch += 1
-        if self._connection is not None:
-            self._session = self._connection.open(self.epoch)
-        else:
-            shards = self.config.placement.shards or 1
+        shards = self.config.placement.shards or 1
+        if self._cluster is None:
             self._session = InProcessSession(self._learner, self.config.learner, self._features, shards, self._plan)
+        else:
+            self._compiled.require()
+            self._session = self._on_ray(self._answering(self._cluster), shards)
         return self._session
 
-    def _shards_on(self, free: Sequence[Bundle]) -> int:
-        assert self._place is not None, "a config without a number of shards has to be given one"
-        self.config = self._place(free)
-        return self.config.placement.shards or 1
+    def _answering(self, cluster: Cluster) -> Cluster:
+        """Return a Ray that answers: a private one that is gone is replaced, a cluster that is gone is an error."""
+        if cluster.answers():
+            return cluster
+        if not cluster.started:
+            raise RaydtError(
+                f"the Ray cluster at {cluster.address} no longer answers. Start it again, or name "
+                "another one with --address, then run raydt resume"
+            )
+        cluster.close()
+        self._cluster = self._connect("local")
+        return self._cluster
+
+    def _on_ray(self, cluster: Cluster, shards: int) -> Session:
+        from actors.session import RaySession  # which imports Ray
+
+        try:
+            return RaySession(
+                cluster,
+                self._learner,
+                self.config.learner,
+                self._features,
+                shards=shards,
+                plan=self._plan,
+                resources=self._resources,
+                epoch=self.epoch,
+                patience=self.config.cluster.patience_seconds,
+            )
+        except ConfigError as error:
+            if self.epoch == self._before + 1:
+                raise
+            raise RaydtError(f"after the loss of a process, {error}; then run raydt resume") from error
 
     def close(self) -> None:
         """End the last incarnation and leave Ray. Returns also if its processes are stopped, or Ray is gone."""

@@ -21,14 +21,21 @@ handler = lambda *_: None
 signal.signal(signal.SIGTERM, handler)
 from pathlib import Path
 import psutil
-import actors
+from types import SimpleNamespace
+from actors.placement import Placement
+from pipelines.config import Cluster
+from pipelines.running import incarnations
 from pipelines.doctor import listeners, serves_metrics
 from raydt.errors import ProcessLostError
 from raydt.examples.features import Features
 from raydt.learners.base import LearnerOptions
-from tests.integration.faulty import ON_SHARDS, Faulty, act
+from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
-connection = actors.Connection(Faulty(), LearnerOptions(kind="faulty"), features, shards=3, plan=ON_SHARDS, patience=5)
+incarnations.learners = lambda: {"faulty": Faulty()}
+cluster = Cluster(shards=3, memory_limit=0, patience_seconds=5)
+options = LearnerOptions(kind="faulty")
+config = SimpleNamespace(learner=options, cluster=cluster, placement=Placement(3, "on Ray"))
+connection = incarnations.Incarnations(config, features)
 session = connection.open()
 processes = psutil.Process().children(recursive=True)
 facts = {
@@ -54,13 +61,13 @@ try:
 except ProcessLostError as error:
     facts["lost"] = str(error)
 session.close()
-session = connection.open(2)
+session = connection.open()
 facts["rows again"] = [result.applied for _, result in session.process([act("report", 0)])]
 processes += psutil.Process().children(recursive=True)
 session.close()
 connection.close()
 facts["left"] = [process.pid for process in psutil.wait_procs(processes, timeout=10)[1]]
-facts["home"] = sorted(str(path) for path in Path.home().rglob("*"))
+facts["home"] = [str(path) for path in Path.home().glob("*") if path.name != ".cache"]  # of kernels
 print(json.dumps(facts))
 """
 

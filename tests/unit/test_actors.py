@@ -19,7 +19,6 @@ from ray import exceptions
 import raydt
 from actors import environment
 from actors.cluster import Cluster, bundles, connect, starts_ray
-from actors.connection import Connection
 from actors.faults import translate
 from actors.identity import identity, require_same
 from actors.liveness import Watch
@@ -517,14 +516,3 @@ class TestServices:
             assert self.now("services.get_node")("here", node_id="node") == "asked Ray"
         assert set(asked) == {1}
         assert len(asked) == first
-
-
-def test_what_fails_while_ray_starts_is_raised_when_a_session_is_opened(monkeypatch):
-    def fails(*given):
-        raise OSError("no kernels")
-
-    monkeypatch.setattr("raydt.sessions.warmup.compile_missing", fails)
-    monkeypatch.setattr("actors.connection.connect", lambda *given, **named: None)
-    connection = Connection(None, None, None, shards=1)
-    with pytest.raises(OSError, match="no kernels"):
-        connection.open()

@@ -166,7 +166,7 @@ def test_the_start_of_ray_is_announced(raydt, job, tmp_path, monkeypatch, comman
         sys.stderr.write("connecting\n")
         raise RaydtError("not now")
 
-    monkeypatch.setattr("actors.connection.connect", connect)
+    monkeypatch.setattr("pipelines.running.incarnations.connect", connect)
     monkeypatch.setattr("actors.cluster.connect", connect)
     ray = ("--set", "cluster.backend=ray", "--out", tmp_path / "out")
     arguments = {"replay": (job, *ray), "sweep": (job, "--grid", "learner.beta=0.1,0.2", *ray), "doctor": ("--ray",)}
@@ -182,7 +182,7 @@ def test_what_ray_prints_goes_to_the_log_and_not_to_stdout(job, capsys, caplog, 
         sys.stdout.write("(raylet) WARNING\n")
         return SimpleNamespace(close=lambda: sys.stdout.write("closed\n"))
 
-    monkeypatch.setattr("actors.Connection", printing)
+    monkeypatch.setattr("pipelines.running.incarnations.connect", printing)
     caplog.set_level(logging.INFO, "pipelines")
     config = load_config(job, ["cluster.backend=ray"]).placed(Placement(1, "on Ray"))
     with Incarnations(config, Features(("a",), (False,))):

@@ -1,5 +1,7 @@
 """Incarnations in this process, and the budget of restarts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,18 @@ def test_each_incarnation_begins_empty_with_the_next_number():
         second = incarnations.open()
         assert incarnations.epoch == 5
         assert second.digest() == empty
+
+
+def test_what_fails_while_ray_starts_is_raised_when_a_session_is_opened(monkeypatch):
+    def fails(*given):
+        raise OSError("no kernels")
+
+    monkeypatch.setattr("pipelines.running.incarnations.compile_missing", fails)
+    ray = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr("pipelines.running.incarnations.connect", lambda *given, **named: ray)
+    config = load_config(CONFIG, ["cluster.backend=ray"]).placed(Placement(1, "here"))
+    with Incarnations(config, Features(("a",), (False,))) as incarnations, pytest.raises(OSError, match="no kernels"):
+        incarnations.open()
 
 
 class TestRestartBudget:
