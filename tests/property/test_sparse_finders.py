@@ -15,7 +15,7 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import hashed_groups
 from raydt.finders import finder as finder_module
 from raydt.finders import pool as pool_module
-from raydt.finders.finder import Finder, FinderName, FinderSteps
+from raydt.finders.finder import Finder, FinderSteps
 from raydt.finders.scores import score_of, scores_of, xlogx_table
 from tests.oracles.sparse_battery import differences, tallies
 from tests.sparse_streams import Event, sparse_stream, sparse_streams
@@ -103,38 +103,6 @@ def test_answers_are_the_twins_when_dead_entries_are_freed_all_the_time(
     monkeypatch.setattr(finder_module, "free_dead", sweep)
     assert differences(name, 0.1, lambda: Reporting(name, 0.1, name == "updent"), STREAMS[:6]) == []
     assert sum(freed) > 100
-
-
-@pytest.mark.parametrize("name", ["updgini", "updent", "scan"])
-def test_windows_of_fresh_features_take_bounded_room(name: FinderName, monkeypatch: pytest.MonkeyPatch) -> None:
-    per, ones, windows, groups = 300, 10, 30, 3
-    kept, freeing = Finder(name, True, 0.5, groups), Finder(name, True, 0.5, groups)
-    draws = np.random.default_rng(5)
-    before: tuple[Any, ...] = ()
-    for window in range(windows):
-        fresh = (window * per * ones + draws.permutation(per * ones).reshape(per, ones)).astype(np.int32)
-        rows = [np.union1d(row[:2] % 7, row) for row in fresh]
-        label = draws.integers(0, 2, per).astype(np.int8)
-        for sign, part in ((1, (rows, label)), (-1, before)):
-            if not part:
-                continue
-            feature = np.concatenate(part[0])
-            steps = np.full(per, sign, np.int8), part[1], np.cumsum([0, *map(len, part[0])])
-            unit = hashed_groups(feature, groups).astype(np.int32)
-            query = draws.random(per) < 0.1
-            answers = freeing.apply(FinderSteps(*steps, feature, unit, query))
-            with monkeypatch.context() as patch:
-                patch.setattr(pool_module, "_FEW", 1 << 30)
-                assert np.array_equal(answers, kept.apply(FinderSteps(*steps, feature, unit, query)))
-        before = rows, label
-    for group in range(groups):
-        mine, other = freeing.state(group), kept.state(group)
-        assert all(np.array_equal(mine[column], other[column]) for column in mine)
-    assert kept.features >= windows * per * ones
-    # Two windows are alive at most, and as many dead, and a few thousand to begin with and for room.
-    assert freeing.features <= 4 * per * ones + 3 * (1 << 12)
-    assert len(freeing._pool.feature) <= 1.5 * (4 * per * ones + 3 * (1 << 12))
-    assert freeing._pool.reg[pool_module.USED] <= len(freeing._pool.feature)
 
 
 @given(st.sampled_from(["updgini", "updent"]), st.sampled_from([0.01, 0.3, 10.0]), sparse_streams())

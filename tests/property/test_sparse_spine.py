@@ -3,7 +3,6 @@
 The learner is the one of the simulation, in which a row that is not as it was shows in the digest.
 """
 
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -16,11 +15,6 @@ from pydantic import TypeAdapter
 
 from pipelines.running.intake import split_at_multiples
 from raydt.arrays.sparse import concatenated
-from raydt.examples.history import history_of_live
-from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
-from raydt.folders.folder import Folder
-from raydt.learners.base import WorkPlan
-from raydt.sessions.session import InProcessSession
 from raydt.sources import ParquetFiles, open_source
 from raydt.streams import StreamOptions
 from raydt.streams.history import history_of
@@ -30,7 +24,6 @@ from tests.volume import examples
 
 WIDTH = 12
 OPTIONS = ChainOptions(kind="chain", feature_groups=5)
-META = {"learner": {}, "features": [], "classes": [], "config_hash": "c", "source_fingerprint": "s"}
 
 MODELS = (
     {"model": "incremental"},
@@ -98,42 +91,3 @@ def test_streams_carry_the_rows(tmp_path_factory, model, data):
     np.testing.assert_array_equal(dense_of(history.X, history.sparse), other.X)
     assert history.id.tolist() == other.id.tolist()
     assert history.deleted.tolist() == other.deleted.tolist()
-
-
-def session_of(stream, shards):
-    features = replace(stream.source.features, groups=OPTIONS.feature_groups)
-    return InProcessSession(Chain(), OPTIONS, features, shards, WorkPlan(shared_store=False)), features
-
-
-@pytest.mark.parametrize("model", MODELS, ids=str)
-@examples(15, deadline=None)
-@given(data=st.data())
-def test_shards_and_checkpoints_keep_the_rows(tmp_path_factory, model, data):
-    """Any shards, batches and restores on the way give the digest and the live rows of the undisturbed run."""
-    columns, lists = data.draw(tables(model["model"] == "changelog"))
-    folder = tmp_path_factory.mktemp("sessions")
-    expected, features = session_of(stream_of(folder, columns, lists, model), 1)
-    list(expected.process(stream_of(folder, columns, lists, model).batches(1000), skip_refused=True))
-    expected.finish()
-    stream = stream_of(folder, columns, lists, model)
-    shards = data.draw(st.integers(1, 6))
-    session, _ = session_of(stream, shards)
-    store = CheckpointStore(Folder(folder / "states"), 2)
-    for batch in stream.batches(data.draw(st.integers(1, 9))):
-        list(session.process([batch], skip_refused=True))
-        if data.draw(st.booleans()):
-            store.write(
-                CheckpointContent(batch.stop, {**META, "offset": batch.stop}, session.snapshot(store.segments), {})
-            )
-            saved = read_checkpoint(Folder(folder / "states" / str(batch.stop))).components
-            session, _ = session_of(stream, data.draw(st.integers(1, 6)))
-            groups = {group: saved[f"group-{group:03d}"] for group in range(features.groups)}
-            session.restore(saved["coordinator"], groups)
-    session.finish()
-    assert session.digest() == expected.digest()
-    state, groups = session.state()
-    live = history_of_live(state, groups, features)
-    history = history_of(stream_of(folder, columns, lists, model))
-    alive = history.deleted == np.iinfo(np.int64).max
-    np.testing.assert_array_equal(live.sparse.dense(), history.sparse[alive].dense())
-    np.testing.assert_array_equal(live.X, history.X[alive])

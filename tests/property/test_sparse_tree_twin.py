@@ -10,12 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.arrays.sparse import SparseRows
-from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.finders import pool as pool_module
 from raydt.learners.sparse_tree import shard as shard_module
-from raydt.sessions.session import InProcessSession
 from tests.oracles.fudyadt import canonical
 from tests.oracles.sparse_tree import SparseTreeTwin
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, short_streams, twin_of
@@ -174,44 +170,6 @@ def test_same_when_dead_entries_are_freed_all_the_time(shards: int, monkeypatch:
         options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4}
         assert_same(long_stream(seed, 500), options, shards, [7])
     assert sum(freed) > 100
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-def test_windows_of_fresh_features_take_bounded_room(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    per, ones, windows = 200, 10, 40
-    width = windows * per * ones + 2
-    options = {"finder": "updgini", "finder_alpha": 0.5, "alpha": 0.0, "beta": 0.3, "max_depth": 2}
-    features = Features((), (), 4, sparse=width)
-    freeing, kept = (
-        InProcessSession(LEARNER, LEARNER.Options(kind="sparse_tree", **options, feature_groups=4), features, shards)
-        for _ in range(2)
-    )
-    draws = np.random.default_rng(3)
-    batches = []
-    for window in range(windows):
-        y = draws.integers(0, 2, per).astype(np.int32)
-        fresh = np.arange(2 + window * per * ones, 2 + (window + 1) * per * ones, dtype=np.int32).reshape(per, ones)
-        indices = np.column_stack([y, fresh]).astype(np.int32).ravel()
-        sparse = SparseRows.of_lengths(np.full(per, ones + 1), indices, width)
-        gone = np.arange(per if window else 0) + (window - 1) * per
-        op = np.array([INSERT] * per + [DELETE] * len(gone), dtype=np.int8)
-        ids = np.concatenate([np.arange(per) + window * per, gone])
-        start = batches[-1].stop if batches else 0
-        X = np.empty((per, 0))
-        batches.append(UpdateBatch(start, op, ids, X, y, 2, np.full(len(op), -1), 0, sparse=sparse))
-    for batch in batches:
-        predictions = freeing.apply(batch).predictions.tolist()
-        with monkeypatch.context() as patch:
-            patch.setattr(pool_module, "_FEW", 1 << 40)
-            assert predictions == kept.apply(batch).predictions.tolist()
-    assert freeing.digest() == kept.digest()
-    assert structures(freeing.state()[1]) == structures(kept.state()[1])
-    # A row is at three nodes at most; two windows live, and as many entries are dead; and what there is to begin with.
-    live = [sum(int(shard.worker._pool.reg[pool_module.LIVE]) for shard in s.shards) for s in (freeing, kept)]
-    most = 3 * 2 * 2 * per * ones + shards * (1 << 13)
-    assert live[0] <= most < live[1]
-    capacity = sum(len(shard.worker._pool.feature) for shard in freeing.shards)
-    assert capacity <= 1.5 * (most + shards * shard_module._ROOM)
 
 
 @examples(30)

@@ -47,13 +47,6 @@ def test_the_defaults_find_a_rare_class(trees: dict[str, Any]) -> None:
     assert areas["now"] > 0.75
 
 
-def test_predict_is_the_class_of_the_largest_share(trees: dict[str, Any]) -> None:
-    X, _ = rare(3000, 2)
-    for tree in trees.values():
-        assert tree.predict(X).tolist() == tree.classes_[tree.predict_proba(X).argmax(axis=1)].tolist()
-    assert (trees["now"].predict(X) != trees["plain"].predict(X)).any()
-
-
 def test_smoothing_changes_predictions_only(trees: dict[str, Any]) -> None:
     assert trees["now"].digest() == trees["plain"].digest()
 

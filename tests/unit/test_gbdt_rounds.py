@@ -10,11 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import best_first as leafwise
-from raydt.learners.gbdt import grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.sessions.session import InProcessSession
 
@@ -70,17 +68,6 @@ class Told:
             deepest = max(deepest, depth)
         return deepest
 
-    def sums(self) -> list[npt.NDArray[np.int64]]:
-        """What the shards store of each feature, at every inner node."""
-        tree, node = np.nonzero(self.trees.feature >= 0)
-        of_feature: dict[int, npt.NDArray[np.int64]] = {}
-        for shard in self.session.shards:
-            worker: Any = shard.worker
-            sums, first = worker._trees.sums[tree, self.trees.histogram[tree, node]], worker._candidates.stored
-            for i, feature in enumerate(worker.owned.tolist()):
-                of_feature[feature] = sums[:, first[i] : first[i + 1]]
-        return [of_feature[feature] for feature in sorted(of_feature)]
-
 
 def rows_of(n: int, seed: int = 0) -> tuple[Any, Any]:
     """Rows with ties and categories, and targets that follow them."""
@@ -113,28 +100,3 @@ def test_no_tree_takes_more_rounds_than_it_is_deep(shards: int, leaves: int) -> 
     for seed in range(5):
         told = Told(shards, max_iter=1, max_leaf_nodes=leaves)
         assert told.train(*rows_of(400, seed))["split"] <= told.depth(0)
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 3, None])
-@pytest.mark.parametrize("shards", [2, 3])
-def test_no_bound_on_what_is_split_ahead_leaves_a_trace(
-    shards: int, ahead: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Same model and same stored sums as one shard that knows all, also where trees are grown one at a time."""
-    if ahead is not None:
-        monkeypatch.setattr(leafwise, "split_ahead", lambda budget: np.minimum(budget, ahead))
-        monkeypatch.setattr(grower, "_LARGEST_POOL", 1)
-    one, several = Told(1, max_iter=6, max_leaf_nodes=9), Told(shards, max_iter=6, max_leaf_nodes=9)
-    X, y = rows_of(900)
-    for told in (one, several):
-        told.train(X[:300], y[:300])
-        for begin in range(0, 300, 60):
-            ids = np.arange(begin, begin + 60)
-            told.apply(DELETE, ids)
-            told.apply(INSERT, ids + 300, X[ids + 300], y[ids + 300])
-    assert several.session.digest() == one.session.digest()
-    for ours, known in zip(several.sums(), one.sums(), strict=True):
-        assert np.array_equal(ours, known)
-    split = sum(len(payload["steps"]) for method, payload in several.requests if method == "split")
-    made = sum(len(payload["splits"]) for method, payload in several.requests if method == "end")
-    assert split < made if ahead == 0 else split > 0

@@ -70,18 +70,6 @@ def test_a_split_that_is_not_the_best_any_more_is_replaced() -> None:
     assert kept.trees[0, 0].feature == 1  # second of two is within the tolerance
 
 
-def test_a_third_class_makes_the_mirrored_tree_explicit() -> None:
-    twin = model(LINE, max_iter=3, max_leaf_nodes=3, robustness_tolerance=1.0)
-    twin.update([], [Row(4 + i, (9.0,), 3.0) for i in range(3)])
-    assert sorted(twin.trees) == [(m, k) for m in range(3) for k in range(4)]
-    first, second = twin.trees[0, 0], twin.trees[0, 1]
-    assert (first.feature, first.cut) == (second.feature, second.cut)
-    # Every row has a fresh p of 1/4 for each of the four classes.
-    assert {row.ledger[0, k] for row in twin.rows.values() for k in range(4)} == {16384}
-    assert twin.predict((9.0,)) == 3
-    check_sums(twin)
-
-
 def check_sums(twin: OnlineGBDT) -> None:
     """Stored sums are recomputed ones, every row lies where it routes to, and no tree is too large."""
     for place, root in twin.trees.items():
