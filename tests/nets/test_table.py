@@ -25,6 +25,7 @@ MODULES = (
     "nets.test_purge",
     "nets.test_runs",
     "nets.test_scales",
+    "nets.test_state_schema",
     "nets.test_stored_rows",
     "nets.test_warmup",
     "nets.test_costs",

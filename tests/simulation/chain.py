@@ -219,5 +219,11 @@ class Chain(Learner):
     def traits(self, options):
         return Traits(Reading(sparse=True))
 
+    def schema(self, options, features, model, *, state):
+        raise NotImplementedError("no chain is read from a file")
+
+    def check_relations(self, options, features, model, groups, n):
+        raise NotImplementedError("no chain is read from a file")
+
     def cases(self):
         return ()

@@ -63,15 +63,15 @@ def is_its_own(learner: Learner, path: Path) -> bool:
 def mentions(learner: Learner, path: Path) -> list[str]:
     """Lines of a file that name the learner.
 
-    Not those that name config files, list public names, or say how an earlier version spelled options.
+    Not those that name config files, list public names, or say what takes the place of retired options.
     """
     if is_its_own(learner, path) or path == ROOT / "raydt" / "__init__.py":
         return []
     text, names = path.read_text(encoding="utf-8"), names_of(learner)
     former: set[int] = set()
-    if path.name == "learner.py":
+    if path.name == "options.py":
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and node.name == "renamed":
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "retired":
                 former |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
