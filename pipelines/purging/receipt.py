@@ -23,26 +23,6 @@ from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Key
 from raydt.version import __version__
 
-#: Where copies remain that no purge can reach: of any folder, and of each kind.
-_ANYWHERE = (
-    "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
-    "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
-    "files in the folder that raydt did not write, and other names (hard links) of those that it did",
-    "memory of processes that are still running, swap space, core dumps, and logs of Ray",
-)
-OUT_OF_REACH = {
-    "run": (
-        "the source of the run, its deletion log, and files of ids given to update",
-        "states, models, predictions and reports that were written elsewhere, and receipts that were printed",
-        *_ANYWHERE,
-    ),
-    "state": (
-        "the run or the data that the state was made from, earlier states, and files of ids given to update",
-        "models, predictions and reports that were made from it, and receipts that were printed",
-        *_ANYWHERE,
-    ),
-}
-
 #: What :data:`~pipelines.run_files.PURGES` says it is.
 FORMAT = "raydt-purges-1"
 

@@ -27,7 +27,6 @@ from pipelines.purging.dictionaries import (
     next_running,
 )
 from pipelines.purging.former import FormerSession
-from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.work import Work, foreign_files
 from pipelines.report.page import render
@@ -42,6 +41,7 @@ from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import description_of
+from raydt.sessions.copies import OF_A_PURGED_RUN
 from raydt.sessions.saved_model import understood
 from raydt.sessions.session import InProcessSession
 
@@ -60,7 +60,7 @@ class RunPurge(Work):
 
     clock = "ended in summary.json"
 
-    out_of_reach: tuple[str, ...] = OUT_OF_REACH["run"]
+    out_of_reach: tuple[str, ...] = OF_A_PURGED_RUN
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__(folder)

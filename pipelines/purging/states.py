@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pipelines.purging.dictionaries import Scope, erased_categories, erased_classes, erased_stream, next_running
-from pipelines.purging.receipt import OUT_OF_REACH
 from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.work import Work, foreign_files
 from pipelines.run_files import is_of_state
@@ -15,6 +14,7 @@ from pipelines.saved_runs import open_state
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
 from raydt.folders.manifest import MANIFEST
+from raydt.sessions.copies import OF_A_PURGED_STATE
 
 
 class StatePurge(Work):
@@ -28,7 +28,7 @@ class StatePurge(Work):
 
     clock = f"the time of {MANIFEST}"
 
-    out_of_reach = OUT_OF_REACH["state"]
+    out_of_reach = OF_A_PURGED_STATE
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__(folder)

@@ -33,6 +33,7 @@ from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
 from raydt.folders.manifest import MANIFEST, is_folder_file
+from raydt.sessions.copies import OF_ANY_STATE
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.receipt_chain import OpenChain
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
@@ -227,8 +228,4 @@ def _copies(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> 
         places.append("the categories that the new state knows, where only they had one")
     if saved.classes:
         places.append("the classes that the new state knows, where only they had one")
-    return (
-        *places,
-        "models, states and predictions made from any of these",
-        "backups and snapshots of these places, and disk blocks of files deleted from them",
-    )
+    return (*places, *OF_ANY_STATE)

@@ -27,7 +27,8 @@ from raydt.examples.updates import (
     running_ids,
 )
 from raydt.learners import traits_of
-from raydt.sessions.receipt import COPIES_OF_AN_ESTIMATOR, Receipt, apply_with_receipt
+from raydt.sessions.copies import OF_AN_ESTIMATOR
+from raydt.sessions.receipt import Receipt, apply_with_receipt
 from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
@@ -225,7 +226,7 @@ class Estimator(Fitted):
             batch,
             self._classes,
             self._fitted_options,
-            copies=COPIES_OF_AN_ESTIMATOR,
+            copies=OF_AN_ESTIMATOR,
             digest_before=before,
             digests=before is not None,
         )

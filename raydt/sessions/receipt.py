@@ -21,18 +21,8 @@ from raydt.examples.updates import DELETE, INSERT, REFUSALS, Log, Refusal, Updat
 from raydt.learners import description_of, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.learners.description import Call, ReceiptWords
+from raydt.sessions.copies import IN_MEMORY
 from raydt.sessions.session import InProcessSession
-
-#: Where copies of examples may be in addition to files and the model, for any deletion.
-IN_MEMORY = "freed memory of the processes that held them (overwritten when it is used again), swap space, core dumps"
-
-#: Where copies of examples deleted from an estimator may be.
-COPIES_OF_AN_ESTIMATOR = (
-    "the arrays, data frames and files they came from",
-    "folders written earlier by save(..., with_examples=True), and copies made of this object",
-    "models saved and predictions made while they were in",
-    "the categories and classes this object knows, where only they had one",
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
