@@ -337,9 +337,9 @@ def sweep_lines(summary: dict[str, Any], table_lines: list[str], path: str) -> s
     ]
     if best is not None:
         keys = ", ".join(f"{key}={json.dumps(value)}" for key, value in best["values"].items())
-        baselines = ", ".join(f"{name.replace('_', ' ')} {share(best[name])}" for name in ("no_change", "majority"))
+        baselines = ", ".join(f"{name.replace('_', ' ')} {best[name]:.2%}" for name in ("no_change", "majority"))
         no = "" if best["promised"] else ", no guarantee promised"
-        rows.append(("best", f"accuracy {share(best['value'])} with {keys}{no}  ({baselines})"))
+        rows.append(("best", f"accuracy {best['value']:.2%} with {keys}{no}  ({baselines})"))
         rows.append(("baselines", summary["verdict"]))
     interrupted = summary["status"] == "interrupted"
     rows.append(("status", f"interrupted ({summary['exit_reason']})" if interrupted else ""))

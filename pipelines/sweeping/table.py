@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.display import share
 from pipelines.sweeping.grid import TRIALS, Axis, written
 from raydt.learners import learners
-from raydt.presentation.words import ABSENT
+from raydt.presentation.words import ABSENT, share
 
 #: Scores by which settings are compared, and whether more is better.
 CRITERIA = {
