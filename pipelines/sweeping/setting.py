@@ -13,7 +13,6 @@ from pipelines.running.records.tally import Tally
 from pipelines.sweeping.table import COUNTS, SCORES, WORK
 from raydt.errors import message_of
 from raydt.evaluation import warmup as warm_up_evaluation
-from raydt.evaluation.scoring import Watching
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions
@@ -63,10 +62,8 @@ def run_setting(
         stream = make_stream(config.stream, source)
         features = features_of(source, config.learner)
         session = InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
-        tally, intake = (
-            Tally(stream, Watching()),
-            Intake(stream, config.cluster.batch_size, config.output.metrics_every),
-        )
+        tally = Tally(stream)
+        intake = Intake(stream, config.cluster.batch_size, config.output.metrics_every)
         if arm is not None:
             arm(intake.stop)
 

@@ -39,7 +39,7 @@ from raydt.evaluation.counting import (
     score_classes,
 )
 from raydt.evaluation.ranking import LEVELS, Levels, auc, no_ranks
-from raydt.evaluation.scoring import Alarm, Floats, Watching, beyond, cohen, ratio
+from raydt.evaluation.scoring import DELTA, FADING, Alarm, Evaluation, Floats, beyond, cohen, ratio
 
 Codes = npt.NDArray[np.int32]
 
@@ -70,24 +70,10 @@ class _Moment(NamedTuple):
     window_auc: float = math.nan
 
 
-class Prequential:
-    """Running evaluation of predictions made just before each label was learned.
+class Prequential(Evaluation):
+    """Evaluation of predicted classes.
 
-    Parameters
-    ----------
-    positive : bool
-        Class 1 is the positive class by configuration; otherwise it is as long as there are at most two classes.
-    watching : Watching, optional
-        Fading factor and sensitivity of the alarms.
-
-    Attributes
-    ----------
-    counts : ClassCounts
-        Of all scored predictions; they grow with the classes seen.
-    inserted : ndarray of int64, shape (K,)
-        Labels learned so far, scored or not.
-    alarms : int
-        Alarms so far.
+    Class 1 is the positive class if ``positive``; otherwise it is as long as there are at most two classes.
     """
 
     #: Of the metrics table.
@@ -98,9 +84,10 @@ class Prequential:
         *("no_change", "majority", "window_no_change", "window_majority"),
     )
 
-    def __init__(self, positive: bool = False, watching: Watching | None = None) -> None:
-        self.positive, self.watching = positive, watching or Watching()
-        self.inserted = np.zeros(0, dtype=np.int64)
+    def __init__(self, positive: bool = False, *, fading: float = FADING, delta: float = DELTA) -> None:
+        self.positive, self._fading, self._delta = positive, fading, delta
+        self.inserted = np.zeros(0, dtype=np.int64)  #: labels learned so far by class, scored or not
+        #: counts of all scored predictions; they grow with the classes seen
         self.counts = ClassCounts(
             confusion=np.zeros((0, 0), dtype=np.int64),
             hits=np.zeros(4, dtype=np.int64),
@@ -109,7 +96,7 @@ class Prequential:
             faded_classes=np.zeros((2, 0)),
             ranks=no_ranks(),
         )
-        self.alarms = 0
+        self.alarms = 0  #: alarms so far
         self._registers = np.zeros(2, dtype=np.int64)
         self._adwin = new_adwin()
         self._found: list[Alarm] = []
@@ -121,33 +108,6 @@ class Prequential:
     def confusion(self) -> npt.NDArray[np.int64]:
         """Counts by true class (row) and predicted class (column), shape (K, K)."""
         return self.counts.confusion
-
-    def update(
-        self,
-        truth: Codes,
-        prediction: Codes,
-        levels: Levels | None = None,
-        seq: npt.NDArray[np.int64] | None = None,
-    ) -> None:
-        """Score consecutive inserted examples.
-
-        Parameters
-        ----------
-        truth : ndarray of int32, shape (n,)
-            Classes of the inserted examples, in stream order.
-        prediction : ndarray of int32, shape (n,)
-            Class predicted just before each insertion; -1 where none was made (warm-up): not scored, but the
-            label is learned by the baselines.
-        levels : ndarray of uint16, shape (n,), optional
-            Scores of class 1 as levels (:mod:`raydt.evaluation.ranking`).
-        seq : ndarray of int64, shape (n,), optional
-            Numbers of the updates, for alarms; by default the places in these arrays.
-
-        Notes
-        -----
-        O(n K) multiplications for the faded counts, else O(n); compiled.
-        """
-        self.score(truth, prediction, self.rivals(truth), levels, seq)
 
     def rivals(self, truth: Codes) -> tuple[Codes, Codes]:
         """Learn labels: what *no change* and *majority* predicted just before each, two arrays of shape (n,)."""
@@ -183,8 +143,7 @@ class Prequential:
             *(np.ascontiguousarray(truth), np.ascontiguousarray(prediction), no_change, majority),
             levels=_NO_LEVELS if levels is None else np.ascontiguousarray(levels),
         )
-        watching = self.watching
-        raised = score_classes(predictions, self.counts, watching.fading, self._adwin, watching.delta, found)
+        raised = score_classes(predictions, self.counts, self._fading, self._adwin, self._delta, found)
         for k in range(raised):
             place = int(found.place[k])
             at = place if seq is None else int(seq[place])

@@ -33,7 +33,7 @@ from raydt.evaluation.counting import (
     rival_numbers,
     score_numbers,
 )
-from raydt.evaluation.scoring import Alarm, Floats, Watching, determination, ratio
+from raydt.evaluation.scoring import FADING, Alarm, Evaluation, Floats, determination, ratio
 
 Numbers = npt.NDArray[np.float64]
 
@@ -44,14 +44,8 @@ _SUMS = SPREAD_SQUARED + 1
 _SCORES = ("mse", "rmse", "mae", "r2")
 
 
-class PrequentialErrors:
-    """Running evaluation of numbers predicted just before each label was learned.
-
-    Parameters
-    ----------
-    watching : Watching
-        Its fading factor; there are no alarms.
-    """
+class PrequentialErrors(Evaluation):
+    """Evaluation of predicted numbers; there are no alarms."""
 
     #: Of the metrics table.
     columns: ClassVar[tuple[str, ...]] = (
@@ -63,36 +57,11 @@ class PrequentialErrors:
 
     alarms: ClassVar[int] = 0
 
-    def __init__(self, watching: Watching | None = None) -> None:
-        self.watching = watching or Watching()
+    def __init__(self, *, fading: float = FADING) -> None:
+        self._fading = fading
         self._sums, self._window, self._faded = (np.zeros(_SUMS) for _ in range(3))
         self._marked: list[tuple[Floats, Floats, Floats]] = []
         self._registers = np.zeros(4)
-
-    def update(
-        self,
-        truth: Numbers,
-        prediction: Numbers,
-        levels: None = None,
-        seq: npt.NDArray[np.int64] | None = None,
-    ) -> None:
-        """Score consecutive inserted examples.
-
-        Parameters
-        ----------
-        truth : ndarray of float64, shape (n,)
-            Labels of the inserted examples, in stream order.
-        prediction : ndarray of float64, shape (n,)
-            Predicted just before each insertion; NaN where nothing was (warm-up): not scored, but the label is learned
-            by the baselines.
-        levels, seq : optional
-            Not used.
-
-        Notes
-        -----
-        O(n), compiled. What exceeds float64 makes scores infinite or NaN.
-        """
-        self.score(truth, prediction, self.rivals(truth))
 
     def rivals(self, truth: Numbers) -> tuple[Numbers, Numbers]:
         """Learn labels: what *no change* and *mean* predicted just before each, two arrays of shape (n,)."""
@@ -117,7 +86,7 @@ class PrequentialErrors:
         targets = np.ascontiguousarray(truth), np.ascontiguousarray(prediction)
         sums = self._sums, self._window, self._faded
         first = float(self._registers[FIRST_LABEL])
-        score_numbers(*targets, *rivals, first, *sums, self.watching.fading)
+        score_numbers(*targets, *rivals, first, *sums, self._fading)
 
     def take_alarms(self) -> list[Alarm]:
         """Return nothing: ADWIN needs errors that have a bound."""

@@ -1,11 +1,10 @@
-"""What both kinds of evaluation share: their settings, the alarms they raise, and scores made of counts.
+"""What both kinds of evaluation share: how they are fed, the alarms they raise, and scores made of counts.
 
 Formulas and sources: docs/explanation/evaluation.md. Not here: counting (``raydt.evaluation.counting``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +13,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
-    """How predictions are watched over the stream."""
-
-    #: In faded scores a prediction counts ``fading`` times as much as the next one; above 0, at most 1.
-    fading: float = 0.999
-    delta: float = 0.002  #: Chance of a false alarm at a check of ADWIN; above 0, below 1.
+#: In faded scores a prediction counts so many times as much as the next one.
+FADING = 0.999
+#: Chance of a false alarm at a check of ADWIN.
+DELTA = 0.002
 
 
 class Alarm(NamedTuple):
@@ -30,6 +26,40 @@ class Alarm(NamedTuple):
     predictions: int  #: Predictions that were compared.
     before: float  #: ``before``, ``after``: Share of wrong ones in the older and in the newer part of them.
     after: float
+
+
+class Evaluation:
+    """Running evaluation of predictions made just before each label was learned."""
+
+    def rivals(self, truth: Any) -> tuple[Any, Any]:
+        """Learn labels, and return what the two trivial predictors predicted just before each, of shape (n,)."""
+        raise NotImplementedError
+
+    def score(self, truth: Any, prediction: Any, rivals: tuple[Any, Any], levels: Any = None, seq: Any = None) -> None:
+        """Score predictions and those of the trivial predictors; parameters as of :meth:`update`."""
+        raise NotImplementedError
+
+    def update(self, truth: Any, prediction: Any, levels: Any = None, seq: Any = None) -> None:
+        """Score n consecutive inserted examples.
+
+        Parameters
+        ----------
+        truth : ndarray of int32 or float64, shape (n,)
+            Class codes or labels of the inserted examples, in stream order.
+        prediction : ndarray of int32 or float64, shape (n,)
+            Predicted just before each insertion; -1 or NaN where nothing was (warm-up): not scored, but the label is
+            learned by the baselines.
+        levels : ndarray of uint16, shape (n,), optional
+            Scores of class 1 as levels (:mod:`raydt.evaluation.ranking`); not used for numbers.
+        seq : ndarray of int64, shape (n,), optional
+            Numbers of the updates, for alarms; by default the places in these arrays.
+
+        Notes
+        -----
+        O(n), for classes O(n K) multiplications for the faded counts; compiled. Numbers that exceed float64 make
+        scores infinite or NaN.
+        """
+        self.score(truth, prediction, self.rivals(truth), levels, seq)
 
 
 def ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:

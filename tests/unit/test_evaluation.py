@@ -15,7 +15,6 @@ from raydt.evaluation.classification import Prequential
 from raydt.evaluation.delayed import Asked, Delayed
 from raydt.evaluation.ranking import LEVELS, NO_LEVEL, auc, levels_of, no_ranks
 from raydt.evaluation.regression import PrequentialErrors
-from raydt.evaluation.scoring import Watching
 from tests.oracles.adwin import SlowAdwin
 from tests.volume import examples
 
@@ -132,7 +131,7 @@ def moa(truth, prediction, factor):
 @pytest.mark.parametrize("factor", [1.0, 0.99])
 def test_kappas_and_fading_equal_the_definitions_of_moa(K, factor):
     truth, prediction, _ = stream(1500, K, 10 + K)
-    metrics = Prequential(watching=Watching(fading=factor))
+    metrics = Prequential(fading=factor)
     metrics.update(truth, prediction)
     expected = moa(truth, prediction, factor)
     for name, value in expected.items():
@@ -159,7 +158,7 @@ def test_regression_equals_river(seed):
 def test_faded_errors_equal_a_loop():
     draw = np.random.default_rng(4)
     truth, prediction = draw.normal(size=400), draw.normal(size=400)
-    metrics = PrequentialErrors(Watching(fading=0.98))
+    metrics = PrequentialErrors(fading=0.98)
     metrics.update(truth, prediction)
     weights = 0.98 ** np.arange(399, -1, -1)
     mse = np.average((truth - prediction) ** 2, weights=weights)
@@ -182,7 +181,7 @@ class TestAlarms:
     @pytest.mark.parametrize("seed", range(40))
     def test_changes_are_those_of_river_and_alarms_those_of_the_twin(self, seed):
         wrong, delta = self.outcomes(seed), [0.002, 0.05, 0.3][seed % 3]
-        metrics, adwin, twin = Prequential(watching=Watching(delta=delta)), drift.ADWIN(delta=delta), SlowAdwin(delta)
+        metrics, adwin, twin = Prequential(delta=delta), drift.ADWIN(delta=delta), SlowAdwin(delta)
         expected = []
         for at, error in enumerate(wrong.tolist()):
             adwin.update(error)

@@ -26,7 +26,6 @@ from pipelines.running.records.tables import (
 )
 from pipelines.running.records.tally import Tally, truths
 from raydt.arrays.arrow import arrow_column
-from raydt.evaluation.scoring import Watching
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, Log, Refusal, UpdateBatch
 from raydt.redaction import text
@@ -48,7 +47,7 @@ class Recorder(Tally):
     """
 
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
-        super().__init__(stream, Watching())
+        super().__init__(stream)
         self._every, self._own = output.metrics_every, own
         self._metric_columns = metrics_schema(self.prequential.columns, own)
         self._metrics = TableWriter(folder, "metrics", self._metric_columns)

@@ -18,7 +18,6 @@ from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.delayed import Asked, Delayed
 from raydt.evaluation.regression import PrequentialErrors
-from raydt.evaluation.scoring import Watching
 from raydt.examples.targets import NUMBERS, Targets, classes_in, no_targets, there
 from raydt.examples.updates import (
     CARRIES_ROW,
@@ -54,8 +53,6 @@ class Tally:
     ----------
     stream : Stream
         For the names of classes and examples, and the places of updates.
-    watching : Watching, optional
-        How predictions are watched.
 
     Attributes
     ----------
@@ -73,12 +70,12 @@ class Tally:
         Processing time that led there; what was done and lost since is not in it.
     """
 
-    def __init__(self, stream: Stream, watching: Watching | None = None) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream, self._source = stream, stream.source
         self.prequential: Any = (
-            PrequentialErrors(watching)
+            PrequentialErrors()
             if self._source.target_dtype == NUMBERS
-            else Prequential(self._source.positive is not None, watching)
+            else Prequential(self._source.positive is not None)
         )
         self._delayed = Delayed(self.prequential) if stream.delayed else None
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
