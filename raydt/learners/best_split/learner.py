@@ -78,7 +78,11 @@ class BestSplit(Learner):
             ones = SparseRows.of_arrays(group, n["sparse"])[: len(taken)]
             check_counters(group, ("feature", "n1", "c11"), np.zeros(len(taken), np.int64), taken, ones)
             at_work = group["node"].tolist() == [finder, len(taken), int(taken.sum())]
-            require(at_work or (waits and group["node"].tolist() == [UNDECIDED, 0, 0]), "node", "is not of the rows")
+            require(
+                at_work or (not len(taken) and group["node"].tolist() == [UNDECIDED, 0, 0]),
+                "node",
+                "is not of the rows",
+            )
             bucket = group["bucket"]
             there = (bucket >= 0) & (bucket < buckets) if buckets else bucket == -1
             require(there.all(), "bucket", "is not there")
