@@ -4,7 +4,7 @@ Invariant: every step leaves a run that can be read, and can be done again: afte
 through from the beginning and ends with the same files. A purge that is repeated changes no byte. The model and its
 digest stay as they are.
 
-What is rewritten: the newest checkpoint with one segment of the live rows, dictionaries, predictions, model, summary,
+What is rewritten: the newest checkpoint with the live rows, dictionaries, predictions, model, summary,
 report and log; the other checkpoints, the quarantine and temporary files are removed.
 """
 
@@ -26,7 +26,6 @@ from pipelines.purging.dictionaries import (
     live_categories,
     next_running,
 )
-from pipelines.purging.former import FormerSession
 from pipelines.purging.rehearsal import Notes, Rehearsal
 from pipelines.purging.work import Work, foreign_files
 from pipelines.report.page import render
@@ -38,12 +37,11 @@ from pipelines.running.records.table_parts import Parts
 from pipelines.saved_runs import last_state, states_of_any_format
 from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import load_folder, save_folder
-from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import description_of
 from raydt.sessions.copies import OF_A_PURGED_RUN
 from raydt.sessions.saved_model import understood
-from raydt.sessions.session import InProcessSession
 
 #: Tables that name examples or sparse features; the others hold counts, and numbers of splits.
 PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events", "report.html"
@@ -83,14 +81,14 @@ class RunPurge(Work):
         self._checkpoint: Checkpoint = read_checkpoint(place)
         meta, components = self._checkpoint.meta, self._checkpoint.components
         self._origin: dict[str, Any] = {}
-        self._session: InProcessSession | FormerSession
         try:
             self.saved = understood(meta, components, place.location)
-            self._session = self.saved.session()
+            session = self.saved.session()
+            self._model, self._digest = session.model(), str(session.digest())
         except FormatVersionError:
             self.saved = understood(meta, components, place.location, any_format=True)
             model = load_folder(folder.path("model"), "model", filesystem=folder.filesystem)[1]
-            self._session = FormerSession(self._checkpoint, model["arrays"])
+            self._model, self._digest = model["arrays"], str(self._summary["model_digest"])
             self._origin = {key: meta[key] for key in ("format_version", "raydt_version")}
             self.out_of_reach = (
                 *self.out_of_reach,
@@ -107,23 +105,23 @@ class RunPurge(Work):
         InputError
             It is not the one of the summary.
         """
-        former = self._checkpoint.meta["format_version"] != FORMAT_VERSION
-        if former or isinstance(self._session, FormerSession):
+        if self._checkpoint.meta["format_version"] != FORMAT_VERSION:
             return str(self._summary["model_digest"])  # another format may compute it in another way
-        digest = str(self._session.digest())
-        if digest != self._summary["model_digest"]:
+        if self._digest != self._summary["model_digest"]:
             raise InputError(
                 "the digest of the last state differs from that in the summary",
                 file=self.folder.location,
                 remedy="Run raydt audit to find what was changed",
             )
-        return digest
+        return self._digest
 
     def prepare(self, scope: Scope) -> None:
         """Find out what dictionaries and texts will be, and which tables change."""
         self._scope, saved = scope, self.saved
         self._stream = erased_stream(saved, self._components["stream"], scope)
         self._classes = erased_classes(saved)
+        #: Of the manifests of state and model.
+        self._names = {"classes": self._classes, "categories": erased_categories(saved, saved.categories)}
         # Summary and predictions have labels as text. After a purge that was killed the summary may have names that the
         # state has no more.
         old = [*zip(saved.classes, self._classes, strict=True)]
@@ -196,13 +194,13 @@ class RunPurge(Work):
         """Rewrite the newest checkpoint, which lists the parts of tables; the other checkpoints go with that."""
         components = self._components
         tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
-        meta = {**self._checkpoint.meta, **self._names(), "next_id": next_running(self.saved)}
+        meta = {**self._checkpoint.meta, **self._names, "next_id": next_running(self.saved)}
         for key in ("kind", "raydt_version", "format_version", "segments", "copies_since"):
             meta.pop(key, None)
         recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
         rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
-        content = CheckpointContent(self._checkpoint.number, meta | self._origin, self._session.snapshot(), rest)
-        CheckpointStore(states, 1).write(content)
+        whole = {name: rest.get(name) or part for name, part in self._checkpoint.components.items()}
+        CheckpointStore(states, 1).write_alone(self._checkpoint.number, meta | self._origin, whole)
 
     def _write_rest(self, folder: RunFolder) -> None:
         """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""
@@ -210,10 +208,6 @@ class RunPurge(Work):
         self._write_model(folder)
         self._write_texts(folder)
         self._sweep(folder)
-
-    def _names(self) -> dict[str, Any]:
-        """Classes and categories of the manifests of state and model."""
-        return {"classes": self._classes, "categories": erased_categories(self.saved, self.saved.categories)}
 
     def _live_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Predictions of examples that live or are out of scope; what was only asked, without an id, too.
@@ -254,8 +248,8 @@ class RunPurge(Work):
 
     def _write_model(self, folder: RunFolder) -> None:
         kept = ("learner", "features", "classes", "categories", "config_hash", "source_fingerprint", "offset")
-        meta = {key: self._checkpoint.meta[key] for key in kept} | self._names() | self._origin
-        save_folder(folder.inside(MODEL), "model", meta, {"arrays": self._session.model()})
+        meta = {key: self._checkpoint.meta[key] for key in kept} | self._names | self._origin
+        save_folder(folder.inside(MODEL), "model", meta, {"arrays": self._model})
 
     def _write_texts(self, folder: RunFolder) -> None:
         """Rewrite summary and log: names of classes and tokens that are erased, and messages, may quote an example."""

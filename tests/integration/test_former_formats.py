@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.cli import main
+from raydt.folders.checkpoint import read_checkpoint
+from raydt.folders.folder import Folder
 from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import learners
 from tests.former.runs import HERE, LEARNERS
@@ -97,9 +99,9 @@ def test_a_purge_erases_what_is_not_live_and_keeps_the_format(
     assert ended(["purge", str(run)]) == 0
     assert "0 removed" not in capsys.readouterr().out
     (checkpoint,) = run.glob("checkpoints/2*")
-    (segment,) = (entry for entry in json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))["meta"][
-        "segments"])  # fmt: skip
-    assert segment[2] == 40, "rows that are not live are left"
+    stored = read_checkpoint(Folder(checkpoint))
+    assert not list((run / "checkpoints").glob("rows/*"))
+    assert len(stored.components["coordinator"]["id"]) == 40, "rows that are not live are left"
     predicted = [one for part in run.glob("predictions/*") for one in pq.read_table(part).column("id").to_pylist()]
     assert bool(predicted) == ("-" not in kind), "predictions that are numbers are removed"
     assert {one for one in predicted if one is not None} <= {*range(110, 150)}

@@ -194,7 +194,7 @@ MUTANTS: dict[str, tuple[list[Change], set[str]]] = {
     "messages": ([(runs, "_says_nothing", lambda line: True)], {"log.jsonl"}),
     "report": ([*kept(lambda name: name == "report.html"), (runs, "report_of", leave)], {"report.html"}),
     "temporary files": ([(RunPurge, "_sweep", leave)], {"metrics/."}),
-    "checkpoints": ([(runs.CheckpointStore, "_prune", leave)], {"checkpoints/"}),
+    "checkpoints": (kept(lambda name: name.endswith("/manifest.json")), {"checkpoints/"}),
     "segments": (kept(lambda name: name.startswith("rows/")), {"checkpoints/rows/"}),
 }
 
