@@ -65,7 +65,7 @@ class JsonFormatter(logging.Formatter):
         self._context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, without its end."""
+        """Return one line, without its end."""
         entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -177,7 +177,7 @@ def log_to(folder: RunFolder, quote: bool = True) -> Iterator[LogContext]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy as numbers, anything else as text."""
+    """Return numbers of NumPy as numbers, anything else as text."""
     return _finite(value.item()) if isinstance(value, np.generic) else str(value)
 
 
@@ -196,7 +196,7 @@ class LinesToLog(io.TextIOBase):
         self._logger, self._event, self._begun = logger, event, ""
 
     def writable(self) -> bool:
-        """Whether it takes text."""
+        """Return True: it takes text."""
         return True
 
     def write(self, text: str) -> int:

@@ -34,23 +34,23 @@ def _is_shown(character: str) -> bool:
 
 
 def shortened(text: str, most: int = 100) -> str:
-    """A text of at most so many characters: the middle of a longer one is left out."""
+    """Return a text of at most so many characters: the middle of a longer one is left out."""
     end = most // 3
     return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
 
 
 def one_line(text: str) -> str:
-    """A message as one line for stderr; of a value that would fill pages, the beginning and the end."""
+    """Return a message as one line for stderr; of a value that would fill pages, the beginning and the end."""
     return shortened(_WORD.sub(lambda word: shortened(word[0], LONGEST_WORD), escaped(text)), LONGEST_LINE)
 
 
 def error_text(error: RaydtError) -> str:
-    """The lines of an error for stderr."""
+    """Return the lines of an error for stderr."""
     return "\n".join(map(one_line, error.lines))
 
 
 def frames(error: BaseException | None) -> str:
-    """A traceback without what the errors say: those of other packages may quote values."""
+    """Return a traceback without what the errors say: those of other packages may quote values."""
     text = ""
     while error is not None:
         text = f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__}\n{text}"
@@ -62,9 +62,9 @@ class TerminalFormatter(logging.Formatter):
     """Records for a terminal: each is one line, but for its traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
-        """The line of a record."""
+        """Return the line of a record."""
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (logging's name)
-        """Its traceback."""
+        """Return its traceback."""
         return escaped(super().formatException(ei), keep="\n")

@@ -16,14 +16,14 @@ class Reporter:
     """Receives the progress of one job, and shows nothing: the base of those that do."""
 
     def stage(self, text: str) -> None:
-        """Something that takes seconds begins, outside the stream of updates."""
+        """Announce something that takes seconds, outside the stream of updates."""
 
     def start(self, total: int | None, unit: str = "updates", done: int = 0) -> None:
-        """The job begins, or continues after ``done``; ``total`` updates, or whatever it counts, if known."""
+        """Begin the job, or continue it after ``done`` of ``total`` units, if they are known."""
         self._total, self._unit, self._before, self._began = total, unit, done, time.monotonic()
 
     def update(self, done: int, active: int, size: str, score: tuple[str, float]) -> None:
-        """``done`` updates have been applied.
+        """Show that ``done`` updates have been applied.
 
         ``size`` is the model's in words; ``score`` has a name and a value, NaN before the first prediction.
         """
@@ -32,10 +32,10 @@ class Reporter:
         self.advance(done, ", ".join(filter(None, (f"{rate:,.0f}/s", f"{active:,} live", size, _score(*score)))))
 
     def advance(self, done: int, detail: str) -> None:
-        """``done`` units are done; what else there is to say is in ``detail``."""
+        """Show that ``done`` units are done, with ``detail``."""
 
     def stop(self) -> None:
-        """The stream has ended."""
+        """End the display: the stream has ended."""
 
 
 class Bar(Reporter):
@@ -103,7 +103,7 @@ class Lines(Reporter):
 
 
 def _score(name: str, value: float) -> str:
-    """Nothing before the first scored prediction; shares with three decimals, errors with four digits."""
+    """Return a score in words: shares with three decimals, errors with four digits; empty before the first one."""
     if math.isnan(value):
         return ""
     return f"{name} {value:.3f}" if name == "accuracy" else f"{name} {value:.4g}"
@@ -115,5 +115,5 @@ def _write(line: str) -> None:
 
 
 def reporter() -> Reporter:
-    """The bar if stderr is a terminal, lines otherwise."""
+    """Return the bar if stderr is a terminal, lines otherwise."""
     return Bar() if sys.stderr.isatty() else Lines()

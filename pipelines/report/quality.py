@@ -27,16 +27,16 @@ class Quality:
 
     @property
     def window(self) -> str:
-        """Column of the score since the row before."""
+        """Return the column of the score since the row before."""
         return f"window_{self.score}"
 
     def behind(self, learner: Any, rival: Any) -> npt.NDArray[np.bool_]:
-        """Where the learner is worse."""
+        """Return where the learner is worse."""
         worse: npt.NDArray[np.bool_] = np.less(learner, rival) if self.more_is_better else np.greater(learner, rival)
         return worse
 
     def best(self, rivals: list[Any]) -> Any:
-        """The better of two or more series, NaN passed over."""
+        """Return the better of two or more series, NaN passed over."""
         best = rivals[0]
         for rival in rivals[1:]:
             best = np.fmax(best, rival) if self.more_is_better else np.fmin(best, rival)
@@ -93,5 +93,5 @@ SQUARED_ERROR = Quality(
 
 
 def quality_of(scores: Any) -> Quality:
-    """How a run is judged whose scores (the summary's metrics, or the metrics table) these are; by accuracy if none."""
+    """Return how a run is judged by these scores, of its summary or its metrics table; by accuracy without any."""
     return SQUARED_ERROR if isinstance(scores, Mapping) and "mse" in scores else ACCURACY

@@ -76,12 +76,12 @@ def settings_of(axes: Sequence[Axis]) -> list[dict[str, Any]]:
 
 
 def _same(value: Any) -> str:
-    """Common form of values that mean the same: 1 and 1.0."""
+    """Return the common form of values that mean the same: 1 and 1.0."""
     return str(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else written(value)
 
 
 def written(value: Any) -> str:
-    """A value as a config would have it."""
+    """Return a value as a config would have it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -69,17 +69,17 @@ class SweepResult:
 
     @property
     def status(self) -> str:
-        """``completed`` or ``interrupted``."""
+        """Return ``completed`` or ``interrupted``."""
         return str(self.summary["status"])
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0, 1 or 2 if a setting failed, 130 or 143 after a signal."""
+        """Return the exit code: 0, 1 or 2 if a setting failed, 130 or 143 after a signal."""
         return int(self.summary["exit_code"])
 
     @property
     def best(self) -> dict[str, dict[str, Any]]:
-        """By score, the best setting: its number ``setting``, its ``values`` by key, and the score as ``value``."""
+        """Return by score the best setting: its number ``setting``, ``values`` by key, and the score as ``value``."""
         return dict(self.summary["best"])
 
 
@@ -214,7 +214,7 @@ class _Sweep:
     def _results(
         self, trials: Sequence[Trial], first: StoredSource
     ) -> Iterator[Iterator[tuple[int, Row | ProcessLostError | None]]]:
-        """Results by place in the grid as they come; None for a setting that was ended early."""
+        """Yield results by place in the grid as they come; None for a setting that was ended early."""
         if self.cluster.backend == "in_process":
             for config in self.configs:
                 loaded(config.learner)
@@ -260,7 +260,7 @@ class _Sweep:
                 yield index, run_setting(source, config, self.interruption.arm)
 
     def _read(self, trials: Sequence[Trial], first: StoredSource) -> Iterator[tuple[Trial, StoredSource]]:
-        """Each trial and its rows, read when it is asked for; settings of one that cannot be read have failed."""
+        """Yield each trial with its rows, read when asked for; settings of one that cannot be read have failed."""
         yield trials[0], first
         for trial in trials[1:]:
             began = time.perf_counter()
@@ -288,14 +288,14 @@ class _Sweep:
         log.log(logging.ERROR if failed else logging.INFO, f"setting {'failed' if failed else 'done'}", extra=row)
 
     def _so_far(self) -> str:
-        """The best accuracy for the progress bar."""
+        """Return the best accuracy for the progress bar."""
         accuracies = [row["accuracy"] for row in self.rows if row.get("accuracy") is not None]
         failed = sum("error" in row for row in self.rows)
         parts = [f"best accuracy {max(accuracies):.3f}" if accuracies else "", f"{failed} failed" if failed else ""]
         return ", ".join(filter(None, parts))
 
     def _code(self, stop: signal.Signals | None) -> int:
-        """Exit code."""
+        """Return the exit code."""
         failures = {row["exit_code"] for row in self.rows if "error" in row}
         return 128 + stop if stop is not None else min(failures, default=0)
 
@@ -352,7 +352,7 @@ class _Sweep:
 
 
 def _value(config: Config, key: str) -> Any:
-    """The value of a dotted key; its default, where the setting's group does not have the key."""
+    """Return the value of a dotted key; its default, where the setting's group does not have the key."""
     found: Any = config.resolved()
     for part in key.split("."):
         found = found.get(part) if isinstance(found, dict) else None

@@ -36,13 +36,13 @@ def cached(options: LearnerOptions) -> None:
 
 
 def loaded(options: LearnerOptions) -> None:
-    """As :func:`cached`, and load them, once in this process."""
+    """Compile kernels as :func:`cached` does, and load them, once in this process."""
     cached(options)
     load_kernels(learners()[options.kind], options)
 
 
 def loaded_all(everything: None, several: Sequence[LearnerOptions]) -> None:
-    """:func:`loaded` for several learners, as a piece of work for a process of Ray; ``everything`` is not used."""
+    """Load the kernels of several learners, as a piece of work for a process of Ray; ``everything`` is not used."""
     for options in several:
         loaded(options)
 

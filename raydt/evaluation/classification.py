@@ -106,7 +106,7 @@ class Prequential(Evaluation):
 
     @property
     def confusion(self) -> npt.NDArray[np.int64]:
-        """Counts by true class (row) and predicted class (column), shape (K, K)."""
+        """Return counts by true class (row) and predicted class (column), shape (K, K)."""
         return self.counts.confusion
 
     def rivals(self, truth: Codes) -> tuple[Codes, Codes]:
@@ -118,7 +118,7 @@ class Prequential(Evaluation):
         return no_change, majority
 
     def rivals_now(self) -> tuple[int, int]:
-        """What *no change* and *majority* would predict now."""
+        """Return what *no change* and *majority* would predict now."""
         return int(self._registers[LAST]), int(self._registers[LEADER])
 
     def score(
@@ -151,12 +151,12 @@ class Prequential(Evaluation):
         self.alarms += raised
 
     def take_alarms(self) -> list[Alarm]:
-        """Alarms since the last call."""
+        """Return alarms since the last call."""
         found, self._found = self._found, []
         return found
 
     def state(self) -> dict[str, Any]:
-        """All that later scores depend on: integers and copies of arrays. O(K^2)."""
+        """Return all that later scores depend on: integers and copies of arrays. O(K^2)."""
         window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": self._window_ranks}
         return {
             **_copied(self.counts._asdict()),
@@ -185,11 +185,11 @@ class Prequential(Evaluation):
             self._before = self._before._replace(hits=hits, classes=classes)
 
     def snapshot(self) -> Hits:
-        """Hits so far; O(1)."""
+        """Return hits so far; O(1)."""
         return Hits(*self.counts.hits.tolist())
 
     def scores(self) -> dict[str, float]:
-        """``accuracy``, ``f1``, ``macro_f1``, ``kappa``, ``kappa_temporal``, ``kappa_m`` and ``auc``.
+        """Return ``accuracy``, ``f1``, ``macro_f1``, ``kappa``, ``kappa_temporal``, ``kappa_m`` and ``auc``.
 
         ``f1`` is that of class 1 and NaN where there is no positive class, as ``auc`` is, which also needs the score of
         every prediction. A class that was neither true nor predicted takes no part in ``macro_f1``; F1 of a class never
@@ -199,11 +199,11 @@ class Prequential(Evaluation):
         return {name: float(values[0]) for name, values in self._scores([self._moment()]).items()}
 
     def faded(self) -> dict[str, float]:
-        """``faded_accuracy`` and the faded kappas: a prediction counts less with each that follows. O(K)."""
+        """Return ``faded_accuracy`` and the faded kappas: a prediction counts less with each that follows. O(K)."""
         return {name: float(values[0]) for name, values in _faded([self._moment()]).items()}
 
     def baselines(self) -> dict[str, float]:
-        """Accuracy of the trivial predictors on the same predictions."""
+        """Return the accuracy of the trivial predictors on the same predictions."""
         return {name: float(values[0]) for name, values in _baselines(self.counts.hits[None]).items()}
 
     def mark(self) -> None:
@@ -214,7 +214,7 @@ class Prequential(Evaluation):
         self._window_ranks = self.counts.ranks.copy()
 
     def take_rows(self) -> dict[str, Floats]:
-        """Values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m K)."""
+        """Return values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m K)."""
         moments, self._marked = self._marked, []
         if not moments:
             return {name: np.empty(0) for name in self.columns}
@@ -232,13 +232,13 @@ class Prequential(Evaluation):
         }
 
     def figures(self, n_classes: int) -> dict[str, Any]:
-        """Entries for the summary: the scores, ``alarms``, and ``confusion`` with all ``n_classes``, as lists."""
+        """Return entries for the summary: scores, ``alarms``, and ``confusion`` with all ``n_classes`` as lists."""
         missing = max(0, n_classes - len(self.confusion))
         confusion = np.pad(self.confusion, (0, missing)).tolist()
         return {**self.scores(), **self.faded(), "alarms": self.alarms, "confusion": confusion}
 
     def headline(self) -> tuple[str, float]:
-        """The score that is shown while a run is under way, and its name."""
+        """Return the score that is shown while a run is under way, and its name."""
         hits = self.snapshot()
         return "accuracy", hits.learner / hits.scored if hits.scored else math.nan
 
@@ -267,7 +267,7 @@ class Prequential(Evaluation):
         }
 
     def _auc(self, scored: int, since: npt.NDArray[np.int64]) -> float:
-        """NaN without a positive class, and if not every prediction had a score."""
+        """Return the AUC; NaN without a positive class, and if not every prediction had a score."""
         if (not self.positive and len(self.inserted) > 2) or not scored or not since.size:
             return math.nan
         value, ranked = auc(self.counts.ranks, since)
@@ -286,7 +286,7 @@ class Prequential(Evaluation):
 
 
 def _padded(counts: npt.NDArray[Any], K: int) -> npt.NDArray[Any]:
-    """Counts with room for K classes on the last axis."""
+    """Return counts with room for K classes on the last axis."""
     missing = K - counts.shape[1]
     return np.pad(counts, ((0, 0), (0, missing))) if missing else counts
 
@@ -296,13 +296,13 @@ def _copied(arrays: Mapping[str, npt.NDArray[Any]], prefix: str = "") -> dict[st
 
 
 def _by_class(moments: Sequence[_Moment]) -> npt.NDArray[np.int64]:
-    """``classes`` of all moments, shape (m, 3, K), K of the last of them."""
+    """Return ``classes`` of all moments, shape (m, 3, K), K of the last of them."""
     K = moments[-1].classes.shape[1]
     return np.array([_padded(moment.classes, K) for moment in moments])
 
 
 def _differences(moments: Sequence[_Moment], before: Sequence[_Moment]) -> list[_Moment]:
-    """What was counted between each moment and the one before it."""
+    """Return what was counted between each moment and the one before it."""
     return [
         now._replace(hits=now.hits - then.hits, classes=now.classes - _padded(then.classes, now.classes.shape[1]))
         for now, then in zip(moments, before, strict=True)
@@ -310,7 +310,7 @@ def _differences(moments: Sequence[_Moment], before: Sequence[_Moment]) -> list[
 
 
 def _kappas(hits: npt.NDArray[Any], classes: npt.NDArray[Any]) -> dict[str, Floats]:
-    """The three kappas: against chance, against *no change* and against *majority*."""
+    """Return the three kappas: against chance, against *no change* and against *majority*."""
     right, scored = hits[:, LEARNER], hits[:, SCORED]
     values = (
         cohen(right, classes[:, TRUE], classes[:, PREDICTED], scored),
@@ -334,7 +334,7 @@ def _baselines(hits: npt.NDArray[np.int64]) -> dict[str, Floats]:
 
 
 def _of_earlier_version(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of a version that had the confusion, the hits of the baselines and the last label only."""
+    """Return a state of a version that had the confusion, the hits of the baselines and the last label only."""
     confusion, inserted = np.array(state["confusion"]), np.array(state["inserted"])
     hits = np.array([confusion.sum(), np.trace(confusion), state["no_change"], state["majority"]], dtype=np.int64)
     return {

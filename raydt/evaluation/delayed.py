@@ -56,7 +56,7 @@ class Delayed:
         self._evaluation.score(learned, prediction[inserted], rivals, given, rows.seq[inserted])
 
     def state(self) -> dict[str, Any]:
-        """Queries that wait, in order: arrays of one length."""
+        """Return queries that wait, in order: arrays of one length."""
         columns = list(zip(*((id_, *entry) for id_, entry in self._asked.items()), strict=True)) or [()] * 5
         return {
             f"asked_{name}": np.array(column, dtype=np.int64 if name in ("id", "level") else np.float64)

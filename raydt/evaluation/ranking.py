@@ -27,7 +27,7 @@ Levels = npt.NDArray[np.uint16]
 
 
 def levels_of(positive: npt.NDArray[Any], total: npt.NDArray[Any], of_nothing: int) -> Levels:
-    """The level of each share ``positive / total``, rounded half up.
+    """Return the level of each share ``positive / total``, rounded half up.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def no_ranks(levels: int = 0) -> npt.NDArray[np.int64]:
 
 
 def auc(ranks: npt.NDArray[np.int64], since: npt.NDArray[np.int64]) -> tuple[float, int]:
-    """The AUC of the examples that ``ranks`` has in addition to ``since``, and their number.
+    """Return the AUC of the examples that ``ranks`` has in addition to ``since``, and their number.
 
     NaN while one of the classes has no example. O(LEVELS). Exact up to 2^32 examples.
     """
@@ -58,7 +58,7 @@ def auc(ranks: npt.NDArray[np.int64], since: npt.NDArray[np.int64]) -> tuple[flo
 
 @kernel
 def _wins(ranks: Any, since: Any) -> tuple[int, int, int]:
-    """Examples of either class, and twice the pairs in which the positive one is higher; a tie counts once."""
+    """Return examples of either class, and twice the pairs in which the positive one is higher; a tie counts once."""
     below = positives = wins = 0
     for level in range(ranks.shape[1]):
         negative, positive = ranks[0, level] - since[0, level], ranks[1, level] - since[1, level]

@@ -70,7 +70,7 @@ class PrequentialErrors(Evaluation):
         return no_change, mean
 
     def rivals_now(self) -> tuple[float, float]:
-        """What *no change* and *mean* would predict now."""
+        """Return what *no change* and *mean* would predict now."""
         n, first = float(self._registers[N_LABELS]), float(self._registers[FIRST_LABEL])
         return float(self._registers[LAST_LABEL]), first + float(self._registers[TOTAL]) / n if n else 0.0
 
@@ -93,7 +93,7 @@ class PrequentialErrors(Evaluation):
         return []
 
     def state(self) -> dict[str, Any]:
-        """All that later scores depend on: arrays of float64."""
+        """Return all that later scores depend on: arrays of float64."""
         return {
             "sums": self._sums.copy(),
             "window": self._window.copy(),
@@ -112,7 +112,7 @@ class PrequentialErrors(Evaluation):
         self._window, self._faded = np.array(state["window"]), np.array(state["faded"])
 
     def scores(self) -> dict[str, float]:
-        """``mse``, ``rmse``, ``mae`` and ``r2``: 1 - squared errors / those of the mean of the predicted labels.
+        """Return ``mse``, ``rmse``, ``mae`` and ``r2``: 1 - squared errors / those of the mean of the predicted labels.
 
         NaN before the first scored prediction, and ``r2`` while all labels are equal.
         """
@@ -123,7 +123,7 @@ class PrequentialErrors(Evaluation):
         return {f"faded_{name}": float(values[0]) for name, values in _scores(self._faded[None]).items()}
 
     def baselines(self) -> dict[str, float]:
-        """Mean squared error of the trivial predictors on the same predictions."""
+        """Return the mean squared error of the trivial predictors on the same predictions."""
         return {name: float(values[0]) for name, values in _baselines(self._sums[None]).items()}
 
     def mark(self) -> None:
@@ -132,7 +132,7 @@ class PrequentialErrors(Evaluation):
         self._window = np.zeros(_SUMS)
 
     def take_rows(self) -> dict[str, Floats]:
-        """Values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m)."""
+        """Return values of :attr:`columns` at each :meth:`mark` since the last call, arrays of one length m. O(m)."""
         marked, self._marked = self._marked, []
         sums, window, faded = (np.array([moment[k] for moment in marked]).reshape(len(marked), _SUMS) for k in range(3))
         windowed = {**_scores(window), **_baselines(window)}
@@ -144,16 +144,16 @@ class PrequentialErrors(Evaluation):
         }
 
     def figures(self, n_classes: int) -> dict[str, Any]:
-        """Entries for the summary: the scores. ``n_classes`` is 0."""
+        """Return entries for the summary: the scores. ``n_classes`` is 0."""
         return {**self.scores(), **self.faded()}
 
     def headline(self) -> tuple[str, float]:
-        """The score that is shown while a run is under way, and its name."""
+        """Return the score that is shown while a run is under way, and its name."""
         return "mse", self.scores()["mse"]
 
 
 def _scores(sums: Floats) -> dict[str, Floats]:
-    """Scores of sums, shape (m, 7)."""
+    """Return scores of sums, shape (m, 7)."""
     scored, squared = sums[:, N_SCORED], sums[:, SQUARED]
     mse = ratio(squared, scored)
     r2 = determination(squared, sums[:, SPREAD], sums[:, SPREAD_SQUARED], scored)
@@ -166,7 +166,7 @@ def _baselines(sums: Floats) -> dict[str, Floats]:
 
 
 def _of_earlier_version(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of a version that had other registers: last, first, total, and the two sums of spread."""
+    """Return a state of a version that had other registers: last, first, total, and the two sums of spread."""
     last, first, total, spread, spread_squared = state["registers"].tolist()
     return {
         "sums": np.array([float(state["scored"]), *state["sums"].tolist(), spread, spread_squared]),

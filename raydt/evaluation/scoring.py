@@ -63,7 +63,7 @@ class Evaluation:
 
 
 def ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
-    """``part / total`` by moment; NaN where the total is 0. Integers of any size are divided exactly, then rounded."""
+    """Return ``part / total``; NaN where the total is 0. Integers of any size are divided exactly, then rounded."""
     known = total != 0
     result = np.full(np.shape(total), np.nan)
     result[known] = (part[known] / total[known]).astype(np.float64)
@@ -71,7 +71,7 @@ def ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
 
 
 def beyond(right: npt.NDArray[Any], rival: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:
-    """The share of what a rival has wrong that is right: (right - rival) / (total - rival).
+    """Return the share of what a rival has wrong that is right: (right - rival) / (total - rival).
 
     NaN where nothing was scored, or the rival is always right.
     """
@@ -81,7 +81,7 @@ def beyond(right: npt.NDArray[Any], rival: npt.NDArray[Any], total: npt.NDArray[
 def cohen(
     right: npt.NDArray[Any], true: npt.NDArray[Any], predicted: npt.NDArray[Any], total: npt.NDArray[Any]
 ) -> Floats:
-    """Cohen's kappa of m moments, from counts by true and by predicted class, shape (m, K). O(m K).
+    """Return Cohen's kappa of m moments, from counts by true and by predicted class, shape (m, K). O(m K).
 
     Whole counts are multiplied as Python integers: their products exceed int64 on long streams.
     """
@@ -92,7 +92,7 @@ def cohen(
 
 
 def determination(squared: Floats, spread: Floats, spread_squared: Floats, total: Floats) -> Floats:
-    """R squared: 1 - squared errors / those of the mean of the labels; NaN where all labels are equal."""
+    """Return R squared: 1 - squared errors / those of the mean of the labels; NaN where all labels are equal."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         variation = spread_squared - spread * spread / total
         return np.where(variation > 0.0, 1.0 - squared / variation, np.nan)

@@ -26,7 +26,7 @@ RESAMPLES = 2000
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
-    """The two-sided p-value that both are right equally often.
+    """Return the two-sided p-value that both are right equally often.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def mcnemar(first_only: int, second_only: int) -> float:
 
 
 def interval(differences: npt.NDArray[np.float64], share: float = 0.95) -> tuple[float, float]:
-    """An interval for the mean of differences, in the order of the stream.
+    """Return an interval for the mean of differences, in the order of the stream.
 
     Parameters
     ----------

@@ -47,12 +47,12 @@ def _module(to: str) -> _Format:
 
 
 def suffix_of(to: FormatName) -> str:
-    """The ending of files of a format."""
+    """Return the ending of files of a format."""
     return _module(to).SUFFIX
 
 
 def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
-    """The model as an object of a library: ``treelite.Model``, ``onnx.ModelProto``, ``lightgbm.Booster``, ``Pipeline``.
+    """Build an object of a library: ``treelite.Model``, ``onnx.ModelProto``, ``lightgbm.Booster`` or ``Pipeline``.
 
     Raises
     ------

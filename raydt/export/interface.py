@@ -35,7 +35,7 @@ class Interface:
     def of(
         cls, features: Features, categories: Mapping[str, Sequence[Any]], classes: Sequence[Any], by_value: bool
     ) -> Interface:
-        """From the values of each categorical column, and the tokens of the sparse one, in the order of their codes.
+        """Make an interface from the values of categorical columns and the sparse tokens, in the order of codes.
 
         Raises
         ------
@@ -57,11 +57,11 @@ class Interface:
         )
 
     def name(self, feature: int) -> str:
-        """Name of a feature by its number: of a sparse one its token, if it has one."""
+        """Return the name of a feature by its number: of a sparse one its token, if it has one."""
         return self.features.name(feature, self.tokens)
 
     def labels(self, trees: TreeSum) -> list[Any]:
-        """Label of each output; none where labels are numbers.
+        """Return the label of each output; none where labels are numbers.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Interface:
         return [self.classes[code] for code in trees.codes.tolist()]
 
     def describe(self, trees: TreeSum) -> dict[str, Any]:
-        """As JSON values: ``columns`` in the order of the input, ``outputs`` in the order of the output."""
+        """Return JSON values: ``columns`` in the order of the input, ``outputs`` in the order of the output."""
         columns: list[dict[str, Any]] = []
         for described in self.features.describe():
             numbers = self.categories.get(described["name"])

@@ -25,7 +25,7 @@ _LARGEST_CATEGORY = 2**20
 
 
 def build(trees: TreeSum, interface: Interface) -> Any:
-    """A ``lightgbm.Booster``; ``predict(X)`` gives the outputs, of boosting ``predict(X, raw_score=True)``."""
+    """Build a ``lightgbm.Booster``; ``predict(X)`` gives the outputs, of boosting ``predict(X, raw_score=True)``."""
     from lightgbm import Booster
 
     return Booster(model_str=_text(trees))
@@ -71,7 +71,7 @@ def _require_possible(trees: TreeSum) -> None:
 
 
 def _tree(trees: TreeSum, tree: int, output: int) -> str:
-    """The lines of one tree and one of its outputs."""
+    """Return the lines of one tree and one of its outputs."""
     nodes = np.arange(trees.starts[tree], trees.starts[tree + 1])
     leaf = trees.feature[nodes] < 0
     number = np.where(leaf, ~(np.cumsum(leaf) - 1), np.cumsum(~leaf) - 1)
@@ -112,12 +112,12 @@ def _tree(trees: TreeSum, tree: int, output: int) -> str:
 
 
 def _bits(members: list[int]) -> Iterator[int]:
-    """A set of categories as words of 32 bits."""
+    """Return a set of categories as words of 32 bits."""
     for word in range(max(members) // 32 + 1):
         yield sum(1 << (member - 32 * word) for member in members if member // 32 == word)
 
 
 def write(model: Any, path: Path) -> dict[str, Any]:
-    """As ``lightgbm.Booster(model_file=...)`` reads it."""
+    """Write the file that ``lightgbm.Booster(model_file=...)`` reads."""
     path.write_text(model.model_to_string(), encoding="utf-8")
     return {}

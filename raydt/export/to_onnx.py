@@ -23,7 +23,7 @@ _OPSET, _ML_OPSET, _IR = 19, 5, 10
 
 
 def build(trees: TreeSum, interface: Interface) -> Any:
-    """An ``onnx.ModelProto`` from ``X``, float64 of shape (n, columns), to ``scores`` and, of classes, ``shares``."""
+    """Build an ``onnx.ModelProto``: from ``X``, float64 (n, columns), to ``scores`` and, of classes, ``shares``."""
     from onnx import TensorProto, checker, helper, numpy_helper
 
     trees = trees.with_origin_as_tree()
@@ -62,7 +62,7 @@ def build(trees: TreeSum, interface: Interface) -> Any:
 
 
 def _ensemble(trees: TreeSum) -> dict[str, Any]:
-    """Attributes of the operator: inner nodes and leaves are numbered apart, the latter in order."""
+    """Return attributes of the operator: inner nodes and leaves are numbered apart, the latter in order."""
     from onnx import numpy_helper
 
     leaf = trees.feature < 0
@@ -109,6 +109,6 @@ def _ensemble(trees: TreeSum) -> dict[str, Any]:
 
 
 def write(model: Any, path: Path) -> dict[str, Any]:
-    """As ``onnx.load`` reads it."""
+    """Write the file that ``onnx.load`` reads."""
     path.write_bytes(model.SerializeToString())
     return {}

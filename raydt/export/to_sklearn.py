@@ -29,7 +29,7 @@ class _Tests(NamedTuple):
 
 
 def build(trees: TreeSum, interface: Interface) -> Any:
-    """A fitted ``Pipeline``; its last step is one tree, averaged trees, or gradient boosting.
+    """Build a fitted ``Pipeline``; its last step is one tree, averaged trees, or gradient boosting.
 
     Boosting takes the classes of ``predict`` from log-odds of at least 0, where the learner's are above 0.
     """
@@ -118,7 +118,7 @@ def _fitted(
     value: npt.NDArray[np.float64],
     labels: npt.NDArray[Any],
 ) -> Any:
-    """An estimator of one tree, with its nodes."""
+    """Return an estimator of one tree, with its nodes."""
     from sklearn.tree._tree import NODE_DTYPE, Tree
 
     begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
@@ -157,7 +157,7 @@ def _fill_inner(values: npt.NDArray[np.float64], nodes: npt.NDArray[np.void]) ->
 
 
 def write(model: Any, path: Path) -> dict[str, list[str]]:
-    """As ``skops.io.load`` reads it, which needs no pickle, but the names of the types and functions to trust."""
+    """Write the file that ``skops.io.load`` reads; return the names of the types and functions to trust."""
     import skops.io
 
     try:

@@ -17,7 +17,7 @@ _LARGEST_CATEGORY = 2**32
 
 
 def build(trees: TreeSum, interface: Interface) -> Any:
-    """A ``treelite.Model``; ``treelite.gtil.predict(model, X, pred_margin=True)`` gives the outputs."""
+    """Build a ``treelite.Model``; ``treelite.gtil.predict(model, X, pred_margin=True)`` gives the outputs."""
     from treelite.model_builder import Metadata, ModelBuilder, PostProcessorFunc, TreeAnnotation
 
     trees = trees.with_origin_as_tree()
@@ -75,6 +75,6 @@ def _node(builder: Any, trees: TreeSum, node: int, begin: int) -> None:
 
 
 def write(model: Any, path: Path) -> dict[str, Any]:
-    """As ``treelite.Model.deserialize`` reads it."""
+    """Write the file that ``treelite.Model.deserialize`` reads."""
     path.write_bytes(model.serialize_bytes())
     return {}

@@ -48,12 +48,12 @@ class RebuildingDescription(Description):
     )
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
-        """The size of the tree, and how much of it was rebuilt."""
+        """Return the size of the tree, and how much of it was rebuilt."""
         rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
         return [*super().lines(summary), ("rebuilds", rebuilt)]
 
     def effects(self, call: Call) -> Effects:
-        """The path of each deletion, and the rebuild that it caused, by the log: depth, rows and nodes."""
+        """Return the path of each deletion, and the rebuild that it caused, by the log: depth, rows and nodes."""
         log = call.result.log
         return Effects(
             {"path": call.path, **rebuilds_of(call.seq, log)},
@@ -64,7 +64,7 @@ class RebuildingDescription(Description):
         )
 
     def receipt(self, effects: Effects) -> ReceiptWords:
-        """Rebuilds, and what else the call took."""
+        """Return rebuilds, and what else the call took."""
         rows, nodes = counted(effects.rebuilt_rows, "row"), counted(effects.rebuilt_nodes, "node")
         return ReceiptWords(
             short=f"{effects.rebuilds:,} rebuilds of {effects.rebuilt_rows:,} rows",

@@ -63,11 +63,11 @@ class BestSplitDescription(Description):
     # ------------------------------------------------------------ progress, summary, terminal
 
     def size(self, statistics: Mapping[str, int]) -> str:
-        """How often the best feature has changed."""
+        """Return how often the best feature has changed."""
         return f"{counted(statistics['changes'], 'change')} of the best feature"
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """The split of the last search, the finder and why it was chosen, and what it took.
+        """Return the split of the last search, the finder and why it was chosen, and what it took.
 
         ``finder``: its name, and of ``auto`` what the warm-up had: ``features`` seen, their ``ones``, ``rows``.
         ``split``: ``feature`` and its ``name`` (both null where none was seen), ``score``, ``rows`` at the search,
@@ -92,7 +92,7 @@ class BestSplitDescription(Description):
         return {"split": found if statistics["split_n"] else None, "finder": chosen, **counts}
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
-        """The split at the end, and how it was searched."""
+        """Return the split at the end, and how it was searched."""
         return [
             *self.audited(summary),
             ("changes", f"the best feature changed {counted(summary['changes'], 'time')}"),
@@ -100,11 +100,11 @@ class BestSplitDescription(Description):
         ]
 
     def audited(self, summary: Mapping[str, Any]) -> Lines:
-        """The split."""
+        """Return the split."""
         return [("best split", split_in_words(summary["split"]))] if "split" in summary else []
 
     def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        """The best feature at the end."""
+        """Return the best feature at the end."""
         if "split" not in outcome:
             return {}
         split = outcome["split"] or {}
@@ -113,7 +113,7 @@ class BestSplitDescription(Description):
     # ------------------------------------------------------------ receipt
 
     def receipt(self, effects: Effects) -> ReceiptWords:
-        """Changes of the best feature, and features that were moved."""
+        """Return changes of the best feature, and features that were moved."""
         changed, counts = effects.work["changes"], int(effects.work["counts_changed"])
         moved = counted(int(effects.work["moves"]), "feature")
         return ReceiptWords(
@@ -131,15 +131,15 @@ class BestSplitDescription(Description):
     # ------------------------------------------------------------ report
 
     def drawable(self, arrays: Columns) -> Columns:
-        """Nothing: there is no tree."""
+        """Return nothing: there is no tree."""
         return {}
 
     def present(self, run: RunRecords) -> Presentation:
-        """Which feature was best when, and what the search for it took."""
+        """Return which feature was best when, and what the search for it took."""
         return Presentation(figures(run.summary), best_split(run), structure_section(run), gap=gap_of(run))
 
     def compared(self, summary: Mapping[str, Any]) -> Lines:
-        """The split at the end."""
+        """Return the split at the end."""
         split = summary.get("split") or {}
         return [
             ("Best feature", clipped(str(split.get("name") or "none"), FEATURE_SHOWN)),

@@ -19,7 +19,7 @@ _WHAT = {
 
 
 def split_in_words(split: Mapping[str, Any] | None) -> str:
-    """The split of the last search: feature, score, and how many rows have it."""
+    """Return the split of the last search: feature, score, and how many rows have it."""
     if split is None:
         return "none: no search was run"
     if split["feature"] is None:
@@ -29,7 +29,7 @@ def split_in_words(split: Mapping[str, Any] | None) -> str:
 
 
 def finder_in_words(finder: Mapping[str, Any]) -> str:
-    """The finder and, of ``auto``, why it was chosen."""
+    """Return the finder and, of ``auto``, why it was chosen."""
     if finder["name"] is None:
         return "auto, before the end of the warm-up"
     what = _WHAT[finder["name"]]
@@ -47,7 +47,7 @@ def finder_in_words(finder: Mapping[str, Any]) -> str:
 
 
 def work_in_words(summary: Mapping[str, Any]) -> str:
-    """Size and cost of the structure; for a scan, that there is none."""
+    """Return size and cost of the structure; for a scan, that there is none."""
     if summary["finder"]["name"] == "scan":
         return "it has no buckets"
     updates = max(int(summary.get("updates") or 0), 1)

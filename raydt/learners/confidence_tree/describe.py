@@ -89,21 +89,21 @@ class ConfidenceTreeDescription(Description):
         self._options = _options(options) if options else None
 
     def size(self, statistics: Mapping[str, int]) -> str:
-        """Leaves, and how often they were checked."""
+        """Return leaves, and how often they were checked."""
         return f"{counted(statistics['leaves'], 'leaf')} after {counted(statistics['checks'], 'check')}"
 
     def outcome(self, statistics: Mapping[str, int], name: Any) -> dict[str, Any]:
-        """How the tree came to its splits: the counts."""
+        """Return how the tree came to its splits: the counts."""
         return {key: statistics[key] for key in COUNTS if key in statistics}
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
-        """The size of the tree, and its splits."""
+        """Return the size of the tree, and its splits."""
         if "checks" not in summary:
             return super().lines(summary)
         return [*super().lines(summary), ("splits", why_no_split(summary, self._options) or splits_in_words(summary))]
 
     def receipt(self, effects: Effects) -> ReceiptWords:
-        """The splits of a call."""
+        """Return the splits of a call."""
         work = effects.work
         return ReceiptWords(
             short=splits_in_words(work),
@@ -113,14 +113,14 @@ class ConfidenceTreeDescription(Description):
         )
 
     def drawable(self, arrays: Columns) -> Columns:
-        """The tree; where ``live`` is 0, counts are those of a node above."""
+        """Return the tree; where ``live`` is 0, the saved counts are those of a node above, and become 0."""
         arrays = drawable(arrays)
         if arrays and len(arrays.get("live", ())) == len(arrays["feature"]):
             return arrays | {"counts": np.where(arrays["live"][:, None] > 0, arrays["counts"], 0)}
         return arrays
 
     def present(self, run: RunRecords) -> Presentation:
-        """The tree with the records of its splits, and how they were decided over the stream."""
+        """Return the tree with the records of its splits, and how they were decided over the stream."""
         options = _options(run.options)
         rule = (options or ConfidenceTreeOptions()).split_rule(max(feature_count(run.names.features), 1))
         blocks = tree_blocks(run)

@@ -52,18 +52,18 @@ class ForestDescription(RebuildingDescription):
         self._lazy, self._trees = lazy, trees
 
     def owned(self, shard: int, shards: int) -> str:
-        """The trees of a shard."""
+        """Return the trees of a shard."""
         first, stop = (s * self._trees // shards for s in (shard, shard + 1))
         if not self._trees:
             return ""
         return f"trees {first} to {stop - 1}" if stop > first + 1 else f"tree {first}" if stop > first else "no tree"
 
     def size(self, statistics: Mapping[str, int]) -> str:
-        """Nodes of all trees."""
+        """Return nodes of all trees."""
         return counted(statistics["nodes"], "node")
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
-        """The size of all trees, and how much of them was rebuilt."""
+        """Return the size of all trees, and how much of them was rebuilt."""
         rebuilt = f"{summary['rebuilds']:,} of {counted(summary['rebuilt_rows'], 'row')} in all"
         return [
             ("trees", shape_in_words(summary)),
@@ -71,7 +71,7 @@ class ForestDescription(RebuildingDescription):
         ]
 
     def receipt(self, effects: Effects) -> ReceiptWords:
-        """Rebuilds, unless they wait."""
+        """Return rebuilds in words, unless they wait."""
         words = super().receipt(effects)
         if not self._lazy:
             return words
@@ -79,11 +79,11 @@ class ForestDescription(RebuildingDescription):
         return replace(words, short=opened, lines=[("rebuilds", opened), *words.lines[1:]])
 
     def drawable(self, arrays: Columns) -> Columns:
-        """The arrays of a saved model."""
+        """Return the arrays of a saved model."""
         return arrays
 
     def present(self, run: RunRecords) -> Presentation:
-        """The trees in numbers, and the rebuilds."""
+        """Return the trees in numbers, and the rebuilds."""
         rule = (
             "An update rebuilds a subtree if its best split has changed, or if its root must become a leaf. So every "
             "tree always equals the one trained from scratch on its live examples. All subtrees that an update "

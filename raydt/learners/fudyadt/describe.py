@@ -50,12 +50,12 @@ class FuDyADTDescription(RebuildingDescription):
     }
 
     def drawable(self, arrays: Columns) -> Columns:
-        """The arrays of a saved model, with the predictions of its nodes where labels are numbers."""
+        """Return the arrays of a saved model, with the predictions of its nodes where labels are numbers."""
         drawn = super().drawable(arrays)
         return {**drawn, NUMBER: node_numbers(drawn)} if SUMS in drawn else drawn
 
     def present(self, run: RunRecords) -> Presentation:
-        """The tree with its margins, and the rebuilds."""
+        """Return the tree with its margins, and the rebuilds."""
         margin, beta = margins_of(run), number(run.options, "beta")
         gap, figures = number(worst_of(run.summary), "gap"), rebuild_figures(run.summary)
         if margin is not None:

@@ -78,15 +78,15 @@ class GBDTDescription(RebuildingDescription):
     )
 
     def outcome(self, statistics: Mapping[str, int], name: Callable[[int], str]) -> dict[str, Any]:
-        """``trainings``: how often all trees were trained, with the first time."""
+        """Return ``trainings``: how often all trees were trained, with the first time."""
         return {"trainings": statistics["trainings"]} if "trainings" in statistics else {}
 
     def sweep_values(self, outcome: Mapping[str, Any]) -> dict[str, Any]:
-        """The same, for the table of a sweep."""
+        """Return the same for the table of a sweep."""
         return dict(outcome)
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
-        """Size, rebuilds of parts of trees, and trainings of all trees."""
+        """Return size, rebuilds of parts of trees, and trainings of all trees."""
         trainings = summary.get("trainings")  # runs of version 0.1 trained once, and did not record it
         more = [("trainings", f"{counted(trainings, 'training')} of all trees")] if trainings is not None else []
         trees = 2 * summary["leaves"] - summary["nodes"]  # every node has two children or none
@@ -94,7 +94,7 @@ class GBDTDescription(RebuildingDescription):
         return [size, *(line for line in super().lines(summary) if line[0] != "tree"), *more]
 
     def effects(self, call: Call) -> Effects:
-        """Costs of the whole call, from the log: it is applied at once, and what is done has no single cause."""
+        """Return costs of the whole call, from the log: it is applied at once, and what is done has no single cause."""
         log = call.result.log
         total = {name: column.sum().item() for name, column in log.items()}
         return Effects(
@@ -105,7 +105,7 @@ class GBDTDescription(RebuildingDescription):
         )
 
     def receipt(self, effects: Effects) -> ReceiptWords:
-        """Rebuilds or trainings of all trees, and what else the call took."""
+        """Return rebuilds or trainings of all trees, and what else the call took."""
         words = super().receipt(effects)
         trainings, rows = (int(effects.work.get(name, 0)) for name in ("trainings", "trained"))
         lines = [line for line in words.lines if line[0] not in ("trainings", "trained")]
@@ -116,11 +116,11 @@ class GBDTDescription(RebuildingDescription):
         return replace(words, short=short, lines=[("trainings", again), *lines])
 
     def drawable(self, arrays: Columns) -> Columns:
-        """All trees, one after the other in preorder."""
+        """Return all trees, one after the other in preorder."""
         return arrays
 
     def present(self, run: RunRecords) -> Presentation:
-        """The first trees, what features gain, and what each batch D' has touched."""
+        """Return the first trees, what features gain, and what each batch D' has touched."""
         shape = shape_charts(run.metrics)
         blocks: list[Block] = [Text("There is no tree to show.", "none"), *shape]
         if run.model:

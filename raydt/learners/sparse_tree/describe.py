@@ -40,7 +40,7 @@ class SparseTreeDescription(RebuildingDescription):
     }
 
     def present(self, run: RunRecords) -> Presentation:
-        """The tree, and the rebuilds."""
+        """Return the tree, and the rebuilds."""
         model, gap = run.model, number(worst_of(run.summary), "gap")
         about = ", and at which update it was built, from how many examples"
         drawn = [live_tree(model, run.names, lambda node: built_note(model, node), about)] if model else []
