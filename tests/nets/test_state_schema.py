@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, UpdateBatch
 from raydt.trees.state_schema import Array, check_arrays
 from tests.cases import CASES, Trial, every_case
 
@@ -128,3 +131,32 @@ def test_the_page_of_formats_has_every_array_with_its_type() -> None:
                 assert f"`{of.name.removeprefix('trial_')}`" in text, f"{trial.name}: {of.name}"
                 found = {dtype for name, dtype in types if name == of.name}
                 assert not found or found & {dtype.name for dtype in of.dtypes}, f"{trial.name}: {of.name}"
+
+
+@every_case("sound states")
+@pytest.mark.parametrize("warmup", [None, 30, 200])
+def test_no_state_on_the_way_is_refused(trial: Trial, warmup: int | None, tmp_path: Path) -> None:
+    """Before, in and after a warm-up, in one that never ends, and once all examples are deleted."""
+    trial = trial if warmup is None else replace(trial, case=replace(trial.case, warmup=warmup))
+    stream = trial.stream(tmp_path, 90)
+    session, features = trial.session(stream), trial.features(stream.source)
+
+    def check() -> None:
+        trial.learner.check(trial.options, features, len(stream.source.classes), *session.state())
+
+    seq = 0
+    for batch in stream.batches(11):
+        session.apply(batch, skip_refused=True)
+        seq = batch.start + len(batch)
+        check()
+    store = session.coordinator.store
+    live = store.id[store.slots()]
+    nothing = np.empty((0, len(features.names)))
+    y = np.empty(0, dtype=store.y.dtype)
+    op, rows = np.full(len(live), DELETE, dtype=np.int8), np.full(len(live), -1)
+    sparse = SparseRows.empty(features.sparse, 0) if features.sparse else None
+    session.apply(UpdateBatch(seq, op, live, nothing, y, len(stream.source.classes), rows, batch.warmup, sparse=sparse))
+    check()
+    session.finish()
+    check()
+    trial.learner.check(trial.options, features, len(stream.source.classes), session.model(), None)
