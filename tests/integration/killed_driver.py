@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import pipelines
 from pipelines.running.checkpoint import Checkpointer
-from pipelines.running.job import replay, resume
+from pipelines.running.job import replay
 from raydt.exchange.faults import Plan, injected
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
@@ -29,11 +29,6 @@ pa.array([0])  # the first array has pyarrow import pandas, which takes as long 
 def killed_replay(config: dict[str, Any], out: Path, faults: str) -> None:
     """Replay in another process, which the faults kill; it is an error if they do not."""
     _killed(_replay, config, str(out), faults)
-
-
-def killed_resume(run: Path, faults: str) -> None:
-    """Resume in another process, which the faults kill."""
-    _killed(_resume, str(run), faults)
 
 
 def write_and_wait(checkpointer: Checkpointer, *arguments: Any) -> None:
@@ -58,9 +53,3 @@ def _replay(config: dict[str, Any], out: str, faults: str) -> None:
     Checkpointer.write = write_and_wait  # type: ignore[method-assign]
     with injected(Plan(faults)):
         replay(config, out)
-
-
-def _resume(run: str, faults: str) -> None:
-    Checkpointer.write = write_and_wait  # type: ignore[method-assign]
-    with injected(Plan(faults)):
-        resume(run)

@@ -77,11 +77,6 @@ def eq5(m: Decimal, delta: Decimal) -> Decimal:
 
 
 @exactly
-def lemma3(m: Decimal, delta: Decimal) -> Decimal:
-    return (1 / m * (2 / delta).ln()).sqrt()
-
-
-@exactly
 def eq6(m: Decimal, delta: Decimal) -> Decimal:
     return 4 * (1 / m * (8 / delta).ln()).sqrt()
 

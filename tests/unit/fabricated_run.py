@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import yaml
 
 from raydt.folders.arrays import save_folder
-from raydt.presentation.blocks import Article, Table
 
 FEATURES = ["period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer", "weekday"]
 
@@ -223,9 +222,3 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
     summary.update(changes)
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
-
-
-def table_named(article: Article, title: str) -> Table:
-    """Return the table of an article whose title begins so; without rows and remark if there is none."""
-    tables = [block for section in article.sections for block in section.blocks if isinstance(block, Table)]
-    return next((table for table in tables if table.title.startswith(title)), Table([]))

@@ -121,19 +121,24 @@ def test_a_second_purge_has_nothing_to_do_and_says_so(run: Path, tmp_path: Path)
     assert contents(run) == before
 
 
-def test_checkpoints_elsewhere_are_named_by_their_place(tmp_path: Path) -> None:
-    rows = {"id": list(range(20)), "a": [float(i % 7) for i in range(20)], "y": ["n", "p"] * 10}
-    written(tmp_path / "rows.arrow", pa.table(rows))
-    (tmp_path / "gone.csv").write_text("id,after\n3,9\n")
+def with_a_log(folder: Path, labels: list[Any], **sections: Any) -> Path:
+    """A run over 20 rows whose deletion log names two of them."""
+    rows = {"id": list(range(20)), "a": [float(i % 7) for i in range(20)], "y": labels * 10}
+    written(folder / "rows.arrow", pa.table(rows))
+    (folder / "gone.csv").write_text("id,after\n3,9\n8,12\n")
     config: dict[str, Any] = {
-        "source": {"kind": "arrow", "path": str(tmp_path / "rows.arrow"), "id": "id", "label": "y"},
-        "stream": {"model": "deletion_log", "deletion_log": str(tmp_path / "gone.csv")},
+        "source": {"kind": "arrow", "path": str(folder / "rows.arrow"), "id": "id", "label": "y"},
+        "stream": {"model": "deletion_log", "deletion_log": str(folder / "gone.csv")},
         "learner": {"kind": "fudyadt"},
         "cluster": {"backend": "in_process", "batch_size": 4},
-        "checkpoint": {"every_updates": 4, "every_seconds": None, "path": str(tmp_path / "states")},
-        "output": {"report": False},
+        "output": {"predictions": True, "report": False},
     }
-    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    return Path(pipelines.replay(config | sections, folder / "run").path)
+
+
+def test_checkpoints_elsewhere_are_named_by_their_place(tmp_path: Path) -> None:
+    place = {"every_updates": 4, "every_seconds": None, "path": str(tmp_path / "states")}
+    run = with_a_log(tmp_path, ["n", "p"], checkpoint=place)
     before = contents(tmp_path / "states")
     plan, done = purge(run, dry_run=True), purge(run)
     after = contents(tmp_path / "states")
@@ -367,19 +372,9 @@ def test_the_state_of_an_estimator_is_purged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels", [[True, False], [1, 2], [0.5, 2.0]], ids=["bool", "int", "float"])
 def test_labels_that_are_no_text_stay(labels: list[Any], tmp_path: Path) -> None:
     """Predictions and summary hold labels as text: those that live examples have are not touched."""
-    rows = {"id": list(range(20)), "a": [float(i % 7) for i in range(20)], "y": [labels[i % 2] for i in range(20)]}
-    written(tmp_path / "rows.arrow", pa.table(rows))
-    (tmp_path / "gone.csv").write_text("id\n3\n8\n")
-    config: dict[str, Any] = {
-        "source": {"kind": "arrow", "path": str(tmp_path / "rows.arrow"), "id": "id", "label": "y"},
-        "stream": {"model": "deletion_log", "deletion_log": str(tmp_path / "gone.csv")},
-        "learner": {"kind": "fudyadt"},
-        "cluster": {"backend": "in_process"},
-        "output": {"predictions": True, "report": False},
-    }
-    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    run = with_a_log(tmp_path, labels)
     before = json.loads((run / "summary.json").read_text())
     purge(run)
     assert json.loads((run / "summary.json").read_text())["classes"] == before["classes"] == [*map(str, labels)]
     kept = dataset(run / "predictions").to_table().to_pylist()
-    assert {row["id"]: row["truth"] for row in kept} == {i: str(y) for i, y in enumerate(rows["y"]) if i not in (3, 8)}
+    assert {row["id"]: row["truth"] for row in kept} == {i: str(labels[i % 2]) for i in range(20) if i not in (3, 8)}

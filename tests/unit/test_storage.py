@@ -108,20 +108,6 @@ def test_a_folder_that_cannot_be_flushed_is_no_error_but_a_file_is(tmp_path, mon
     assert folder.names() == ["a"]
 
 
-def publish_twice(folder, count):
-    """Publish one file and then a second in a new folder; how many are known to be there is kept in ``count``."""
-    folder.publish("first", b"new first")
-    count[0] = 1
-    folder.publish("deep/second", b"new second")
-    count[0] = 2
-
-
-def contents(folder):
-    """What is at the two places now."""
-    names = ("first", "deep/second")
-    return [folder.read(name) if folder.has(name) else None for name in names]
-
-
 class TestTheModelOfTheDisk:
     """The storage of the tests notices what it is there to notice."""
 

@@ -50,14 +50,6 @@ def in_units(y: npt.NDArray[np.float64], scale: Scale) -> Ints:
     return np.floor(near + 0.5).astype(np.int64) << (LABEL_BITS - scale.bits)
 
 
-def sums_of(units: Ints) -> Ints:
-    """Number, sum, and sum of squares, in two words of 40 bits, of labels in units; shape (4,)."""
-    high, low = units >> 20, units & (2**20 - 1)
-    rest = low * low + ((2 * high * low & (2**20 - 1)) << 20)
-    upper = high * high + (2 * high * low >> 20) + (rest >> 40)
-    return np.array([len(units), units.sum(), upper.sum(), (rest & (2**40 - 1)).sum()])
-
-
 def _keys(y: npt.NDArray[np.float64]) -> list[tuple[int, int, int]]:
     """Of each label its exponent, that of its last bit, and its first bits with its sign: all that the scale needs."""
     fraction, exponent = np.frexp(y)
