@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import replay
-from pipelines.reporting import report_of
 from raydt.folders.arrays import load_folder
 
 
@@ -53,11 +51,3 @@ def test_every_node_has_a_card_with_its_counters(run: Path) -> None:
         left = s // 5 - c  # epsilon is a little above 1/5, so that the floor is that of s / 5
         words = f"{left:,} of {s // 5:,} left" if s >= 5 else "no budget"
         assert any(f" from {s:,}, {c:,} update" in card and card.endswith(words) for card in shown), (s, c)
-
-
-def test_two_runs_are_compared_in_one_file(run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run, tmp_path / "again")
-    out = report_of([str(run), str(tmp_path / "again")], str(tmp_path / "both.html"))
-    page = Path(out).read_text(encoding="utf-8")
-    assert "Both runs ended with the same model, bit for bit" in page
-    assert "The runs have the same config." in page

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pipelines.report.svg import dots_of, path
-from pipelines.sweeping.chart import LINES, chart_of
+from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.page import SHOWN, tables
 from pipelines.sweeping.table import against_baselines, best, pooled, table_of
-from raydt.presentation.words import ABSENT
 from tests.unit.fabricated_sweep import fabricated_page, failed, rows_of
 
 
@@ -93,14 +92,14 @@ def test_dots_lie_where_their_values_say():
     assert learner.values == ("50.00%", "60.00%", "70.00%", "80.00%", "90.00%")
 
 
-def test_a_failed_setting_is_a_gap():
+def test_a_failed_setting_is_a_gap_and_other_baselines_are_lines_of_their_own() -> None:
     axes, rows = rows_of(["learner.epsilon=1,2,3"], [0.5, 0.6, 0.7])
-    rows[1] = failed(1, {"learner.epsilon": 2})
-    chart = chart_of(axes, rows)
-    assert path(chart.panels[0].marks[0].shape).count("M") == 2
-    assert len(places(chart.panels[0].marks[0])) == 2
-    assert chart.panels[0].marks[0].values == ("50.00%", ABSENT, "70.00%")
-    assert chart_of(axes, rows[1:2]) is None
+    one_failed = [rows[0], failed(1, {"learner.epsilon": 2}), rows[2]]
+    assert path(chart_of(axes, one_failed).panels[0].marks[0].shape).count("M") == 2
+    assert chart_of(axes, one_failed[1:2]) is None
+    axes, rows = rows_of(["learner.epsilon=1,2", "stream.window=5,6"], [0.6] * 4)
+    rows[1]["no_change"] = 0.71
+    assert len(chart_of(axes, rows).panels[0].marks) == 5
 
 
 @pytest.mark.parametrize("grid", ["learner.epsilon=auto,0.1,7", "learner.epsilon=0.01,1,100"])
@@ -117,25 +116,6 @@ def test_labels_have_room():
         assert all(0 <= tick.at <= 1 for tick in ticks)
     axes, rows = rows_of([f"stream.x={','.join(f'{k}{k:<<40}' for k in range(9))}"], [0.5] * 9)
     assert 2 < len(chart_of(axes, rows).ticks) < 6
-
-
-def test_only_the_best_lines_are_drawn():
-    values = ",".join(map(str, range(20)))
-    axes, rows = rows_of(["learner.epsilon=1,2", f"stream.window={values}"], [i / 50 for i in range(40)])
-    chart = chart_of(axes, rows)
-    drawn = chart.panels[1].marks
-    assert [mark.name for mark in drawn] == [f"stream.window {i}" for i in range(20 - LINES, 20)]
-    assert len({(mark.tone, mark.dash) for mark in drawn}) == LINES
-    assert "4 more" in chart.caption
-
-
-def test_settings_with_the_same_predictions_share_their_baselines():
-    axes, rows = rows_of(["learner.epsilon=1,2", "stream.window=5,6"], [0.6] * 4)
-    assert [mark.name for mark in chart_of(axes, rows).panels[0].marks[2:]] == ["no-change", "majority"]
-    one_failed = [*rows[:3], failed(3, {"learner.epsilon": 2, "stream.window": 6})]
-    assert len(chart_of(axes, one_failed).panels[0].marks) == 4
-    rows[1]["no_change"] = 0.71
-    assert len(chart_of(axes, rows).panels[0].marks) == 5
 
 
 def test_what_data_say_is_text_on_the_page():
