@@ -31,7 +31,7 @@ class ConfidenceTree(Learner):
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "threshold": "that of a leaf is not used",
-        "place": "any negative number is none",
+        "place": "that of a node which has counted nothing may be any free one",
         "checks": COUNTS_WORK,
         "splits": COUNTS_WORK,
         "ties": COUNTS_WORK,
@@ -41,7 +41,7 @@ class ConfidenceTree(Learner):
             f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
             for name in ("seen", "wrong", "seen_before", "wrong_before", "better", "worse")
         },
-        "trial_place": "any negative number is none",
+        "trial_place": "that of a node which has counted nothing may be any free one",
     }
 
     def schema(self, options: ConfidenceTreeOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
