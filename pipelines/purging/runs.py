@@ -38,7 +38,7 @@ from pipelines.saved_runs import last_state, states_of_any_format
 from raydt.errors import FormatVersionError, InputError
 from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
-from raydt.folders.manifest import FORMAT_VERSION
+from raydt.folders.manifest import FORMAT_VERSION, OF_THE_FOLDER
 from raydt.learners import description_of
 from raydt.sessions.copies import OF_A_PURGED_RUN
 from raydt.sessions.saved_model import understood
@@ -194,13 +194,12 @@ class RunPurge(Work):
         """Rewrite the newest checkpoint, which lists the parts of tables; the other checkpoints go with that."""
         components = self._components
         tables = {name: {**state, **listed.get(name, {})} for name, state in self._listed.items()}
-        meta = {**self._checkpoint.meta, **self._names, "next_id": next_running(self.saved)}
-        for key in ("kind", "raydt_version", "format_version", "segments", "copies_since"):
-            meta.pop(key, None)
+        meta = {key: value for key, value in self._checkpoint.meta.items() if key not in OF_THE_FOLDER}
+        meta |= {**self._names, "next_id": next_running(self.saved), **self._origin}
         recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
         rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
         whole = {name: rest.get(name) or part for name, part in self._checkpoint.components.items()}
-        CheckpointStore(states, 1).write_alone(self._checkpoint.number, meta | self._origin, whole)
+        CheckpointStore(states, 1).write_alone(self._checkpoint.number, meta, whole)
 
     def _write_rest(self, folder: RunFolder) -> None:
         """Rewrite all but state, tables and report; remove the quarantine and what interrupted writes have left."""

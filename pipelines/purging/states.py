@@ -13,7 +13,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import open_state
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
-from raydt.folders.manifest import MANIFEST
+from raydt.folders.manifest import MANIFEST, OF_THE_FOLDER
 from raydt.sessions.copies import OF_A_PURGED_STATE
 
 
@@ -50,7 +50,7 @@ class StatePurge(Work):
     def prepare(self, scope: Scope) -> None:
         """Find out what the dictionaries will be."""
         saved = self.saved
-        self._meta: dict[str, Any] = {key: value for key, value in saved.meta.items() if key not in _OF_THE_FILE}
+        self._meta: dict[str, Any] = {key: value for key, value in saved.meta.items() if key not in OF_THE_FOLDER}
         self._meta |= {"classes": erased_classes(saved), "categories": erased_categories(saved, saved.categories)}
         self._meta |= {"next_id": next_running(saved)}
         self._components = {name: saved.components[name] for name in saved.components}
@@ -69,7 +69,3 @@ class StatePurge(Work):
 
     def _write(self, folder: RunFolder) -> None:
         save_folder(folder, "state", self._meta, self._components)
-
-
-#: Of ``meta``: what is written anew.
-_OF_THE_FILE = ("kind", "raydt_version", "format_version", "segments")

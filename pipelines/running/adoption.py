@@ -21,7 +21,7 @@ from pipelines.saved_runs import open_state
 from pipelines.updating.lineage import begins_with, ids_between
 from raydt.errors import InputError
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
-from raydt.folders.manifest import read_manifest
+from raydt.folders.manifest import OF_THE_FOLDER, read_manifest
 from raydt.learners import traits_of
 from raydt.sessions.saved_model import understood
 from raydt.sources.identity import Identity
@@ -31,9 +31,6 @@ log = logging.getLogger(__name__)
 
 #: Event in the log that has the updates of a run, as in its lineage.
 UPDATED = "run_updated"
-
-#: Of the ``meta`` of a checkpoint: what its folder, its segments and their ages say.
-_OF_THE_FILES = ("kind", "raydt_version", "format_version", "segments", "copies_since")
 
 
 class Adoption:
@@ -155,7 +152,7 @@ class Adoption:
             "next_id": saved.next_id,
             "n_classes": max(recorder["n_classes"], len(saved.classes)),
         }
-        meta = {name: value for name, value in before.meta.items() if name not in _OF_THE_FILES}
+        meta = {name: value for name, value in before.meta.items() if name not in OF_THE_FOLDER}
         meta |= {name: saved.meta[name] for name in ("classes", "categories", "offset", "next_id", "lineage")}
         if self._config.checkpoint.max_age is not None:
             meta["copies_since"] = time.time()  # only live examples are in it

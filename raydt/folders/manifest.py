@@ -43,6 +43,9 @@ REQUIRED_META = {
     "state": ("learner", "features", "classes", "config_hash", "source_fingerprint", "offset"),
 }
 
+#: Of the ``meta`` that was read: what its folder, its segments and their ages say, and a new folder says anew.
+OF_THE_FOLDER = ("kind", "raydt_version", "format_version", "segments", "copies_since")
+
 #: Name of the folder of a checkpoint.
 NUMBER = r"(0|[1-9][0-9]*)"
 
