@@ -54,8 +54,8 @@ def state_arrays(numeric: bool) -> tuple[Array, ...]:
     return (*TOTALS, *row_arrays(numeric), LEAF)
 
 
-def check_tree(arrays: Mapping[str, npt.NDArray[Any]], classes: int) -> Ints:
-    """Require one tree with counts of at most ``classes`` classes, and return its inner nodes. O(n log n).
+def check_tree(arrays: Mapping[str, npt.NDArray[Any]]) -> Ints:
+    """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n).
 
     Raises
     ------
@@ -64,7 +64,6 @@ def check_tree(arrays: Mapping[str, npt.NDArray[Any]], classes: int) -> Ints:
     """
     inner = check_trees(arrays)
     require(np.isfinite(arrays["threshold"][inner]).all(), "threshold", "has a split at a number that is not finite")
-    require(1 <= arrays["counts"].shape[1] <= classes, "counts", "does not count the classes")
     check_sums(arrays, "counts", inner)
     return inner
 

@@ -187,6 +187,13 @@ def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: s
     return inner
 
 
+def check_classes(arrays: Arrays, name: str, labels: int) -> None:
+    """Require counts by class, two classes at least, none of which is counted without one of the ``labels``."""
+    counts = arrays[name]
+    require(2 <= counts.shape[1] <= max(2, labels), name, "does not count the classes")
+    require(not counts[:, labels:].any(), name, "counts a class that has no label")
+
+
 def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
     """Require that every inner node of one tree counts what its children do: kernels make room by it."""
     counts, left, right = (arrays[part] for part in (name, "left", "right"))

@@ -16,7 +16,7 @@ from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
-from raydt.trees.state_schema import Arrays, Schema, check_leaves, check_sums, check_trees, require
+from raydt.trees.state_schema import Arrays, Schema, check_classes, check_leaves, check_sums, check_trees, require
 
 
 class ConfidenceTree(Learner):
@@ -55,7 +55,7 @@ class ConfidenceTree(Learner):
         inner = check_trees(model)
         at = model["threshold"][inner]
         require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
-        require(1 <= n["counted"] <= max(2, n["labels"]), "counts", "does not count the classes")
+        check_classes(model, "counts", n["labels"])
         if groups is not None:
             check_sums(model, "counts", inner)
             check_leaves(model, model["y"])

@@ -23,6 +23,7 @@ from raydt.trees.state_schema import (
     Array,
     Arrays,
     Schema,
+    check_classes,
     check_trees,
     counter,
     finite,
@@ -88,7 +89,7 @@ class Forest(Learner):
             most = counts[:, 0] * 2.0 ** (LABEL_BITS if n["counted"] == 4 else COARSE_BITS)
             require((np.abs(totals[:, 1]) <= most).all(), "totals", "has a sum that no labels have")
         else:
-            require(2 <= n["counted"] <= max(2, n["labels"]), "totals", "does not count the classes")
+            check_classes(model, "totals", n["labels"])
 
     def traits(self, options: ForestOptions) -> Traits:
         """Numbers and categories, also missing ones; any number of classes, or numeric labels."""

@@ -18,7 +18,7 @@ from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.trees.canonical_arrays import CERTIFICATE, NUMBERS, RANGE, SUMS, TREE, Arrays, check_tree, state_arrays
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.regression_sums import MOST_UNITS, LabelRange
-from raydt.trees.state_schema import HELD, Schema, check_leaves, check_sums, require
+from raydt.trees.state_schema import HELD, Schema, check_classes, check_leaves, check_sums, require
 
 
 class FuDyADT(Learner):
@@ -78,9 +78,11 @@ class FuDyADT(Learner):
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
     ) -> None:
         """Require one tree whose leaves count their examples."""
-        inner = check_tree(model, 1 if options.numeric else max(2, n["labels"]))
-        require(options.numeric or n["counted"] > 1, "counts", "does not count the classes")
-        if options.numeric:
+        inner = check_tree(model)
+        if not options.numeric:
+            check_classes(model, "counts", n["labels"])
+        else:
+            require(n["counted"] == 1, "counts", "does not count the examples")
             warming = groups is not None and n["warmup_left"] > 0 and np.isnan(model[RANGE]).all()
             known = LabelRange.of(*model[RANGE].tolist()).known
             require(known or warming, RANGE, "is not a smaller and a larger number")

@@ -22,6 +22,7 @@ from raydt.trees.state_schema import (
     HELD,
     Array,
     Schema,
+    check_classes,
     check_counters,
     check_leaves,
     depths_of,
@@ -64,8 +65,9 @@ class SparseTree(Learner):
 
         That a feature lies within its bucket is left to the audit: one that does not is moved with the next update.
         """
-        check_tree(model, 2)
+        check_tree(model)
         require(n["counted"] == 2, "counts", "does not count two classes")
+        check_classes(model, "counts", n["labels"])
         sparse_split = model["feature"] >= len(features.names)
         require((model["threshold"][sparse_split] == 0.5).all(), "threshold", "has a sparse split that is not at 0.5")
         depth = depths_of(model)
