@@ -86,9 +86,3 @@ def test_the_tallies_of_a_leaf_show_in_the_digest() -> None:
     row = int(np.flatnonzero(tallied)[0])
     leaf[row] = next(v for v in np.flatnonzero(state["feature"] < 0) if v != leaf[row])
     assert digest_of(one, {**state, "leaf": leaf}) != digest_of(one, state)
-
-
-def test_numbers_of_bins_have_a_limit() -> None:
-    assert LEARNER.Options(max_bins=1024).max_bins == 1024
-    with pytest.raises(ValueError, match="max_bins"):
-        LEARNER.Options(max_bins=1025)
