@@ -86,6 +86,8 @@ def test_every_forged_array_is_refused(trial: Trial, where: str, sound: Callable
     declared = schema.group if where == "group" else schema.arrays
     lengths = {"features": len(features), "dense": len(features.names), "sparse": features.sparse, "labels": classes}
     check_arrays(arrays, declared, lengths)
+    if where != "group":
+        assert arrays.keys() == {of.name for of in declared}, "every array is declared"
     shared = Counter(n for of in declared for n in of.shape if isinstance(n, str))
 
     def refused(mutant: dict[str, np.ndarray]) -> bool:

@@ -64,6 +64,8 @@ SPLITS = (
     *(finite(f"split_{name}", "inner") for name in ("phi", "rival_phi", "impurity", "epsilon")),
     *(Array(f"split_{name}", np.int64, ("inner", "counted"), 0, EXAMPLES) for name in ("own", "left")),
 )
+#: By node of a model: the live examples. Predictions need ``counts``, which an empty leaf has from above.
+LIVE = Array("live", np.int64, ("nodes",), 0, EXAMPLES)
 #: Single numbers of a state.
 SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "compared", "checks", "splits", "ties", "restarted")
 #: By leaf that predicts by naive Bayes, and by cell of such a leaf, ascending (``naive_predictor``).
@@ -84,7 +86,8 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
     """Return the declared arrays; bins are there once the warm-up is over."""
     bins = BINS if "bins_kinds" in model else ()
     if not state:
-        return Schema(NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()))
+        shown = tuple(of for of in (LIVE, *SPLITS) if of.name in model)  # models of the first builds have none
+        return Schema(NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()) + shown)
     right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
     tallied = options.leaf_prediction == "adaptive" and len(bins) > 0
     group = (
