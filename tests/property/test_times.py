@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from raydt.encoding.times import LARGEST_TIME
 from raydt.examples.updates import DELETE, INSERT
+from raydt.redaction import text
 from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
 from raydt.streams import TimeWindow
 from tests.volume import examples
@@ -134,4 +135,4 @@ def test_the_largest_times_are_compared_exactly(tmp_path: Path) -> None:
     stream = TimeWindow(duration=5, lateness=4, on_error="skip").make(source)
     assert sum(len(batch) for batch in stream.batches(10)) == 1
     (late,) = stream.take_skipped()
-    assert f"its time is {2 * LARGEST_TIME} before the latest" in late.reason
+    assert f"its time is {2 * LARGEST_TIME} before the latest" in text(late.reason)
