@@ -76,11 +76,11 @@ class FileOptions(_Options):
             what = "source.op" if self.envelope is None else "source.envelope"
             raise ValueError(message("sources.no_ids", option=what))
         if self.op is None and self.op_values != OpValues():
-            raise ValueError(message("sources.unused_op_values"))
+            raise ValueError(message("sources.op_values"))
         if self.op is not None and self.permutation is not None:
             raise ValueError(message("sources.permuted_changes"))
         if self.label is None and self.positive is not None:
-            raise ValueError(message("sources.positive_of_nothing"))
+            raise ValueError(message("sources.positive"))
         for name in ("features", "categorical", "path"):
             values = getattr(self, name)
             if isinstance(values, list) and len(set(values)) < len(values):

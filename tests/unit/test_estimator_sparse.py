@@ -14,7 +14,9 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import learners
+from raydt.messages.rows import IN_MEMORY
 from raydt.sessions.saved_model import model_meta, understood
+from tests.refusals import refused
 from tests.simulation.chain import Chain, ChainCoordinator, ChainOptions
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -134,22 +136,18 @@ class TestFrames:
         estimator.partial_fit(frame([[8]]), [0])
 
     @pytest.mark.parametrize(
-        ("lists", "problem"),
+        ("lists", "found", "code"),
         [
-            (
-                [[1], [4]],
-                r"row 1, column 'words': index 4 is beyond the 4 features, which are counted from 0\. "
-                r"Correct the row, or say in the metadata of the schema how many n_features there are$",
-            ),
-            ([[1], None], r"row 1, column 'words': no list of indices\. Correct the row$"),
-            ([[1, None]], r"row 0, column 'words': an index is null\. Correct the row$"),
-            ([[1, 1]], r"row 0, column 'words': index 1 is repeated\. Correct the row$"),
-            ([[1, -1]], r"row 0, column 'words': index -1 is negative\. Correct the row$"),
+            ([[1], [4]], {"row": 1, "value": "4", "width": 4}, "index_beyond"),
+            ([[1], None], {"row": 1}, "no_list"),
+            ([[1, None]], {"row": 0}, "null_index"),
+            ([[1, 1]], {"row": 0, "value": "1"}, "repeated_index"),
+            ([[1, -1]], {"row": 0, "value": "-1"}, "negative_index"),
         ],
     )
-    def test_rows_that_are_refused(self, estimator, lists, problem):
+    def test_rows_that_are_refused(self, estimator, lists, found, code):
         estimator.fit(frame([[3], []]), [0, 1])
-        with pytest.raises(InputError, match=problem):
+        with refused(f"rows.{code}", InputError, column="words", remedy=IN_MEMORY[code], **found):
             estimator.partial_fit(frame(lists), [0] * len(lists))
 
     def test_frames_that_are_refused(self, estimator):
@@ -162,8 +160,7 @@ class TestFrames:
     def test_a_learner_without_sparse_features(self):
         from raydt import FullyDynamicTreeClassifier
 
-        refusal = r"column 'words': .* which this learner does not take. Use learner.kind: best"
-        with pytest.raises(InputError, match=refusal):
+        with refused("columns.sparse", InputError, column="words", features="X"):
             FullyDynamicTreeClassifier().fit(frame([[3], []], size=[1, 2]), [0, 1])
         with pytest.raises(TypeError, match="dense data is required"):
             FullyDynamicTreeClassifier().fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])

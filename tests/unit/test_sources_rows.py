@@ -156,13 +156,13 @@ def test_rows_without_labels_can_be_read_for_prediction(tmp_path):
         ({"kind": "parquet", "path": "x", "op": "op"}, "parquet: sources.no_ids"),
         (
             {"kind": "parquet", "path": "x", "op_values": {"insert": ["z"]}},
-            "parquet: sources.unused_op_values",
+            "parquet: sources.op_values",
         ),
         (
             {"kind": "parquet", "path": "x", "features": []},
             "parquet.features: too_short",
         ),
-        ({"kind": "parquet", "path": "x", "label": None, "positive": 1}, "parquet: sources.positive_of_nothing"),
+        ({"kind": "parquet", "path": "x", "label": None, "positive": 1}, "parquet: sources.positive"),
         (
             {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"insert": ["D"]}},
             "parquet.op_values: sources.two_meanings",
