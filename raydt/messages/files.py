@@ -35,7 +35,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     # What is in them
     "empty": ("the file is empty (0 bytes)", "Write it again, or check the path"),
-    "no_rows": ("the file has no rows", "Check the path"),
+    "no_rows": ("the file has no rows", "Check source.path"),
     "encrypted": ("the file is encrypted", "Decrypt it first"),
     "cut_off": ("the file is cut off: its end is missing", _AGAIN),
     "no_beginning": ("the beginning of the file is missing", _AGAIN),
