@@ -7,7 +7,7 @@ from raydt.messages import Sentence
 SENTENCES: dict[str, Sentence] = {
     # Options
     "no_path": ("source.path is empty", "Name a file, a folder or a pattern"),
-    "twice": "source.{option} names something twice",
+    "twice": ("source.{option} names something twice", "Name each once"),
     "delimiter": ("source.delimiter cannot be {delimiter!r}", "Write for example ';' or \"\\t\""),
     "no_structs": ("source.envelope needs structs, which {kind} files cannot hold", "Use Parquet"),
     "no_ids": "a change log ({option}) needs source.id, the column of stable ids",
@@ -42,7 +42,7 @@ SENTENCES: dict[str, Sentence] = {
     "stored_times": "the rows were stored without times",
     # Differences from the data of an earlier run
     "option_differs": "{option}: {then} then, {now} now",
-    "unknown_description": "its description cannot be understood: another version of raydt wrote it",
+    "unknown_description": "the description of the data cannot be understood: another version of raydt wrote it",
     "column_gone": "column {column!r} ({kind}) is gone",
     "column_new": "column {column!r} ({kind}) is new",
     "column_differs": "column {column!r}: {then} then, {now} now",
@@ -52,5 +52,5 @@ SENTENCES: dict[str, Sentence] = {
     "file_gone": "{file} is gone",
     "file_new": "{file} is new",
     "file_length": "{file}: {lengths}",
-    "file_contents": "{file}: as long as it was, with other contents",
+    "file_contents": "{file}: the same length, other contents",
 }
