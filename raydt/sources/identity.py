@@ -30,7 +30,7 @@ def hashed(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Message]:
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return in what two descriptions of data differ; empty if in nothing.
 
     Parameters
@@ -38,7 +38,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Message
     then, now : mapping
         As of :attr:`Identity.description`. What was read from a file may be of another version.
     """
-    found = [
+    found: list[str] = [
         message("sources.option_differs", option=key, then=_shown(then, key), now=_shown(now, key))
         for key in dict.fromkeys([*then, *now])
         if key not in ("files", "schema") and then.get(key) != now.get(key)
