@@ -12,7 +12,7 @@ _CONVERT = (
     "it out of {features}"
 )
 _NOT_TIMES = "the column holds {kind}, but event times are timestamps, dates or integers"
-_OTHER_TIMES = "Convert it, or name another column in source.ts"
+_OTHER_TIMES = "Convert it, or set another source.ts"
 _NO_STRUCT = "source.envelope: debezium needs this column"
 _LACKING = "the column is missing here, but {other} has it"
 _SAME_COLUMNS = "Give the files of a source the same columns"
@@ -26,52 +26,25 @@ SENTENCES: dict[str, Sentence] = {
     "repeated": ("two columns have this name", "Rename one of them"),
     "unknown": (_UNKNOWN, _COLUMNS),
     "misspelt": (_UNKNOWN, "Did you mean {near}? " + _COLUMNS),
-    "in_envelope": (
-        _UNKNOWN,
-        "If it is a field of before and after, set source.envelope: debezium. " + _COLUMNS,
-    ),
-    "of_folders": (
-        _UNKNOWN,
-        "It is only in the names of folders, which are not read: write it into the files. " + _COLUMNS,
-    ),
+    "in_envelope": (_UNKNOWN, "If it is a field of before and after, set source.envelope: debezium. " + _COLUMNS),
+    "of_folders": (_UNKNOWN, "It is in names of folders, which are not read: write it into the files. " + _COLUMNS),
     "no_names": (_UNKNOWN, "Is the row of column names missing? " + _COLUMNS),
     "two_parts": ("{first} and {second} name the same column", "Name another column in one of them"),
-    "nameless": (
-        "column {place}, counted from 0, has no name",
-        "Name it, or list the columns to use under source.features",
-    ),
+    "nameless": ("column {place}, counted from 0, has no name", "Name it, or list the others under source.features"),
     "no_features": ("no column is left for features", "List the features under source.features"),
-    "categorical_lists": (
-        "source.categorical names this column, but it holds lists",
-        "Remove it from source.categorical",
-    ),
-    "not_categorical": (
-        "source.categorical names this column, but it is not a feature",
-        "Remove it from source.categorical",
-    ),
+    "categorical_lists": ("source.categorical names this column, but it holds lists", "Remove it there"),
+    "not_categorical": ("source.categorical names this column, but it is not a feature", "Remove it there"),
     # What they hold; {features} is the option or the argument that has the features
     "unusable": (_UNUSABLE, _CONVERT),
-    "unusable_times": (
-        _UNUSABLE,
-        _CONVERT + ". To use it as the time of the rows, set source.ts: {column}",
-    ),
-    "not_ids": (
-        "the column holds {kind}, but ids are integers or text",
-        "Convert it, or name another column in source.id",
-    ),
+    "unusable_times": (_UNUSABLE, _CONVERT + ". To use it as the time of the rows, set source.ts: {column}"),
+    "not_ids": ("the column holds {kind}, but ids are integers or text", "Convert it, or set another source.id"),
     "not_times": (_NOT_TIMES, _OTHER_TIMES),
-    "text_times": (
-        _NOT_TIMES,
-        _OTHER_TIMES + "; in CSV files, text such as 2024-05-31 12:00:00 is read as a timestamp",
-    ),
+    "text_times": (_NOT_TIMES, _OTHER_TIMES + "; in CSV files, text as 2024-05-31 12:00:00 is read as a timestamp"),
     "not_targets": (
         "the column holds text, but a regression needs numeric labels",
         "Name a column of numbers in source.label, or choose another learner.objective",
     ),
-    "like_numbers": (
-        _TEXT + "numbers",
-        "Convert them (Debezium writes them with decimal.handling.mode: double)",
-    ),
+    "like_numbers": (_TEXT + "numbers", "Convert them (Debezium writes them with decimal.handling.mode: double)"),
     "like_times": (_TEXT + "dates or times", "Convert them to numbers, such as days"),
     # Sparse features
     "sparse": (
@@ -96,10 +69,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "no_lists": ("source.n_features is set, but no column of features holds lists", "Remove source.n_features"),
     # Debezium's envelope
-    "no_struct": (
-        _NO_STRUCT,
-        _COLUMNS + "; if they hold the rows themselves, drop source.envelope and set source.op",
-    ),
+    "no_struct": (_NO_STRUCT, _COLUMNS + "; if they hold the rows themselves, drop source.envelope and set source.op"),
     "wrapped_struct": (_NO_STRUCT, "Unwrap the column {outer}, which holds it"),
     "not_struct": (
         "the column holds {kind}, but source.envelope: debezium needs a struct with the fields of the row",

@@ -7,10 +7,7 @@ from raydt.messages import Sentence
 SENTENCES: dict[str, Sentence] = {
     "no_memory": ("out of memory{asked}", "End other programs, or use a machine with more memory"),
     "process_files": ("too many open files", "Raise the limit of open files of this process (ulimit -n)"),
-    "machine_files": (
-        "too many open files in system",
-        "End other programs: this machine has too many open files",
-    ),
+    "machine_files": ("too many open files in system", "End other programs: this machine has too many open files"),
     "other_package": (
         "raydt needs its own package {name!r}, but {origin} was imported under that name",
         "Run raydt in a process of its own, such as the command raydt",

@@ -39,7 +39,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         As of :attr:`Identity.description`. What was read from a file may be of another version.
     """
     found: list[str] = [
-        message("sources.option_differs", option=key, then=_shown(then, key), now=_shown(now, key))
+        message("sources.differs", what=key, then=_shown(then, key), now=_shown(now, key))
         for key in dict.fromkeys([*then, *now])
         if key not in ("files", "schema") and then.get(key) != now.get(key)
     ]
@@ -62,29 +62,29 @@ def file_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Message
         if then[key] != now[key] and None not in (then[key], now[key])
     ]
     if not changes:
-        return message("sources.file_contents", file=name)
-    return message("sources.file_length", file=name, lengths=", ".join(changes))
+        return message("sources.other_contents", file=name)
+    return message("sources.other_length", file=name, lengths=", ".join(changes))
 
 
 def _columns(then: dict[str, str], now: dict[str, str]) -> Iterator[Message]:
-    for one, other, what in ((then, now, "column_gone"), (now, then, "column_new")):
-        yield from (message(f"sources.{what}", column=n, kind=kind) for n, kind in one.items() if n not in other)
+    for one, other, change in ((then, now, "gone"), (now, then, "new")):
+        yield from (message(f"sources.{change}", what=f"column {n!r} ({one[n]})") for n in one if n not in other)
     for name, kind in then.items():
         if now.get(name, kind) != kind:
-            yield message("sources.column_differs", column=name, then=kind, now=now[name])
+            yield message("sources.differs", what=f"column {name!r}", then=kind, now=now[name])
     if list(then) != list(now) and then.keys() == now.keys():
-        yield message("sources.column_order", then=", ".join(then), now=", ".join(now))
+        yield message("sources.other_order", what="columns", then=", ".join(then), now=", ".join(now))
 
 
 def _files(then: list[Mapping[str, Any]], now: list[Mapping[str, Any]]) -> Iterator[Message]:
     before, after = [file["sha256"] for file in then], [file["sha256"] for file in now]
     if before != after and sorted(before) == sorted(after):
-        yield message("sources.file_order", then=_names(then), now=_names(now))
+        yield message("sources.other_order", what="files", then=_names(then), now=_names(now))
         return
     if len(before) != len(after):
-        yield message("sources.file_count", then=len(before), now=len(after))
-        yield from (message("sources.file_gone", file=file["name"]) for file in then if file["sha256"] not in after)
-        yield from (message("sources.file_new", file=file["name"]) for file in now if file["sha256"] not in before)
+        yield message("sources.other_files", then=len(before), now=len(after))
+        yield from (message("sources.gone", what=file["name"]) for file in then if file["sha256"] not in after)
+        yield from (message("sources.new", what=file["name"]) for file in now if file["sha256"] not in before)
         return
     for old, new in zip_longest(then, now):
         change = file_differences(old, new)

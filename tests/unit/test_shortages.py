@@ -42,7 +42,7 @@ BLAME = ("complete", "damaged", "Restore", "does not hold", "different types")
 
 
 def of(error: BaseException) -> str:
-    return "out of memory" if error in OF_MEMORY else "too many open files"
+    return "out of memory" if error in OF_MEMORY else "many open files"
 
 
 def named(error: BaseException) -> str:
