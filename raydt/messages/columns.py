@@ -19,7 +19,7 @@ _SAME_COLUMNS = "Give the files of a source the same columns"
 _COMMON = ", or list the common ones under source.features"
 _DRIFT = "the column holds {kind} here, but {other_kind} in {other}"
 _SAME_KIND = "Convert the column in one of the files, so that its values are of one kind"
-_TEXT = "holds text, so that each of its values is a category, but they look like "
+_TEXT = "holds text, so that each value is a category, but the values look like "
 
 SENTENCES: dict[str, Sentence] = {
     # Names
@@ -60,7 +60,7 @@ SENTENCES: dict[str, Sentence] = {
         "Give rows a column of lists of indices, or use {others}",
     ),
     "two_lists": (
-        "the column holds {kind}, as {other} does, but only one column can",
+        "the column holds {kind}, and so does {other}, but only one column may hold sparse features",
         "Put all sparse features into one column, or leave this one out of {features}",
     ),
     "bad_width": (

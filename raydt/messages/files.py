@@ -6,8 +6,8 @@ from raydt.messages import Sentence
 
 _KIND = "Check its kind: source.kind, --kind, or the ending of its name"
 _AGAIN = "Copy or write it again"
-_COMPLETE = "Check that it is complete and readable"
-_UNTIL_THE_END = "Leave the files of a source as they are until the run has ended, and start it again"
+_COMPLETE = "Check that the file is complete and readable"
+_START_AGAIN = "Start the run again, and leave the files of the source as they are until it has ended"
 _ONE_COLUMN = "the header is one column, {header}"
 
 SENTENCES: dict[str, Sentence] = {
@@ -24,8 +24,8 @@ SENTENCES: dict[str, Sentence] = {
         "Read the table with {reader}. Write its rows to a Parquet file outside the folder, and name that file",
     ),
     # Reading them
-    "removed": ("the file was removed after it had been found", _UNTIL_THE_END),
-    "changed": ("the file was changed after it had been found", _UNTIL_THE_END),
+    "removed": ("the file was removed after it had been found", _START_AGAIN),
+    "changed": ("the file was changed after it had been found", _START_AGAIN),
     "unreadable": ("the file cannot be read ({reason})", _COMPLETE),
     "unreadable_as": ("the file cannot be read as {kind} ({reason})", _COMPLETE),
     "unreadable_from": ("from this row on, the file cannot be read as {kind} ({reason})", _COMPLETE),
