@@ -119,10 +119,9 @@ class Envelope:
     def _fields(schema: pa.Schema, side: str, file: str) -> list[pa.Field]:
         if schema.names.count(side) != 1:
             inner = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index(side) >= 0]
+            said = message("columns.no_struct", columns=quoted_columns(schema.names))
             if inner:
                 said = message("columns.wrapped_struct", outer=quoted(inner[0]))
-            else:
-                said = message("columns.no_struct", columns=quoted_columns(schema.names))
             raise InputError(said, file=file, column=side)
         kind = schema.field(side).type
         if pa.types.is_struct(kind):

@@ -35,19 +35,16 @@ class ColumnParts:
 
 def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
     """The error of ``option``, with what the name could have been."""
-    shown = {"option": option, "columns": quoted_columns(schema.names)}
     near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
+    what = "misspelt" if near else "unknown"
     if {"before", "after", "op"} <= set(schema.names):
-        said = message("columns.in_envelope", **shown)
+        what = "in_envelope"
     elif f"/{name}=" in file:
-        said = message("columns.of_folders", **shown)
+        what = "of_folders"
     elif any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
-        said = message("columns.no_names", **shown)
-    elif near:
-        said = message("columns.misspelt", near=marked(repr(near[0]), "another one"), **shown)
-    else:
-        said = message("columns.unknown", **shown)
-    return InputError(said, file=file, column=name)
+        what = "no_names"
+    shown = {"columns": quoted_columns(schema.names), "near": marked(repr("".join(near)), "another one")}
+    return InputError(message(f"columns.{what}", option=option, **shown), file=file, column=name)
 
 
 def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:
