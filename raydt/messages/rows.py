@@ -91,22 +91,12 @@ SENTENCES: dict[str, Sentence] = {
     "code_beyond": ("code {value} is beyond the column's dictionary of {size} values", _CORRECT),
 }
 
-_DROP = "Fill or drop such rows"
-_CORRECT_ROW = "Correct the row"
-
 #: What can be done about a fault of data in memory, where it can have the fault.
 IN_MEMORY: dict[str, str] = {
-    "no_value": _DROP,
-    "infinite": _DROP,
+    **dict.fromkeys(("no_value", "infinite", "no_category", "infinite_category"), "Fill or drop such rows"),
+    **dict.fromkeys(("no_list", "null_index", "negative_index", "repeated_index"), "Correct the row"),
+    **dict.fromkeys(("no_tokens", "null_token"), "Correct the row"),
     "inexact": "Scale the column, or pass a data frame and list it under categorical_features",
-    "no_category": _DROP,
-    "infinite_category": _DROP,
-    "no_list": _CORRECT_ROW,
-    "null_index": _CORRECT_ROW,
-    "negative_index": _CORRECT_ROW,
     "index_beyond": "Correct the row, or set n_features in the metadata of the schema",
-    "repeated_index": _CORRECT_ROW,
-    "no_tokens": _CORRECT_ROW,
-    "null_token": _CORRECT_ROW,
     "unknown_token": "Replay the rows: a run has room for new tokens with source.n_features",
 }
