@@ -111,5 +111,5 @@ def test_too_many_tokens_are_one_clear_error(run: Path, data: Path, tmp_path: Pa
     with refused("rows.token_beyond", InputError, file=str(data), column="text", width=20):
         replay(job, tmp_path / "run")
     lists = [[f"new{i}" for i in range(100)]]
-    with pytest.raises(InputError, match=r"row 0, column 'text': with the token .* the 200 different ones"):
+    with refused("rows.token_beyond", InputError, row=0, column="text", width=200):
         update(run, insert=write(tmp_path / "many.parquet", lists, ["ham"]), out=tmp_path / "second")
