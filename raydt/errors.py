@@ -6,23 +6,22 @@ An input error names the file, the row, the column and the remedy; nothing is ha
 from __future__ import annotations
 
 import errno
-import os
 from typing import Any
 
-from raydt.messages import OR_SKIP, Message
+from raydt.messages import OR_SKIP, Message, message
 from raydt.redaction import in_quotes, marked, text
 
+_SHORTAGES = {errno.ENOMEM: "no_memory", errno.EMFILE: "process_files", errno.ENFILE: "machine_files"}
+
 #: What can be done about an error of a filesystem.
-STORAGE_REMEDIES = {
-    errno.EACCES: "Choose a folder that this user may write to",
-    errno.EPERM: "Choose a folder that this user may write to",
-    errno.EROFS: "It is mounted read-only: choose another",
-    errno.ENOSPC: "Free some space, or choose another disk",
-    errno.EDQUOT: "The quota of this user is used up: free some space, or choose another disk",
-    errno.ENOTDIR: "A part of the path is a file: choose another path",
-    errno.EMFILE: "Raise the limit of open files of this process (ulimit -n)",
-    errno.ENFILE: "End other programs: this machine has too many open files",
-    errno.ENOMEM: "End other programs, or use a machine with more memory",
+STORAGE_REMEDIES: dict[int, str] = {
+    errno.EACCES: message("machine.forbidden"),
+    errno.EPERM: message("machine.forbidden"),
+    errno.EROFS: message("machine.read_only"),
+    errno.ENOSPC: message("machine.full"),
+    errno.EDQUOT: message("machine.quota"),
+    errno.ENOTDIR: message("machine.not_folder"),
+    **{number: message(f"machine.{name}", asked="").remedy for number, name in _SHORTAGES.items()},
 }
 
 
@@ -180,12 +179,11 @@ def shortage(error: BaseException, file: str = "") -> ResourceError | None:
         What was being read.
     """
     number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
-    if number not in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+    if number not in _SHORTAGES:
         return None
     asked = f" ({error})" if isinstance(error, MemoryError) and str(error) else ""
-    what = "out of memory" if number == errno.ENOMEM else os.strerror(number).lower()
-    place = f"{file}: cannot be read now: " if file else ""
-    return ResourceError(f"{place}{what}{asked}. {STORAGE_REMEDIES[number]}")
+    said = message(f"machine.{_SHORTAGES[number]}", asked=asked)
+    return ResourceError(said.at(f"{file}: cannot be read now") if file else said)
 
 
 class CheckpointsFailError(RaydtError):

@@ -10,6 +10,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
+from raydt.messages import message
+
 NAMES = ("actors", "pipelines")
 
 #: Folder of this installation.
@@ -35,10 +37,7 @@ def claim() -> None:
     for name in NAMES:
         origin = getattr(sys.modules.get(name), "__file__", None)
         if origin is not None and not _is_ours(origin):
-            raise ImportError(
-                f"raydt needs its own package {name!r}, but {origin} was imported under that name. Run raydt in a "
-                "process of its own, such as the command raydt"
-            )
+            raise ImportError(message("machine.other_package", name=name, origin=origin))
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
 

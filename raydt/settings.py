@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from raydt.messages import message
+
 
 class Settings(BaseModel):
     """Keys of one section of a config."""
@@ -25,5 +27,5 @@ class Settings(BaseModel):
         for name in cls.retired.keys() & given.keys():
             today, instead = cls.retired[name]
             if given[name] not in today:
-                raise ValueError(f"{name} was retired. {instead}")
+                raise ValueError(message("settings.retired", name=name, instead=instead))
         return {name: value for name, value in given.items() if name not in cls.retired}

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from raydt.errors import InputError
+from raydt.messages import message
 
 ColumnKind = Literal["number", "text"]
 IdKind = Literal["integer", "text"]
@@ -34,8 +35,6 @@ LARGEST_INTEGER = 2**53
 WORDS_FOR_NOTHING = frozenset(pacsv.ConvertOptions().null_values)
 
 _FINER = r"^(.*\.[0-9]{6})[0-9]+"
-_ALLOWED = "integers, floating-point numbers, booleans, strings and dictionaries of these"
-
 
 _WORDS = (
     (lambda kind: pa.types.is_timestamp(kind) and kind.tz is None, "times without a zone"),
@@ -94,18 +93,16 @@ def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
             return "text"
         if pa.types.is_dictionary(kind) and (_is_number(kind.value_type) or is_text(kind.value_type)):
             return "text"
-    times = (
-        f". To use it as the time of the rows, set source.ts: {field.name}"
-        if file and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-        else ""
-    )
     shown = f"values of type {extension.decode(errors='replace')}" if extension else in_words(kind)
-    raise InputError(
-        f"it holds {shown}, which raydt cannot use",
-        file=file,
-        column=field.name,
-        remedy=f"Convert it (allowed are {_ALLOWED}) or leave it out{' of source.features' if file else ''}" + times,
-    )
+    times = file and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    what = "unusable_times" if times else "unusable"
+    said = message(f"columns.{what}", kind=shown, features=named_features(file), column=field.name)
+    raise InputError(said, file=file, column=field.name)
+
+
+def named_features(file: str | None) -> str:
+    """Return what has the features, for messages: an option of a source, or an argument of an estimator."""
+    return "X" if file is None else "source.features"
 
 
 def _is_uuid(kind: pa.DataType) -> bool:

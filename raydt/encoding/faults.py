@@ -1,4 +1,4 @@
-"""Faults of rows: what makes them bad, as codes with a column and a value; the sentences are in ``phrases``."""
+"""Faults of rows: what makes them bad, as codes with a column and a value, and the errors of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raydt.errors import InputError
+from raydt.examples.reading import Reading
+from raydt.messages import message
+from raydt.messages.rows import IN_MEMORY
+from raydt.redaction import quoted
+
 Mask = npt.NDArray[np.bool_]
 
 
 class Fault(NamedTuple):
     """Why a row is bad."""
 
-    code: str  #: Names the sentence in ``raydt.encoding.phrases``.
+    code: str  #: Names the sentence in ``raydt.messages.rows``.
     column: str
     value: Any = None  #: The value at fault, if the sentence shows it.
     more: Mapping[str, Any] = MappingProxyType({})  #: Further parameters of the sentence.
@@ -69,3 +75,50 @@ class Faults(dict[int, Fault]):
         """Return the mask of the rows that are needed and good; None for all."""
         kept = self.good if needed is None else self.good & needed
         return None if kept.all() else kept
+
+
+def error_of(
+    fault: Fault,
+    *,
+    file: str | None = None,
+    row: int | None = None,
+    stored: Mapping[str, str] | None = None,
+    reading: Reading | None = None,
+    sparse: bool = False,
+) -> InputError:
+    """Return the error of a fault.
+
+    Parameters
+    ----------
+    fault : Fault
+    file, row : str and int, optional
+        Where the row is; without a file, the data is in memory.
+    stored : mapping of str to str, optional
+        Names of columns in the file, where they differ.
+    reading : Reading, optional
+        What the learner takes, for remedies that name another learner.
+    sparse : bool
+        Whether there are sparse features, for the same.
+    """
+    shown = {"value": quoted(fault.value, 40), **fault.more}
+    if fault.code in ("no_value", "no_category"):
+        shown["takers"] = "" if file is None else _takers(reading, sparse)
+    elif fault.code == "many_classes":
+        from raydt.learners import for_numbers  # needed for messages only: compiled kernels are imported with it
+
+        shown["numeric"] = for_numbers()
+    said = message(f"rows.{fault.code}", **shown)
+    column = (stored or {}).get(fault.column, fault.column)
+    if file is None:
+        return InputError(said.alone(), row=row, column=column, remedy=IN_MEMORY.get(fault.code))
+    return InputError(said, file=file, row=row, column=column)
+
+
+def _takers(reading: Reading | None, sparse: bool) -> str:
+    """Return the learners that take missing values, as a part of a remedy; empty if this one does."""
+    if reading is None or reading.missing:
+        return ""
+    from raydt.learners import for_missing  # needed for messages only: compiled kernels are imported with it
+
+    others = for_missing(reading, sparse=sparse)
+    return f", or use {others}" if others else ""

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
-from raydt.encoding.columns import in_words
+from raydt.encoding.columns import in_words, named_features
 from raydt.encoding.faults import Faults, Mask
 from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
 from raydt.examples.reading import Reading
+from raydt.messages import message
 
 #: Key of a schema's metadata with the number of sparse features.
 N_FEATURES = b"n_features"
@@ -55,23 +56,16 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, reading: Re
         There are several, or one that is not wanted.
     """
     found = [name for name, kind in types.items() if holds_indices(kind) or holds_tokens(kind)]
-    leave = " or leave it out of source.features" if file else " or leave it out"
     if found and not reading.sparse:
         from raydt.learners import instead  # needed for the message only: compiled kernels are imported with it
 
-        raise InputError(
-            f"it holds {in_words(types[found[0]])}, sparse features, which this learner does not take",
-            file=file,
-            column=found[0],
-            remedy=f"Use {instead('', lambda other: other.sparse)}, which take them,{leave}",
-        )
+        others, kind = instead("", lambda other: other.sparse), in_words(types[found[0]])
+        said = message("columns.sparse", kind=kind, others=others, features=named_features(file))
+        raise InputError(said, file=file, column=found[0])
     if len(found) > 1:
-        raise InputError(
-            f"it holds {in_words(types[found[1]])}, as {found[0]} does, but only one column can",
-            file=file,
-            column=found[1],
-            remedy=f"Put all sparse features into one column,{leave}",
-        )
+        kind = in_words(types[found[1]])
+        said = message("columns.two_lists", kind=kind, other=found[0], features=named_features(file))
+        raise InputError(said, file=file, column=found[1])
     return found[0] if found else None
 
 
@@ -89,9 +83,8 @@ def declared_width(schemas: Sequence[pa.Schema], files: Sequence[str | None]) ->
         if text is None:
             return None
         if not text.isdigit() or not 1 <= int(text) <= LARGEST_WIDTH:
-            problem = f"n_features in the metadata of its schema is {text.decode(errors='replace')[:40]!r}"
-            remedy = f"Write a number from 1 to {LARGEST_WIDTH}, or set source.n_features"
-            raise InputError(problem, file=file, remedy=remedy)
+            shown = text.decode(errors="replace")[:40]
+            raise InputError(message("columns.bad_width", width=shown, largest=LARGEST_WIDTH), file=file)
         widths.append(int(text))
     return max(widths, default=None)
 

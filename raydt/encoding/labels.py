@@ -17,6 +17,7 @@ from raydt.encoding.columns import Dictionary, missing
 from raydt.encoding.faults import Faults, Mask
 from raydt.errors import ConfigError
 from raydt.examples.targets import CODES
+from raydt.messages import message
 from raydt.redaction import quoted
 
 #: Texts that YAML reads as booleans; an unquoted ``positive: yes`` must still find the label ``"yes"``.
@@ -47,8 +48,9 @@ def find_label(wanted: Any, labels: Sequence[Any]) -> Any:
     if len(found) == 1:
         return found[0]
     shown = ", ".join(map(quoted, list(labels)[:20])) + (", ..." if len(labels) > 20 else "")
-    problem = "is not a label of the source" if not found else f"could mean {' or '.join(map(quoted, found))}"
-    raise ConfigError(f"source.positive: {wanted!r} {problem}; the labels are {shown or 'none at all'}")
+    what = "ambiguous_label" if found else "unknown_label"
+    meant = " or ".join(map(quoted, found))
+    raise ConfigError(message(f"sources.{what}", wanted=wanted, found=meant, labels=shown or "none at all"))
 
 
 def resolve_positive(positive: Any, counts: Mapping[Any, int]) -> list[Any]:
@@ -64,7 +66,7 @@ def resolve_positive(positive: Any, counts: Mapping[Any, int]) -> list[Any]:
     """
     if positive in ("majority", "minority"):
         if not counts:
-            raise ConfigError(f"source.positive: {positive} needs at least one row with a label")
+            raise ConfigError(message("sources.no_labels", positive=positive))
         return [(max if positive == "majority" else min)(counts, key=lambda label: counts[label])]
     wanted = positive if isinstance(positive, list) else [positive]
     return list(dict.fromkeys(find_label(value, list(counts)) for value in wanted))

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.encoding.times import kind_of_times
+from raydt.messages import Message, message
 
 NUMBER = r"^\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*$"
 DECIMAL_COMMA = r"^\s*[-+]?[0-9]*,[0-9]+\s*$"
@@ -20,19 +21,15 @@ def share(texts: pa.Array, pattern: str) -> float:
     return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) / max(1, len(texts))
 
 
-def doubt(values: pa.Array) -> str | None:
+def doubt(values: pa.Array) -> Message | None:
     """Say what a column of text that becomes categories is more likely to hold, from its different values.
 
     Returns
     -------
-    str or None
+    Message or None
         The end of a sentence about the column, with the remedy; None where the values look like names.
     """
     values = values[:_MOST]
     if share(values, f"{NUMBER}|{DECIMAL_COMMA}|{_WRITTEN_OUT}") > 0.5:
-        what = "numbers. Convert them (Debezium writes them with decimal.handling.mode: double)"
-    elif kind_of_times(values) is not None:
-        what = "dates or times. Convert them to numbers, such as days"
-    else:
-        return None
-    return f"holds text, so that each of its values is a category, but they look like {what}"
+        return message("columns.like_numbers")
+    return None if kind_of_times(values) is None else message("columns.like_times")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, StrictInt, model_validator
 from raydt.encoding.columns import Dictionary
 from raydt.encoding.faults import Faults
 from raydt.examples.updates import OP_NAMES
+from raydt.messages import message
 
 #: Code of a row that is no update: it is passed over, neither bad nor skipped.
 IGNORED = -1
@@ -56,7 +57,7 @@ class OpValues(BaseModel):
         seen: set[str] = set()
         for values in self.by_name().values():
             if repeated := seen & set(values):
-                raise ValueError(f"op_values gives {min(repeated)!r} two meanings")
+                raise ValueError(message("sources.two_meanings", value=min(repeated)))
             seen |= set(values)
         return self
 

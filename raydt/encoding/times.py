@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from raydt.encoding.columns import in_words, is_text, parse
 from raydt.errors import InputError
+from raydt.messages import message
 
 #: 146,000 years in microseconds.
 LARGEST_TIME = 2**62
@@ -44,13 +45,8 @@ def time_column(field: pa.Field, file: str) -> TimeColumn:
             return TimeColumn(field.name, "timestamp")
         if pa.types.is_integer(kind):
             return TimeColumn(field.name, "integer")
-    hint = "; text as 2024-05-31 12:00:00 is read as a timestamp in CSV files" if is_text(kind) else ""
-    raise InputError(
-        f"it holds {in_words(kind)}, but event times are timestamps, dates or integers",
-        file=file,
-        column=field.name,
-        remedy=f"Convert it, or name another column in source.ts{hint}",
-    )
+    said = message(f"columns.{'text_times' if is_text(kind) else 'not_times'}", kind=in_words(kind))
+    raise InputError(said, file=file, column=field.name)
 
 
 def read_as(kind: pa.DataType) -> pa.DataType:

@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from raydt.arrays.sparse import SparseRows
 from raydt.encoding.columns import LARGEST_INTEGER, Dictionary, column_kind, in_words, is_text, missing, plain
-from raydt.encoding.faults import Fault, Faults
+from raydt.encoding.faults import Fault, Faults, error_of
 from raydt.encoding.features import FeatureEncoder
 from raydt.encoding.indices import find_indices, holds_indices, is_empty_list
 from raydt.encoding.numerals import doubt
-from raydt.encoding.phrases import error_of
 from raydt.encoding.tokens import Tokens, holds_tokens
 from raydt.errors import InputError
 from raydt.estimators.arguments import columns_of, names_of, warn

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import LARGEST_WIDTH, hashed_groups
 from raydt.errors import InputError
+from raydt.messages import message
 
 NUMERIC, CATEGORICAL = 0, 1
 
@@ -41,10 +42,8 @@ class Features:
 
     def __post_init__(self) -> None:
         if len(self) > LARGEST_WIDTH:
-            raise InputError(
-                f"{len(self.names)} dense and {self.sparse:,} sparse features are more than {LARGEST_WIDTH:,} together",
-                remedy="Set a smaller source.n_features, or hash the indices to fewer bits",
-            )
+            said = {"dense": len(self.names), "sparse": self.sparse, "largest": LARGEST_WIDTH}
+            raise InputError(message("examples.many_features", **said))
         object.__setattr__(self, "groups", max(1, min(self.groups, len(self))))
 
     def __len__(self) -> int:

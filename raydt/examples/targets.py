@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.messages import message
+
 #: Class codes or numbers, shape (n,).
 Targets = npt.NDArray[Any]
 
@@ -25,7 +27,7 @@ MOST_CLASSES = 1000
 #: Least and largest absolute value of a number other than 0. Squares of such numbers and of their differences, and sums
 #: of these squares, are normal float64; learners, metrics and audits rely on it.
 NUMBERS_FROM, NUMBERS_TO = 1e-140, 1e140
-OUT_OF_RANGE = f"a label that is neither 0 nor from {NUMBERS_FROM:g} to {NUMBERS_TO:g} in absolute value"
+OUT_OF_RANGE = message("examples.label_range", least=NUMBERS_FROM, most=NUMBERS_TO)
 
 
 def out_of_range(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.examples.targets import Targets
+from raydt.messages import message
 
 if TYPE_CHECKING:
     from raydt.arrays.sparse import SparseRows
@@ -34,16 +35,16 @@ WITH_ID = np.array([True, True, False, False, True])
 #: Names of the operation codes, in their order.
 OP_NAMES = ("insert", "delete", "query", "delete_value", "update")
 
-#: Why an update was refused (:attr:`Refusal.reason`).
+#: Why an update was refused (:attr:`Refusal.reason`): the problem and the remedy.
 UNKNOWN_ID, DUPLICATE_ID, UNKNOWN_VALUE, TARGET_TOO_FAR = 1, 2, 3, 4
 REFUSALS = {
-    UNKNOWN_ID: ("no live example has this id", "Delete only ids that were inserted and not deleted before"),
-    DUPLICATE_ID: ("an example with this id is live", "Delete it first, or send the operation as an update"),
-    UNKNOWN_VALUE: ("no live example equals this one", "Delete by value needs the exact features and label"),
-    TARGET_TOO_FAR: (
-        "the target is more than 32 times as far from the mean as any of the rows that the trees were trained on last",
-        "Correct the value, or train on rows that cover its range",
-    ),
+    reason: (said.alone(), said.remedy)
+    for reason, said in (
+        (UNKNOWN_ID, message("examples.unknown_id")),
+        (DUPLICATE_ID, message("examples.live_id")),
+        (UNKNOWN_VALUE, message("examples.unknown_value")),
+        (TARGET_TOO_FAR, message("examples.far_target")),
+    )
 }
 
 
@@ -56,7 +57,7 @@ def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np
         They do not fit into 64 bits.
     """
     if next_id + n > np.iinfo(np.int64).max:
-        raise InputError("no number is left for new rows", file=file, remedy="Give the rows their own ids")
+        raise InputError(message("examples.no_numbers"), file=file)
     return np.arange(next_id, next_id + n, dtype=np.int64)
 
 
@@ -78,9 +79,7 @@ def refuse_numbered(ranges: Sequence[Sequence[int]], ids: npt.NDArray[np.int64],
     for first, stop in ranges:
         bad = np.flatnonzero((ids >= first) & (ids < stop))
         if len(bad):
-            problem = f"id {ids[bad[0]]} was not given: it numbers a row of a data frame whose index has a name"
-            remedy = "Insert the rows with their ids (ids=X.index), or delete them by value"
-            raise InputError(problem, file=file, row=int(bad[0]), remedy=remedy)
+            raise InputError(message("examples.numbered", id=int(ids[bad[0]])), file=file, row=int(bad[0]))
 
 
 @dataclass(frozen=True, slots=True)

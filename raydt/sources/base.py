@@ -15,6 +15,7 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.targets import Targets
+from raydt.messages import message
 from raydt.sources.identity import Identity
 
 
@@ -30,18 +31,11 @@ def require(reading: Reading, features: Features) -> None:
     if features.names and not reading.dense:
         shown = ", ".join(map(repr, features.names[:3]))
         more = f" and {len(features.names) - 3:,} others" if len(features.names) > 3 else ""
-        raise InputError(
-            f"the features {shown}{more} are numeric or categorical; this learner accepts only sparse binary ones",
-            remedy="Leave them out (source.features), or use "
-            + instead(reading.with_dense, lambda other: other.sparse and other.dense)
-            + ", which takes both",
-        )
+        others = instead(reading.with_dense, lambda other: other.sparse and other.dense)
+        raise InputError(message("columns.dense", names=shown + more, others=others))
     if reading.needs_sparse and not features.sparse:
-        raise InputError(
-            "no feature is sparse, but a finder needs sparse binary features",
-            remedy="Give rows a column of lists of indices, or use "
-            + (reading.without_sparse or instead("", lambda other: not other.needs_sparse)),
-        )
+        others = reading.without_sparse or instead("", lambda other: not other.needs_sparse)
+        raise InputError(message("columns.no_sparse", others=others))
 
 
 @dataclass(frozen=True, slots=True)

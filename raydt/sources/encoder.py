@@ -30,13 +30,12 @@ from raydt.encoding.columns import (
     parse,
     plain,
 )
-from raydt.encoding.faults import Fault, Faults, Mask
+from raydt.encoding.faults import Fault, Faults, Mask, error_of
 from raydt.encoding.features import FeatureEncoder
 from raydt.encoding.indices import find_indices
 from raydt.encoding.labels import Labels
 from raydt.encoding.numeric_labels import NumericLabels
 from raydt.encoding.operations import read_operations
-from raydt.encoding.phrases import error_of
 from raydt.encoding.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
 from raydt.encoding.tokens import Tokens, holds_tokens
 from raydt.errors import ConfigError, InputError
@@ -44,6 +43,7 @@ from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.targets import no_targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.parts import check_features, find_parts
 
@@ -125,12 +125,8 @@ class RowEncoder:
             if self._id in untyped and pa.types.is_floating(self._types[self._id]):
                 kind = "integer"
             if kind is None:
-                raise InputError(
-                    f"it holds {in_words(self._types[self._id])}, but ids are integers or text",
-                    file=file,
-                    column=self._id,
-                    remedy="Convert it, or name another column in source.id",
-                )
+                said = message("columns.not_ids", kind=in_words(self._types[self._id]))
+                raise InputError(said, file=file, column=self._id)
             self.id_kind = kind
             self._types[self._id] = pa.string() if kind == "text" else pa.int64()
         self._reading = reading
@@ -154,12 +150,7 @@ class RowEncoder:
         """Refuse labels that are text, where numbers are wanted."""
         kind = self._types[label]
         if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind) and label not in untyped:
-            raise InputError(
-                "it holds text, but a regression needs numeric labels",
-                file=self._file,
-                column=label,
-                remedy="Name a column of numbers in source.label, or choose another learner.objective",
-            )
+            raise InputError(message("columns.not_targets"), file=self._file, column=label)
 
     def set_width(self, width: int) -> None:
         """Say how many sparse features there are, or of tokens may be."""
@@ -171,7 +162,7 @@ class RowEncoder:
     def require_ts(self) -> TimeColumn:
         """Read and encode event times from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
         if self._ts_field is None:
-            raise ConfigError("source.ts is not set, but the stream needs event times. Name the column that holds them")
+            raise ConfigError(message("sources.no_times"))
         if self._ts is None:
             self._ts = time_column(self._ts_field, self._file)
             name = self._ts.name

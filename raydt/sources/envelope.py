@@ -19,6 +19,8 @@ from raydt.encoding.columns import id_values, in_words
 from raydt.encoding.faults import Faults
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
+from raydt.messages import message
+from raydt.redaction import quoted, quoted_columns
 
 BEFORE, AFTER = "before", "after"
 
@@ -117,18 +119,13 @@ class Envelope:
     def _fields(schema: pa.Schema, side: str, file: str) -> list[pa.Field]:
         if schema.names.count(side) != 1:
             inner = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index(side) >= 0]
-            remedy = (
-                f"Unwrap the column {inner[0]!r}, which holds it"
-                if inner
-                else f"The columns are {', '.join(schema.names[:30])}; if they hold the rows themselves, "
-                "drop source.envelope and set source.op"
-            )
-            raise InputError("source.envelope: debezium needs this column", file=file, column=side, remedy=remedy)
+            said = message("columns.no_struct", columns=quoted_columns(schema.names))
+            if inner:
+                said = message("columns.wrapped_struct", outer=quoted(inner[0]))
+            raise InputError(said, file=file, column=side)
         kind = schema.field(side).type
         if pa.types.is_struct(kind):
             return list(kind)
         if pa.types.is_null(kind):
             return []
-        remedy = "Write it as a struct (from JSON text: Spark's from_json, DuckDB's json_transform)"
-        problem = f"it holds {in_words(kind)}, but source.envelope: debezium needs a struct with the fields of the row"
-        raise InputError(problem, file=file, column=side, remedy=remedy)
+        raise InputError(message("columns.not_struct", kind=in_words(kind)), file=file, column=side)

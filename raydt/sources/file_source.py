@@ -20,6 +20,7 @@ from raydt.encoding.times import TimeColumn
 from raydt.encoding.tokens import different
 from raydt.errors import ConfigError, InputError
 from raydt.examples.reading import CLASSES, Reading
+from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.encoder import RowEncoder
 from raydt.sources.envelope import Envelope
@@ -65,10 +66,7 @@ class FileSource:
         self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES
     ) -> None:
         if reading.regression and options.positive is not None:
-            raise ConfigError(
-                "source.positive makes two classes of the labels, but the learner needs numeric labels "
-                "(squared_error). Remove source.positive, or choose another criterion or objective of the learner"
-            )
+            raise ConfigError(message("sources.positive_numbers"))
         self._files, self._limit = files, options.limit
         self._rows_at_opening = [file.n_rows for file in files]
         envelope = None
@@ -91,7 +89,7 @@ class FileSource:
         if self._encoder.sparse is not None:
             self._encoder.set_width(self._width(options.n_features, self._encoder.sparse))
         elif options.n_features is not None:
-            raise self._no_indices()
+            raise InputError(message("columns.no_lists"), file=files[0].name)
         self.features = self._encoder.features
         self.id_kind, self.id_column = self._encoder.id_kind, options.id
         self.is_changelog = options.op is not None
@@ -205,15 +203,8 @@ class FileSource:
             width = max(map(width_of, columns), default=1) if self._encoder.tokens is None else different(columns)
         return width
 
-    def _no_indices(self) -> InputError:
-        return InputError(
-            "source.n_features is set, but no column of features holds lists",
-            file=self._files[0].name,
-            remedy="Drop it",
-        )
-
     def _no_rows(self) -> InputError:
-        return InputError("the file has no rows", file=self._files[0].name, remedy="Check source.path")
+        return InputError(message("files.no_rows"), file=self._files[0].name)
 
     def _label_counts(self, label: str) -> dict[Any, int]:
         seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from raydt.messages import Message, message
+
 
 class Identity(NamedTuple):
     """Identity of a source's data."""
@@ -29,15 +31,15 @@ def hashed(text: str) -> str:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In what two descriptions of data differ, in words; empty if in nothing.
+    """Return in what two descriptions of data differ; empty if in nothing.
 
     Parameters
     ----------
     then, now : mapping
         As of :attr:`Identity.description`. What was read from a file may be of another version.
     """
-    found = [
-        f"{key}: {_shown(then, key)} then, {_shown(now, key)} now"
+    found: list[str] = [
+        message("sources.differs", what=key, then=_shown(then, key), now=_shown(now, key))
         for key in dict.fromkeys([*then, *now])
         if key not in ("files", "schema") and then.get(key) != now.get(key)
     ]
@@ -45,12 +47,12 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         found += _columns(dict(then.get("schema", [])), dict(now.get("schema", [])))
         found += _files(then.get("files", []), now.get("files", []))
     except (TypeError, ValueError, KeyError, AttributeError):
-        found.append("its description cannot be understood: another version of raydt wrote it")
+        found.append(message("sources.unknown_description"))
     return found
 
 
-def file_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """In what one file differs from what it was, in words; None if in nothing that counts."""
+def file_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Message | None:
+    """Return in what one file differs from what it was; None if in nothing that counts."""
     if (then["rows"], then["bytes"], then["sha256"]) == (now["rows"], now["bytes"], now["sha256"]):
         return None
     name = then["name"] if then["name"] == now["name"] else f"{then['name']} (now {now['name']})"
@@ -59,28 +61,30 @@ def file_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
         for key in ("rows", "bytes")
         if then[key] != now[key] and None not in (then[key], now[key])
     ]
-    return f"{name}: {', '.join(changes) or 'as long as it was, with other contents'}"
+    if not changes:
+        return message("sources.other_contents", file=name)
+    return message("sources.other_length", file=name, lengths=", ".join(changes))
 
 
-def _columns(then: dict[str, str], now: dict[str, str]) -> Iterator[str]:
-    yield from (f"column {name!r} ({kind}) is gone" for name, kind in then.items() if name not in now)
-    yield from (f"column {name!r} ({kind}) is new" for name, kind in now.items() if name not in then)
+def _columns(then: dict[str, str], now: dict[str, str]) -> Iterator[Message]:
+    for one, other, change in ((then, now, "gone"), (now, then, "new")):
+        yield from (message(f"sources.{change}", what=f"column {n!r} ({one[n]})") for n in one if n not in other)
     for name, kind in then.items():
         if now.get(name, kind) != kind:
-            yield f"column {name!r}: {kind} then, {now[name]} now"
+            yield message("sources.differs", what=f"column {name!r}", then=kind, now=now[name])
     if list(then) != list(now) and then.keys() == now.keys():
-        yield f"the columns come in another order: {', '.join(then)} then, {', '.join(now)} now"
+        yield message("sources.other_order", what="columns", then=", ".join(then), now=", ".join(now))
 
 
-def _files(then: list[Mapping[str, Any]], now: list[Mapping[str, Any]]) -> Iterator[str]:
+def _files(then: list[Mapping[str, Any]], now: list[Mapping[str, Any]]) -> Iterator[Message]:
     before, after = [file["sha256"] for file in then], [file["sha256"] for file in now]
     if before != after and sorted(before) == sorted(after):
-        yield f"the files come in another order: {_names(then)} then, {_names(now)} now"
+        yield message("sources.other_order", what="files", then=_names(then), now=_names(now))
         return
     if len(before) != len(after):
-        yield f"{len(before)} files then, {len(after)} now"
-        yield from (f"{file['name']} is gone" for file in then if file["sha256"] not in after)
-        yield from (f"{file['name']} is new" for file in now if file["sha256"] not in before)
+        yield message("sources.other_files", then=len(before), now=len(after))
+        yield from (message("sources.gone", what=file["name"]) for file in then if file["sha256"] not in after)
+        yield from (message("sources.new", what=file["name"]) for file in now if file["sha256"] not in before)
         return
     for old, new in zip_longest(then, now):
         change = file_differences(old, new)

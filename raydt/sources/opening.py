@@ -7,6 +7,7 @@ from typing import Any
 
 from raydt.errors import ConfigError
 from raydt.examples.reading import CLASSES, Reading
+from raydt.messages import message
 from raydt.sources.base import Source, require
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
@@ -71,14 +72,8 @@ def _open_files(options: FileOptions, base_dir: str | Path, reading: Reading) ->
 
 def _draw(options: SyntheticOptions, reading: Reading) -> Source:
     if reading.regression:
-        raise ConfigError(
-            "source.kind: synthetic draws classes, but the learner needs numeric labels (learner.objective: "
-            "squared_error). Use files, or choose another objective"
-        )
+        raise ConfigError(message("sources.generated_classes"))
     if isinstance(options, SparseSynthetic) and not reading.sparse:
-        raise ConfigError(
-            "source.generator: sparse draws indices of sparse features, which this learner does not take. "
-            "Choose another generator"
-        )
+        raise ConfigError(message("sources.generated_indices"))
     source: Source = _GENERATORS[type(options)](options)
     return source

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, St
 
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.encoding.operations import OpValues
+from raydt.messages import message
 
 Label = StrictBool | StrictInt | StrictFloat | str
 
@@ -70,22 +71,22 @@ class FileOptions(_Options):
     @model_validator(mode="after")
     def _consistent(self) -> FileOptions:
         if self.envelope is not None and not self.has_structs:
-            raise ValueError(f"source.envelope needs structs, which {self.kind} files cannot hold. Use Parquet")
+            raise ValueError(message("sources.no_structs", kind=self.kind))
         if self.op is not None and self.id is None:
             what = "source.op" if self.envelope is None else "source.envelope"
-            raise ValueError(f"a changelog ({what}) needs source.id, the column of stable ids")
+            raise ValueError(message("sources.no_ids", option=what))
         if self.op is None and self.op_values != OpValues():
-            raise ValueError("source.op_values applies only with source.op")
+            raise ValueError(message("sources.op_values"))
         if self.op is not None and self.permutation is not None:
-            raise ValueError("source.permutation cannot be used with source.op: the order of a changelog matters")
+            raise ValueError(message("sources.permuted_changes"))
         if self.label is None and self.positive is not None:
-            raise ValueError("source.positive needs source.label")
+            raise ValueError(message("sources.positive"))
         for name in ("features", "categorical", "path"):
             values = getattr(self, name)
             if isinstance(values, list) and len(set(values)) < len(values):
-                raise ValueError(f"source.{name} names something twice")
+                raise ValueError(message("sources.twice", option=name))
         if not self.path or (isinstance(self.path, list) and "" in self.path):
-            raise ValueError("source.path is empty. Name a file, a folder or a pattern")
+            raise ValueError(message("sources.no_path"))
         return self
 
 
@@ -111,7 +112,7 @@ class CsvFiles(FileOptions):
     @model_validator(mode="after")
     def _delimits(self) -> CsvFiles:
         if not self.delimiter.isascii() or self.delimiter.isalnum() or self.delimiter in '"\r\n\0.-+':
-            raise ValueError(f"source.delimiter cannot be {self.delimiter!r}. Write for example ';' or \"\\t\"")
+            raise ValueError(message("sources.delimiter", delimiter=self.delimiter))
         return self
 
 
@@ -163,7 +164,7 @@ class RandCbt(SyntheticOptions):
     @model_validator(mode="after")
     def _filled(self) -> RandCbt:
         if self.drift >= self.n:
-            raise ValueError(f"source.drift: the {self.n:,} rows of source.n are too few for {self.drift + 1:,} trees")
+            raise ValueError(message("sources.few_rows", rows=self.n, trees=self.drift + 1))
         return self
 
 
@@ -184,7 +185,7 @@ class SparseSynthetic(SyntheticOptions):
     @model_validator(mode="after")
     def _narrow(self) -> SparseSynthetic:
         if self.informative + self.irrelevant > LARGEST_WIDTH:
-            raise ValueError(f"source.informative + source.irrelevant is more than {LARGEST_WIDTH} features")
+            raise ValueError(message("sources.many_features", largest=LARGEST_WIDTH))
         return self
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from raydt.errors import InputError
+from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
 
 if TYPE_CHECKING:
@@ -35,19 +36,15 @@ class ColumnParts:
 def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> InputError:
     """The error of ``option``, with what the name could have been."""
     near = difflib.get_close_matches(name, schema.names[:_COMPARED], 1)
-    hint = marked(f"Did you mean {near[0]!r}? ", "") if near else ""
+    what = "misspelt" if near else "unknown"
     if {"before", "after", "op"} <= set(schema.names):
-        hint = "If it is a field of before and after, set source.envelope: debezium. "
+        what = "in_envelope"
     elif f"/{name}=" in file:
-        hint = "It is only in the names of folders, which are not read: write it into the files. "
+        what = "of_folders"
     elif any(_NUMBER.fullmatch(other) for other in schema.names[:_COMPARED]):
-        hint = "Is the row of column names missing? "
-    return InputError(
-        f"{option} names a column that does not exist",
-        file=file,
-        column=name,
-        remedy=f"{hint}The columns are {quoted_columns(schema.names)}",
-    )
+        what = "no_names"
+    shown = {"columns": quoted_columns(schema.names), "near": marked(repr("".join(near)), "another one")}
+    return InputError(message(f"columns.{what}", option=option, **shown), file=file, column=name)
 
 
 def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:
@@ -61,7 +58,7 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
     columns = Counter(schema.names)
     if len(columns) < len(schema.names):
         name = max(columns, key=columns.__getitem__)
-        raise InputError("two columns have this name", file=file, column=name, remedy="Rename one of them")
+        raise InputError(message("columns.repeated"), file=file, column=name)
     wanted = {
         "source.label": options.label,
         "source.id": options.id,
@@ -75,7 +72,7 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
         if named not in columns:
             raise _unknown_column(named, option, schema, file)
         if named in used:
-            raise InputError(f"{used[named]} and {option} name the same column", file=file, column=named)
+            raise InputError(message("columns.two_parts", first=used[named], second=option), file=file, column=named)
         used[named] = option
     features = options.features
     if features is None:
@@ -84,7 +81,8 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
         if name not in columns:
             raise _unknown_column(name, "source.features", schema, file)
         if name in used:
-            raise InputError(f"{used[name]} and source.features name the same column", file=file, column=name)
+            said = message("columns.two_parts", first=used[name], second="source.features")
+            raise InputError(said, file=file, column=name)
     return ColumnParts(used, features)
 
 
@@ -99,14 +97,10 @@ def check_features(features: list[str], sparse: str | None, options: FileOptions
     known = frozenset(features)
     for name in options.categorical:
         if name == sparse:
-            problem = "source.categorical names it, but it holds lists"
-            raise InputError(problem, file=file, column=name, remedy="Drop it there")
+            raise InputError(message("columns.categorical_lists"), file=file, column=name)
         if name not in known:
-            problem = "source.categorical names it, but it is not a feature"
-            raise InputError(problem, file=file, column=name, remedy="Drop it")
+            raise InputError(message("columns.not_categorical"), file=file, column=name)
     if options.features is None and "" in features:
-        place = schema.names.index("")
-        remedy = "Name it, or list the columns to use under source.features"
-        raise InputError(f"column {place}, counted from 0, has no name", file=file, remedy=remedy)
+        raise InputError(message("columns.nameless", place=schema.names.index("")), file=file)
     if not features:
-        raise InputError("no column is left for features", file=file, remedy="List them under source.features")
+        raise InputError(message("columns.no_features"), file=file)

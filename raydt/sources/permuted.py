@@ -25,6 +25,7 @@ from raydt.encoding.indices import holds_indices
 from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError, message_of
 from raydt.examples.reading import CLASSES, Reading
+from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
@@ -88,11 +89,8 @@ class PermutedFiles(FileSource):
             try:
                 table = pa.concat_tables(tables, promote_options="permissive") if tables else self._table
             except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-                raise InputError(
-                    f"the files cannot be put into one table ({message_of(error)})",
-                    file=self._files[0].name,
-                    remedy="Give their columns the same types, or drop source.permutation",
-                ) from error
+                said = message("files.no_table", reason=message_of(error))
+                raise InputError(said, file=self._files[0].name) from error
             self._order = permutation(stream_key(self._seed, "source permutation"), len(table))
             self._table = table.combine_chunks().take(self._order)
         return self._order

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError, InputError
+from raydt.messages import message
 from raydt.sources.base import Rows, Source
 from raydt.sources.identity import Identity
 
@@ -75,7 +76,7 @@ class StoredSource:
     def require_ts(self) -> TimeColumn:
         """The column of times, which the original must have been asked for before it was stored."""
         if self._column is None:
-            raise ConfigError("the rows were stored without times")
+            raise ConfigError(message("sources.stored_times"))
         return self._column
 
     def fingerprint(self) -> str:

@@ -69,7 +69,7 @@ class FaultyShard:
             return np.array([int(payload["own"][0]), payload["X"].nbytes, os.getpid()])
         if 1 in self.groups:
             if method == "shard raises":
-                raise UpdateError("no live example has this id", row=7, remedy="Look at row 7")
+                raise UpdateError("no such example", row=7, remedy="Look at row 7")
             if method == "shard has a defect":
                 raise KeyError("node")
             if method == "shard dies":
@@ -101,7 +101,7 @@ class FaultyCoordinator:
         if name == "refuse":
             return BatchResult(0, np.full(len(batch), -1, np.int32))
         if name == "coordinator raises":
-            raise UpdateError("no live example has this id", row=8)
+            raise UpdateError("no such example", row=8)
         if name == "coordinator dies":
             os._exit(1)
         assert batch.barrier is None

@@ -17,6 +17,7 @@ from pipelines.display import validation_lines
 from pipelines.validation import look_at
 from raydt.errors import InputError
 from tests.changelogs import SPELLINGS, spelled
+from tests.refusals import refused
 
 
 def changes(n=400, seed=3):
@@ -66,7 +67,7 @@ def test_every_spelling_gives_the_same_model(tmp_path):
 def test_a_truncate_stops_the_run_before_it(tmp_path):
     log = spelled(changes(50), "debezium")
     more = pa.concat_tables([log, log.slice(0, 1).set_column(0, "op", pa.array(["t"])), log])
-    with pytest.raises(InputError, match=r"log\.parquet, row 50, column 'op': 't' empties the table"):
+    with refused("rows.truncate", InputError, row=50, column="op", value="'t'"):
         run(tmp_path, more)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["updates"]) == ("failed", 50)
@@ -74,7 +75,7 @@ def test_a_truncate_stops_the_run_before_it(tmp_path):
 
 def test_a_snapshot_of_what_is_live_is_refused(tmp_path):
     log = spelled([("i", 1, 0.0, "p", "no"), ("i", 2, 1.0, "q", "yes"), ("i", 1, 0.0, "p", "no")], "envelope")
-    with pytest.raises(InputError, match=r"row 2: update 2: an example with this id is live \(id 1\)"):
+    with pytest.raises(InputError, match=r"row 2: update 2: .* is live \(id 1\)"):
         run(tmp_path, log, envelope="debezium")
 
 

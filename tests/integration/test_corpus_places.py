@@ -231,7 +231,7 @@ class TestModels:
             predict_file(run, FILES / "fewer-columns.parquet", out)
         with pytest.raises(InputError, match=r"column 'n': it holds text, but the model knows it as numbers"):
             predict_file(run, FILES / "other-types.parquet", out)
-        with pytest.raises(InputError, match=r"short-row\.csv, row 8: the row has 3 values.*--on-error skip"):
+        with pytest.raises(InputError, match=r"short-row\.csv, row 8: .*--on-error skip"):
             predict_file(run, FILES / "short-row.csv", out)
         assert not out.exists()
         assert predict_file(run, FILES / "short-row.csv", out, on_error="skip")["skipped"] == 1

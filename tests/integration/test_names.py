@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from raydt.messages import message
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = "from raydt_command import main; main()"
 JOB = """\
@@ -66,7 +68,7 @@ def test_a_process_that_has_imported_another_is_told(project: Path, tmp_path: Pa
     (project / "actors" / "__init__.py").write_text("")
     (project / "pipelines").rename(tmp_path / "away")
     done = run(sys.executable, "-c", "import actors, pipelines", cwd=tmp_path, path=f"{project}:{ROOT}")
-    said = f"raydt needs its own package 'actors', but {project}/actors/__init__.py was imported under that name. Run"
+    said = message("machine.other_package", name="actors", origin=f"{project}/actors/__init__.py")
     assert done.returncode == 1
     assert said in done.stderr.splitlines()[-1]
     # Estimators need neither of the two packages.

@@ -92,8 +92,8 @@ def test_batches_messages_and_misuse(cluster):
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("shard raises", UpdateError, r"^row 7: no live example has this id\. Look at row 7$"),
-        ("coordinator raises", UpdateError, r"^row 8: no live example has this id$"),
+        ("shard raises", UpdateError, r"^row 7: no such example\. Look at row 7$"),
+        ("coordinator raises", UpdateError, r"^row 8: no such example$"),
         ("shard has a defect", RaydtError, r"^shard 1 \(pid \d+ on .+\) failed with KeyError: 'node'"),
         ("shard dies", ProcessLostError, r"^shard 1 \(pid \d+ on .+\) died$"),
         ("coordinator dies", ProcessLostError, r"^the coordinator \(pid \d+ on .+\) died$"),

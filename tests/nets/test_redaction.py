@@ -30,7 +30,8 @@ from pipelines.config import load_config
 from pipelines.sweeping.job import sweep
 from pipelines.validation import look_at
 from raydt.errors import RaydtError
-from raydt.redaction import text
+from raydt.messages import message
+from raydt.redaction import WITHHELD
 from raydt.sources.files.damage import without_flaws
 from tests.canaries import TEXT, contents
 
@@ -470,11 +471,11 @@ def test_a_word_for_no_label_and_a_code_are_values(tmp_path: Path) -> None:
     job = job_of(tmp_path, "number", "skip", False)
     (tmp_path / "data.csv").write_text(GOOD.replace("yes", "1").replace("no", "0") + "900,1.5,NA\n")
     (bad,) = look_at(load_config(job))["bad_rows"]
-    assert "no label ((a value) among" in bad
+    assert message("rows.word_for_nothing", value=WITHHELD, kind="integers").problem in bad
     coded = pa.DictionaryArray.from_arrays(pa.array([0, 50345999]), pa.array(["a"]), safe=False)
     _, flaws = without_flaws(pa.RecordBatch.from_arrays([coded], names=["a"]))
-    assert [text(problem, quote=False) for _, problem in flaws.values()] == [
-        "code (a value) is beyond its dictionary of 1 values"
+    assert [said.without_values() for _, said in flaws.values()] == [
+        message("rows.code_beyond", value=WITHHELD, size=1)
     ]
 
 

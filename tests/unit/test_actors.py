@@ -410,7 +410,7 @@ class TestPulse:
 
 class TestFaults:
     def test_our_own_errors_arrive_as_they_are(self):
-        original = UpdateError("no live example has this id", row=3)
+        original = UpdateError("no such example", row=3)
         assert translate(exceptions.RayTaskError("f", "traceback", original), "shard 0") is original
 
     @pytest.mark.parametrize(

@@ -189,10 +189,7 @@ class TestValidate:
                 out = ("--out", tmp_path / on_error) if command == "replay" else ()
                 code, _, err = raydt(command, written(1500), "--set", f"stream.on_error={on_error}", *out)
                 assert code == 2
-                assert (
-                    "row 1000, column 'y': label 'id1000' is of a class beyond the 1,000 that this learner takes: "
-                    in err
-                )
-                assert "the rows read so far have 1,500 different labels. Name another column in source.label" in err
+                assert "row 1000, column 'y': label 'id1000' " in err
+                assert "1,500 different labels" in err
                 if command == "replay":
                     assert json.loads((tmp_path / on_error / "summary.json").read_text())["updates"] == 0

@@ -15,6 +15,7 @@ from raydt.examples.store import ExampleStore
 from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import learners
 from raydt.sessions.saved_model import model_meta, understood
+from tests.refusals import refused
 from tests.simulation.chain import Chain, ChainCoordinator, ChainOptions
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
@@ -134,23 +135,20 @@ class TestFrames:
         estimator.partial_fit(frame([[8]]), [0])
 
     @pytest.mark.parametrize(
-        ("lists", "problem"),
+        ("lists", "row", "name", "parameters"),
         [
-            (
-                [[1], [4]],
-                r"row 1, column 'words': index 4 is beyond the 4 features, which are counted from 0\. "
-                r"Correct the row, or say in the metadata of the schema how many n_features there are$",
-            ),
-            ([[1], None], r"row 1, column 'words': no list of indices\. Correct the row$"),
-            ([[1, None]], r"row 0, column 'words': an index is null\. Correct the row$"),
-            ([[1, 1]], r"row 0, column 'words': index 1 is repeated\. Correct the row$"),
-            ([[1, -1]], r"row 0, column 'words': index -1 is negative\. Correct the row$"),
+            ([[1], [4]], 1, "index_beyond", {"value": "4", "width": 4}),
+            ([[1], None], 1, "no_list", {}),
+            ([[1, None]], 0, "null_index", {}),
+            ([[1, 1]], 0, "repeated_index", {"value": "1"}),
+            ([[1, -1]], 0, "negative_index", {"value": "-1"}),
         ],
     )
-    def test_rows_that_are_refused(self, estimator, lists, problem):
+    def test_rows_that_are_refused(self, estimator, lists, row, name, parameters):
         estimator.fit(frame([[3], []]), [0, 1])
-        with pytest.raises(InputError, match=problem):
+        with refused(f"rows.{name}", InputError, row=row, column="words", **parameters) as caught:
             estimator.partial_fit(frame(lists), [0] * len(lists))
+        assert "file" not in caught.value.remedy
 
     def test_frames_that_are_refused(self, estimator):
         estimator.fit(frame([[3], []], size=[1, 2]), [0, 1])

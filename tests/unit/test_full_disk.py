@@ -14,7 +14,7 @@ from small_job import JOB
 from pipelines import doctor, prediction, replay, resume
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import dump_yaml
-from raydt.errors import ConfigError
+from raydt.errors import STORAGE_REMEDIES, ConfigError
 from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here
@@ -73,7 +73,7 @@ no_space = of_storage(errno.ENOSPC)
 
 
 class TestFullDisk:
-    SAID = "No space left on device. Free some space, or choose another disk"
+    SAID = f"No space left on device. {STORAGE_REMEDIES[errno.ENOSPC]}"
 
     def test_a_resume_that_cannot_mend_the_log_is_one_error_and_changes_nothing(self, run, raydt):
         cut(run)

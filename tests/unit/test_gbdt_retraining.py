@@ -64,7 +64,7 @@ def test_a_training_takes_over_classes_categories_missing_values_and_scale() -> 
     regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
     regressor.replace_examples(regressor.row_ids_[:299], X[:299], X[:299, 0])
     assert (regressor.last_update_["trained"], regressor.audit().conformance) == (300, "holds")
-    with pytest.raises(UpdateError, match="32 times as far from the mean as any of the rows that the trees"):
+    with pytest.raises(UpdateError, match="32 times as far"):
         regressor.partial_fit(X[:1], [1e6])
 
 

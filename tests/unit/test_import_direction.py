@@ -20,9 +20,9 @@ NEVER = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 #: Rooms of a package, lowest first: a room imports from those before it only; those of one line are apart.
 ROOMS = {
     "raydt": (
-        ("namesakes", "redaction", "settings", "version"),
+        ("redaction", "version"),
         ("messages",),
-        ("errors",),
+        ("errors", "namesakes", "settings"),
         ("arrays",),
         ("exchange",),
         ("examples",),

@@ -19,6 +19,7 @@ from raydt.examples.updates import (
     DUPLICATE_ID,
     INSERT,
     QUERY,
+    REFUSALS,
     UNKNOWN_ID,
     UPDATE,
     BatchResult,
@@ -155,7 +156,7 @@ def test_a_refused_deletion_of_a_log_names_the_log_and_its_id(tmp_path):
     rows = np.zeros((0, 1)), np.zeros(0, np.int32), 1, np.array([-5])
     batch = UpdateBatch(4, op, np.array([-1]), *rows, names=["nobody"])
     error = recorder.update_error(batch, Refusal(0, UNKNOWN_ID))
-    assert str(error).startswith("deletions.csv, row 3: update 4: no live example has this id (id 'nobody'). ")
+    assert str(error).startswith(f"deletions.csv, row 3: update 4: {REFUSALS[UNKNOWN_ID][0]} (id 'nobody'). ")
     assert error.remedy.endswith("set stream.on_error: skip")
     recorder.record(batch, BatchResult(1, np.array([-1], np.int32), [Refusal(0, UNKNOWN_ID)]), 0.0)
     recorder.close()
@@ -175,7 +176,7 @@ def test_only_the_part_that_was_taken_counts(tmp_path):
     assert (recorder.updates, recorder.inserts, recorder.refused) == (9, 2, 0)
     error = recorder.update_error(batch, result.refused[0])
     assert isinstance(error, UpdateError)
-    assert str(error).startswith("data.csv, row 3: update 9: an example with this id is live (id 2). Delete it first")
+    assert str(error).startswith(f"data.csv, row 3: update 9: {REFUSALS[DUPLICATE_ID][0]} (id 2). ")
 
 
 def test_what_was_passed_over_is_in_quarantine(tmp_path):
@@ -185,7 +186,7 @@ def test_what_was_passed_over_is_in_quarantine(tmp_path):
     again.record_skipped([Skipped(12, "data.csv", "data.csv, row 12, column 'x': no value")])
     again.close()
     assert read(folder, "quarantine") == [
-        {"seq": 4, "source_row": 4, "file": "data.csv", "reason": "update 4: no live example has this id (id 1004)"}
+        {"seq": 4, "source_row": 4, "file": "data.csv", "reason": f"update 4: {REFUSALS[UNKNOWN_ID][0]} (id 1004)"}
     ]
     assert read(RunFolder(tmp_path / "b"), "quarantine")[0]["seq"] == -1
     assert (recorder.refused, again.skipped) == (1, 1)

@@ -27,6 +27,7 @@ from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, reading
 from raydt.sources.files.libsvm import LibsvmDataFile
 from raydt.sources.files.parquet import ParquetDataFile
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
@@ -41,7 +42,7 @@ BLAME = ("complete", "damaged", "Restore", "does not hold", "different types")
 
 
 def of(error: BaseException) -> str:
-    return "out of memory" if error in OF_MEMORY else "too many open files"
+    return "out of memory" if error in OF_MEMORY else "many open files"
 
 
 def named(error: BaseException) -> str:
@@ -61,7 +62,7 @@ def test_open_files_are_counted_by_the_system(tmp_path: Path) -> None:
         with contextlib.suppress(OSError):
             while True:
                 held.append(os.open(tmp_path, os.O_RDONLY))
-        with pytest.raises(ResourceError, match=r"too many open files. Raise the limit"), reading("rows.parquet"):
+        with refused("machine.process_files", ResourceError), reading("rows.parquet"):
             pq.ParquetFile(tmp_path / "rows.parquet")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

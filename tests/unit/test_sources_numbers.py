@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from raydt.errors import ConfigError
 from raydt.sources import CsvFiles, ParquetFiles, Reading, Rows, Sea, open_source
 from raydt.streams.changelog import Changelog
 from raydt.streams.history import history_of
+from tests.refusals import refused
 
 NUMBERS, MISSING = Reading(regression=True), Reading(missing=True)
 
@@ -34,12 +34,12 @@ class TestNumbers:
         chunks = list(csv(tmp_path, NUMBERS, text).rows())
         assert np.concatenate([chunk.y for chunk in chunks])[-2] == 0.25
         (error,) = [error for chunk in chunks for error in chunk.bad.values()]
-        assert (error.row, error.column, error.problem) == (200_001, "y", "'seven' is not a number")
+        assert (error.row, error.column, error.message.id) == (200_001, "y", "rows.not_number")
 
     def test_classes_cannot_be_made_of_numbers(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"source.positive makes two classes"):
+        with refused("sources.positive_numbers", ConfigError):
             read(tmp_path, NUMBERS, {"x": [0.0], "y": [1.0]}, positive=1)
-        with pytest.raises(ConfigError, match=r"source.kind: synthetic draws classes"):
+        with refused("sources.generated_classes", ConfigError):
             open_source(Sea(n=10), reading=NUMBERS)
 
     def test_a_stream_has_numbers_and_a_history(self, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ class TestMissing:
         source = csv(tmp_path, MISSING, "x,c,y\n1,a,0\n,,1\n2,b,\n")
         rows = next(source.rows())
         np.testing.assert_array_equal(rows.X[:2], [[1.0, 0.0], [np.nan, -1.0]])
-        assert rows.bad[2].problem == "no label"
+        assert rows.bad[2].message.id == "rows.no_label"
         assert source.state()["categories"] == {"c": ["a"]}
 
     def test_equal_rows_with_missing_values_are_deleted_by_value(self, tmp_path: Path) -> None:

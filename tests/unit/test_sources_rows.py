@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE
 from raydt.sources import CsvFiles, ParquetFiles, SourceOptions, open_source
-from tests.refusals import refusal
+from tests.refusals import refusal, refused
 
 OPTIONS = TypeAdapter(SourceOptions)
 
@@ -27,10 +27,6 @@ def csv(tmp_path, text, **options):
 def one(source):
     (rows,) = source.rows()
     return rows
-
-
-def problems(rows):
-    return {place: (error.row, error.column, error.problem) for place, error in rows.bad.items()}
 
 
 def test_parts_of_columns(tmp_path):
@@ -74,16 +70,16 @@ def test_changelog(tmp_path):
     assert rows.id[:4].tolist() == [1, 2, 1, 2]
     assert rows.y[:5].tolist() == [0, 1, -1, 0, -1]
     assert rows.X[[0, 1, 3, 4]].tolist() == [[0.5, 0], [1.5, 1], [2.5, 2], [3.5, 0]]
-    assert {place: problem for place, (_, _, problem) in problems(rows).items()} == {
-        5: "unknown operation 'what'",
-        6: "no operation",
-        7: "no id",
+    assert {place: error.message.id for place, error in rows.bad.items()} == {
+        5: "rows.unknown_operation",
+        6: "rows.no_operation",
+        7: "rows.no_id",
     }
     known = (
         "insert: insert, i, c, r, +I; delete: delete, d, -D; update: update, u, +U, update_after, update_postimage; "
         "query: query, q; delete_value: delete_value; ignore: -U, update_before, update_preimage, m"
     )
-    assert known in str(rows.bad[5])
+    assert rows.bad[5].message.parameters["operations"] == known
     assert source.classes == ["p", "q"]
 
 
@@ -148,28 +144,28 @@ def test_rows_without_labels_can_be_read_for_prediction(tmp_path):
         ({"kind": "parquet", "path": "x", "permutation": 0.5}, "parquet.permutation: int_type"),
         (
             {"kind": "parquet", "path": "x", "op": "o", "id": "i", "permutation": 3},
-            "parquet: source.permutation cannot be",
+            "parquet: sources.permuted_changes",
         ),
         ({"kind": "parquet", "path": "x", "delimiter": ";"}, "parquet.delimiter: extra_forbidden"),
         ({"kind": "parquet", "path": "x", "generator": "sea"}, "parquet.generator: extra_forbidden"),
         ({"kind": "parquet"}, "parquet.path: missing"),
-        ({"kind": "parquet", "path": []}, "parquet: source.path is empty. Name a file, a folder or a pattern"),
-        ({"kind": "parquet", "path": ["x", "x"]}, "parquet: source.path names something twice"),
+        ({"kind": "parquet", "path": []}, "parquet: sources.no_path"),
+        ({"kind": "parquet", "path": ["x", "x"]}, "parquet: sources.twice"),
         ({"kind": "parquet", "path": "x", "limit": 0}, "parquet.limit: greater_than_equal"),
         ({"kind": "parquet", "path": "x", "limit": "7"}, "parquet.limit: int_type"),
-        ({"kind": "parquet", "path": "x", "op": "op"}, "parquet: a changelog (source.op) needs source.id, the column"),
+        ({"kind": "parquet", "path": "x", "op": "op"}, "parquet: sources.no_ids"),
         (
             {"kind": "parquet", "path": "x", "op_values": {"insert": ["z"]}},
-            "parquet: source.op_values applies only",
+            "parquet: sources.op_values",
         ),
         (
             {"kind": "parquet", "path": "x", "features": []},
             "parquet.features: too_short",
         ),
-        ({"kind": "parquet", "path": "x", "label": None, "positive": 1}, "parquet: source.positive needs source.label"),
+        ({"kind": "parquet", "path": "x", "label": None, "positive": 1}, "parquet: sources.positive"),
         (
             {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"insert": ["D"]}},
-            "parquet.op_values: op_values gives 'd'",
+            "parquet.op_values: sources.two_meanings",
         ),
         (
             {"kind": "parquet", "path": "x", "op": "o", "id": "i", "op_values": {"upsert": ["z"]}},
@@ -238,7 +234,7 @@ def test_csv_line_breaks_inside_quotes(tmp_path):
 
 @pytest.mark.parametrize("positive", [1, "majority"])
 def test_positive_in_a_file_without_rows(tmp_path, positive):
-    with pytest.raises(InputError, match=r"t\.csv: the file has no rows"):
+    with refused("files.no_rows", InputError, file=str(tmp_path / "t.csv")):
         csv(tmp_path, "a,y\n", positive=positive)
 
 

@@ -113,7 +113,7 @@ def test_everything_before_a_file_breaks_off_is_kept(tmp_path, on_error):
     stream = make_stream(Incremental(on_error=on_error), open_source(ArrowFiles(path="t.arrows"), tmp_path))
     batches = stream.batches(64)
     assert [len(next(batches)), len(next(batches))] == [64, 26]
-    with pytest.raises(InputError, match=r"t\.arrows, row 90: from here on it cannot be read as arrow"):
+    with refused("files.unreadable_from", InputError, file=str(tmp_path / "t.arrows"), row=90, kind="arrow"):
         next(batches)
     assert stream.state()["seq"] == 90
 
@@ -185,10 +185,8 @@ def test_what_is_deleted_is_what_was_inserted(options, times, expected):
         assert " ".join(updates) == expected
         skipped = stream.take_skipped()
         assert skipped[0].row == 2
-        assert text(skipped[0].reason) == (
-            "memory, row 2, column 'k': id 1: an example with this id is live. "
-            "Give every row its own id, or remove source.id to number the rows"
-        )
+        assert text(skipped[0].reason).startswith("memory, row 2, column 'k': id 1: ")
+        assert "on_error" not in skipped[0].reason
 
 
 def test_a_live_id_stops_the_stream_each_time_it_is_asked():

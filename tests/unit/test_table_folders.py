@@ -15,6 +15,7 @@ from raydt.sources.files.datafile import find_files
 from raydt.sources.files.formats import find_kind
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
 from raydt.streams.deletion_log import LoggedDeletions
+from tests.refusals import refused
 
 #: A file of the log of each format, and where its data lies.
 FORMATS = {
@@ -48,12 +49,12 @@ def table(folder: Path, form: str) -> str:
 @pytest.mark.parametrize("form", FORMATS)
 def test_no_path_reads_the_files(form: str, way: str, tmp_path: Path) -> None:
     path = way.replace("PART", table(tmp_path, form)).replace("URI", tmp_path.as_uri())
-    words = rf"^{tmp_path}/t: this folder is {form} \(it has .*Write its rows to a Parquet file outside"
-    with pytest.raises(InputError, match=words):
+    found = {"file": str(tmp_path / "t"), "form": form}
+    with refused("files.table", InputError, **found):
         find_kind(path, tmp_path)
-    with pytest.raises(InputError, match=words):
+    with refused("files.table", InputError, **found):
         find_files([path], tmp_path, (".parquet",))
-    with pytest.raises(InputError, match=words):
+    with refused("files.table", InputError, **found):
         LoggedDeletions(path, tmp_path, "integer")
 
 
@@ -63,9 +64,9 @@ def test_elsewhere_than_on_disk(form: str, tmp_path: Path) -> None:
     table(tmp_path, form)
     elsewhere = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
     listed = elsewhere.get_file_info(pafs.FileSelector("", recursive=True))
-    with pytest.raises(InputError, match=f"^t: this folder is {form}"):
+    with refused("files.table", InputError, file="t", form=form):
         refuse_tables(elsewhere, listed)
-    with pytest.raises(InputError, match=f"^t: this folder is {form}"):
+    with refused("files.table", InputError, file="t", form=form):
         refuse_tables_above(elsewhere, [f"t/{FORMATS[form][1]}"])
 
 
@@ -109,4 +110,4 @@ def test_commands_refuse_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 2, words
-        assert "this folder is a Delta table" in capsys.readouterr().err, words
+        assert "a Delta table" in capsys.readouterr().err, words

@@ -91,7 +91,7 @@ def test_every_name_that_a_source_takes(shared: Path, tmp_path: Path, name: str)
 
 def test_a_name_that_says_no_kind(shared: Path, tmp_path: Path) -> None:
     pacsv.write_csv(table(200, 203), tmp_path / "new.txt")
-    with pytest.raises(InputError, match=r"new.txt: the kind of file is unclear. .*, or add --kind parquet, arrow"):
+    with pytest.raises(InputError, match=r"new.txt: .*, or add --kind parquet, arrow"):
         update(shared / "run", insert=tmp_path / "new.txt", dry_run=True)
     assert len(update(shared / "run", insert=tmp_path / "new.txt", kind="csv", dry_run=True).inserted) == 3
 
@@ -120,7 +120,7 @@ def test_rows_in_several_files(shared: Path, tmp_path: Path) -> None:
     with pytest.raises(UpdateError, match=r"new/3.parquet, row 0, column 'key': id 'k0205' is given twice"):
         update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
     ids_file(tmp_path / "new" / "a.csv", ["k0001"])
-    with pytest.raises(InputError, match=r"new: files of several kinds are here, such as .*/0.parquet and .*/a.csv"):
+    with pytest.raises(InputError, match=r"new: .*, such as .*/0.parquet and .*/a.csv"):
         update(shared / "run", insert=tmp_path / "new", dry_run=True)
     ids_file(tmp_path / "new" / "b.csv", ["k0002"])
     with pytest.raises(InputError, match="2 files are here, but a list of ids is one file"):

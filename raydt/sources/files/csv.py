@@ -30,6 +30,7 @@ import pyarrow.csv as pacsv
 from raydt.encoding.numerals import DECIMAL_COMMA, NUMBER, share
 from raydt.encoding.times import kind_of_times
 from raydt.errors import InputError
+from raydt.messages import message
 from raydt.redaction import marked, quoted
 from raydt.sources.files.damage import END_BYTES
 from raydt.sources.files.datafile import DataFile, Place
@@ -89,8 +90,7 @@ class CsvDataFile(DataFile):
         self._check_header(names)
         twice = next((name for name, times in Counter(names).items() if times > 1), None)
         if twice is not None:
-            column = marked(twice)
-            raise InputError("two columns have this name", file=self.name, column=column, remedy="Rename one of them")
+            raise InputError(message("columns.repeated"), file=self.name, column=marked(twice))
         self.untyped = frozenset(field.name for field in inferred if pa.types.is_null(field.type))
         self.n_rows = 0 if is_empty else None
         self.schema = pa.schema([pa.field(field.name, self._declared(field, first)) for field in inferred])
@@ -106,12 +106,8 @@ class CsvDataFile(DataFile):
         if name == self._ts:
             return kind_of_times(texts) or kind
         if share(texts, DECIMAL_COMMA) > 0.5:
-            raise InputError(
-                f"{quoted(texts[0].as_py(), 40)} looks like a number with a decimal comma",
-                file=self.name,
-                column=marked(name),
-                remedy="Write decimal points, or list the column under source.categorical if these are names",
-            )
+            said = message("files.decimal_comma", value=quoted(texts[0].as_py(), 40))
+            raise InputError(said, file=self.name, column=marked(name))
         return pa.float64() if share(texts, NUMBER) > 0.5 else kind
 
     def _look(self, block: int) -> tuple[pa.Schema, pa.RecordBatch | None, bool]:
@@ -210,34 +206,28 @@ class CsvDataFile(DataFile):
         places = np.insert(np.arange(batch.num_rows), before, -1)
         batch = batch.take(pa.array(places, mask=places < 0))
         for bad in found:
-            at, text = bad.number - 2, bad.text
-            lengths = f"the row has {bad.actual_columns} values but the header has {bad.expected_columns}"
-            problem = f"{lengths}: {quoted(text)}"
-            if "\n" in text or "\r" in text:
-                remedy = "Close the quote that is open here"
-                stop = InputError(f"{problem}, over several lines", file=self.name, row=at, remedy=remedy)
-                return batch.slice(0, at - row), stop
+            at, lengths = bad.number - 2, {"values": bad.actual_columns, "columns": bad.expected_columns}
+            if "\n" in bad.text or "\r" in bad.text:
+                said = message("rows.open_quote", text=quoted(bad.text), **lengths)
+                return batch.slice(0, at - row), InputError(said, file=self.name, row=at)
             if at >= start:
-                self.note_flaw(at, problem)
+                self.note_flaw(at, message("rows.length", text=quoted(bad.text), **lengths))
         return batch, None
 
     def _refuse_bytes(self, error: pa.ArrowInvalid) -> None:
         """Raise an error that names the row, if Arrow has given up on one of another length that is not UTF-8."""
         if found := _UNREADABLE.match(str(error)):
             row, expected, actual = map(int, found.groups())
-            problem = f"the row has {actual} values but the header has {expected}, and bytes that are not UTF-8"
-            raise InputError(problem, file=self.name, row=row - 2, remedy="Correct the file") from error
+            said = message("rows.undecoded_length", values=actual, columns=expected)
+            raise InputError(said, file=self.name, row=row - 2) from error
 
     def _check_header(self, names: list[str]) -> None:
         """Refuse a header that is one column with what looks like another delimiter in it."""
         other = next((sign for sign in _DELIMITERS if len(names) == 1 and sign in names[0]), None)
         if other is not None:
-            remedy = "Separate the columns by commas, or by tabs in a file called .tsv"
-            if self._delimiter == "\t":
-                remedy = "Separate the columns by tabs, as the name says, or rename the file"
-            if self._chosen:
-                remedy = f"Set source.delimiter: {json.dumps(other)}"
-            raise InputError(f"the header is one column, {quoted(names[0])}", file=self.name, remedy=remedy)
+            what = "delimiter" if self._chosen else "no_tabs" if self._delimiter == "\t" else "no_commas"
+            said = message(f"files.{what}", header=quoted(names[0]), delimiter=json.dumps(other))
+            raise InputError(said, file=self.name)
 
 
 @contextlib.contextmanager

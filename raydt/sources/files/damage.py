@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from raydt.encoding.columns import is_text
+from raydt.messages import Message, message
 from raydt.redaction import quoted
 
 #: How many bytes of either end of a file tell what it is.
@@ -36,12 +37,10 @@ _OWN = {
     "csv": "CSV text in UTF-8",
     "libsvm": "LIBSVM text",
 }
-_OTHER_KIND = "Check its kind: source.kind, --kind, or the ending of its name"
-_AGAIN = "Copy or write it again"
 
 
-def diagnosis(head: bytes, tail: bytes, kind: str) -> tuple[str, str] | None:
-    """Fault of a file that cannot be opened, and the remedy, if its first or last bytes show it.
+def diagnosis(head: bytes, tail: bytes, kind: str) -> Message | None:
+    """Return the fault of a file that cannot be opened, if its first or last bytes show it.
 
     Parameters
     ----------
@@ -51,28 +50,26 @@ def diagnosis(head: bytes, tail: bytes, kind: str) -> tuple[str, str] | None:
         What it is read as.
     """
     if not head:
-        return "the file is empty (0 bytes)", "Write it again, or check the path"
+        return message("files.empty")
     magic = {"parquet": _PARQUET, "arrow": _ARROW}.get(kind)
     if magic is not None and head.startswith(magic):
         if kind == "parquet" and tail.endswith(b"PARE"):
-            return "it is encrypted", "Decrypt it first"
-        return (
-            None if tail.endswith(magic) and len(tail) > len(magic) else ("it is cut off: its end is missing", _AGAIN)
-        )
+            return message("files.encrypted")
+        return None if tail.endswith(magic) and len(tail) > len(magic) else message("files.cut_off")
     if magic is not None and tail.endswith(magic):
-        return "its beginning is missing", _AGAIN
+        return message("files.no_beginning")
     found = next((what for beginning, what in _BEGINNINGS.items() if head.startswith(beginning)), None)
     if found is not None:
-        return f"it is {found}, not {_OWN[kind]}", _OTHER_KIND
+        return message("files.other_kind", found=found, wanted=_OWN[kind])
     is_stream = kind == "arrow" and head.startswith(b"\xff\xff\xff\xff")
     if is_stream or (kind == "csv" and head.strip() and b"\0" not in head):
         return None
     if not head.strip():
-        return "it has no row of column names", "Write it as the first row"
-    return f"it is not {_OWN[kind]}", _OTHER_KIND
+        return message("files.no_header")
+    return message("files.not_kind", wanted=_OWN[kind])
 
 
-def without_flaws(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tuple[str, str]]]:
+def without_flaws(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tuple[str, Message]]]:
     """A batch whose text or dictionary codes are not valid, with null in their place.
 
     Returns
@@ -88,7 +85,7 @@ def without_flaws(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tupl
         The batch is damaged in another way.
     """
     columns: list[pa.Array] = []
-    flaws: dict[int, tuple[str, str]] = {}
+    flaws: dict[int, tuple[str, Message]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             column.validate(full=True)
@@ -101,13 +98,13 @@ def without_flaws(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tupl
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names), flaws
 
 
-def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, Message]]:
     """A column with null where a value is flawed, and the problems by row. Python work for each value."""
     if pa.types.is_dictionary(column.type):
         values, lost = _repaired(column.dictionary)
         codes = column.indices.to_pylist()
         found = {
-            row: lost.get(code, f"code {quoted(code)} is beyond its dictionary of {len(values)} values")
+            row: lost.get(code) or message("rows.code_beyond", value=quoted(code), size=len(values))
             for row, code in enumerate(codes)
             if code is not None and (code in lost or not 0 <= code < len(values))
         }
@@ -119,11 +116,11 @@ def _repaired(column: pa.Array) -> tuple[pa.Array, dict[int, str]]:
     values = column.view(_BYTES[column.type])
     values.validate(full=True)  # offsets within the data, without which no value can be touched
     texts: list[str | None] = []
-    problems: dict[int, str] = {}
+    problems: dict[int, Message] = {}
     for row, value in enumerate(values.to_pylist()):
         try:
             texts.append(None if value is None else value.decode())
         except UnicodeDecodeError:
             texts.append(None)
-            problems[row] = f"{quoted(value[:40])} is not UTF-8 text"
+            problems[row] = message("rows.not_utf8", value=quoted(value[:40]))
     return pa.array(texts, column.type), problems

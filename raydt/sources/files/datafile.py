@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from raydt.errors import InputError, shortage
-from raydt.messages import OR_SKIP
+from raydt.messages import Message, message
 from raydt.redaction import marked, quoted
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
@@ -73,26 +73,23 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
             for place in find_files(one, base_dir, suffixes):
                 other = entry_of.setdefault(_file_itself(place.filesystem, place.path), number)
                 if other != number:
-                    problem = f"two entries of source.path name this file, {path[other]!r} and {one!r}"
-                    raise InputError(problem, file=place.name, remedy="Name each file once")
+                    raise InputError(message("files.twice", first=path[other], second=one), file=place.name)
                 places.append(place)
         return places
     if "\0" in path:
-        raise InputError("the path holds a NUL character", file=path.replace("\0", "\\0"), remedy="Correct the path")
+        raise InputError(message("files.nul"), file=path.replace("\0", "\\0"))
     uri = _URI.match(path)
     try:
         where = path if uri else str(Path(base_dir, Path(path).expanduser()).absolute())
     except RuntimeError:
-        raise InputError("this user has no home directory", file=path, remedy="Write out the path") from None
+        raise InputError(message("files.no_home"), file=path) from None
     prefix = f"{uri.group(1)}://" if uri and uri.group(1) != "file" else ""
     with reading(where):
         start, infos, filesystem = _look_up(where, bool(uri), suffixes)
         is_local = isinstance(filesystem, pafs.LocalFileSystem)  # elsewhere there are no links, and questions cost time
         refuse_tables_above(filesystem, [start, *(info.path for info in infos if is_local)])
     if not infos:
-        raise InputError(
-            "no such file", file=where, remedy=f"Check the path; in a folder, raydt reads {', '.join(suffixes)}"
-        )
+        raise InputError(message("files.nothing", suffixes=", ".join(suffixes)), file=where)
     return [Place(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
 
 
@@ -178,7 +175,7 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
     except (InputError, UnicodeEncodeError):  # of a name, about which the file says nothing
         raise
     except FileNotFoundError:
-        raise InputError("the file does not exist", file=file, remedy="Check source.path") from None
+        raise InputError(message("files.absent"), file=file) from None
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         short = shortage(error, file)
         if short is not None:
@@ -187,9 +184,8 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
         reason = said.strip().splitlines()[0][:200].rstrip(".") if said.strip() else name
         if not getattr(error, "strerror", None):
             reason = marked(reason, name)  # Arrow quotes values that it cannot convert
-        how = f" as {kind}" if kind else ""
-        problem = f"{'it' if row is None else 'from here on it'} cannot be read{how} ({reason})"
-        raise InputError(problem, file=file, row=row, remedy="Check that it is complete and readable") from error
+        what = "unreadable_from" if row is not None else "unreadable_as" if kind else "unreadable"
+        raise InputError(message(f"files.{what}", kind=kind, reason=reason), file=file, row=row) from error
 
 
 class DataFile(ABC):
@@ -232,8 +228,8 @@ class DataFile(ABC):
             return error
         found = diagnosis(*self._ends_of_file(), self.kind)
         if found is None and isinstance(error.__cause__, UnicodeDecodeError):
-            found = f"the column name {quoted(error.__cause__.object)} is not UTF-8 text", "Rename the column"
-        return error if found is None else InputError(found[0], file=self.name, remedy=found[1])
+            found = message("files.undecoded_name", name=quoted(error.__cause__.object))
+        return error if found is None else InputError(found, file=self.name)
 
     @abstractmethod
     def _open(self) -> None:
@@ -274,14 +270,13 @@ class DataFile(ABC):
             batch.validate(full=True)
         except pa.ArrowInvalid:
             batch, found = without_flaws(batch)
-            for position, (column, problem) in found.items():
-                self.note_flaw(row + position, problem, column)
+            for position, (column, said) in found.items():
+                self.note_flaw(row + position, said, column)
         return batch
 
-    def note_flaw(self, row: int, problem: str, column: str | None = None) -> None:
+    def note_flaw(self, row: int, said: Message, column: str | None = None) -> None:
         """Remember that a row cannot be used."""
-        remedy = f"Correct the file{OR_SKIP}"
-        self.flaws[row] = InputError(problem, file=self.name, row=row, column=column, remedy=remedy)
+        self.flaws[row] = InputError(said, file=self.name, row=row, column=column)
 
     def take_flaws(self, start: int, length: int) -> dict[int, InputError]:
         """Take out the flaws of ``length`` rows from ``start`` on, by position among these."""
@@ -303,14 +298,13 @@ class DataFile(ABC):
         InputError
             The file was replaced, written to or removed since.
         """
-        remedy = "Leave the files of a source as they are until the run has ended, and start it again"
         with reading(self.name):
             info = self.place.filesystem.get_file_info(self.place.path)
             if info.type == pafs.FileType.NotFound:
-                raise InputError("the file was removed after it had been found", file=self.name, remedy=remedy)
+                raise InputError(message("files.removed"), file=self.name)
             before, now = self.place.modified, info.mtime_ns
             if info.size != self.place.size or (before is not None and now is not None and now != before):
-                raise InputError("the file was changed after it had been found", file=self.name, remedy=remedy)
+                raise InputError(message("files.changed"), file=self.name)
 
     def count(self) -> int:
         """Number of rows; where the format does not say it, the file is read through once. O(rows) then."""

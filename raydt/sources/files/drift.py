@@ -17,6 +17,7 @@ from raydt.encoding.indices import holds_indices
 from raydt.encoding.times import time_column
 from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
+from raydt.messages import message
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +78,17 @@ def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str]
     extra = [name for name in here if name not in there] if strict else []
     lacking = [name for name in parts if name not in here]
     for name in [*lacking, *extra]:
-        a_feature = parts.get(name, "feature") == "feature"
-        raise InputError(
-            f"this column is {'missing here, but in' if name in parts else 'not in'} {agreed.file}",
-            file=file.file,
-            column=name,
-            remedy="The files of a source need the same columns"
-            + ("; list the common ones under source.features" if a_feature else ""),
-        )
+        what = "extra" if name not in parts else "lacking_feature" if parts[name] == "feature" else "lacking"
+        raise InputError(message(f"columns.{what}", other=agreed.file), file=file.file, column=name)
     for name, part in parts.items():
         if name in file.untyped or agreed.origin[name] == file.file:
             continue
         ours, theirs = agreed.schema.field(name), file.schema.field(name)
         if _kind(ours, part, agreed.origin[name]) != _kind(theirs, part, file.file):
-            remedy = "The files of a source need the same kinds of values: convert the column in one of them"
-            raise InputError(
-                f"it holds {_described(theirs.type)}, but {_described(ours.type)} in {agreed.origin[name]}",
-                file=file.file,
-                column=name,
-                remedy=remedy + (", or leave it out of source.features" if part == "feature" else ""),
-            )
+            kinds = {"kind": _described(theirs.type), "other_kind": _described(ours.type)}
+            what = "drift_of_feature" if part == "feature" else "drift"
+            said = message(f"columns.{what}", other=agreed.origin[name], **kinds)
+            raise InputError(said, file=file.file, column=name)
 
 
 def _kind(field: pa.Field, part: str, file: str) -> str:

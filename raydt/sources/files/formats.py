@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from raydt.errors import InputError
+from raydt.messages import message
 from raydt.sources.files.arrow import ArrowDataFile
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, Place, find_files
@@ -46,12 +47,11 @@ def find_kind(
     for place in places:
         form = next((form for form in FORMATS if place.name.lower().endswith(form.suffixes)), None)
         if form is None:
-            remedy = f"Its name must end in one of {', '.join(suffixes)}{or_else}"
-            raise InputError("the kind of file is unclear", file=place.name, remedy=remedy)
+            said = message("files.unclear", suffixes=", ".join(suffixes), or_else=or_else)
+            raise InputError(said, file=place.name)
         found.setdefault(form, place.name)
     if len(found) > 1:
-        problem = f"files of several kinds are here, such as {' and '.join(found.values())}"
-        raise InputError(problem, file=path, remedy="Name those of one kind")
+        raise InputError(message("files.many_kinds", names=" and ".join(found.values())), file=path)
     return next(iter(found)), places
 
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydt.arrays.sparse import LARGEST_WIDTH
-from raydt.encoding.columns import parse
+from raydt.encoding.columns import in_words, parse
 from raydt.errors import InputError
+from raydt.messages import Message, message
 from raydt.redaction import quoted
 from raydt.sources.files.datafile import DataFile
 
@@ -29,11 +30,6 @@ _BLOCK = 1 << 20
 #: A line may be as long as this.
 _LONGEST = 1 << 25
 
-_SYNTAX, _VALUE, _LARGE = (
-    "is not written as index:value",
-    "has another value than 0 or 1, and sparse features are binary",
-    f"has an index beyond {LARGEST_WIDTH}",
-)
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
 #: Indices of more digits, leading zeros aside, are too large.
 _DIGITS = len(str(LARGEST_WIDTH))
@@ -50,12 +46,11 @@ class LibsvmDataFile(DataFile):
         block = next(self._blocks(), b"")
         labels, _, _ = _parsed(block)
         if not len(labels):
-            raise InputError("it has no row", file=self.name, remedy="Check the path")
+            raise InputError(message("files.no_rows"), file=self.name)
         if parse(labels, pa.int64())[1] is not None:
             _, wrong = parse(labels, pa.float64())
             if wrong is not None and wrong[0]:
-                problem = f"it begins with {quoted(labels[0].as_py(), 40)}, where a label is expected, a number"
-                raise InputError(problem, file=self.name, remedy="Check its kind: source.kind, --kind, or its name")
+                raise InputError(message("files.no_label", text=quoted(labels[0].as_py(), 40)), file=self.name)
             self.schema = self.schema.set(0, pa.field(LABEL, pa.float64()))
 
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
@@ -64,13 +59,15 @@ class LibsvmDataFile(DataFile):
             texts, indices, problems = _parsed(block)
             skip = max(0, start - row)
             if skip < len(texts):
-                labels, wrong = parse(texts, self.schema.field(LABEL).type)
+                kind = self.schema.field(LABEL).type
+                labels, wrong = parse(texts, kind)
                 for place in np.flatnonzero(wrong[skip:]).tolist() if wrong is not None else ():
                     text = quoted(texts[skip + place].as_py(), 40)
-                    self.note_flaw(row + skip + place, f"the label {text} is not a number as the first are", LABEL)
-                for place, problem in problems.items():
+                    said = message("rows.not_kind", value=text, kind=in_words(kind))
+                    self.note_flaw(row + skip + place, said, LABEL)
+                for place, said in problems.items():
                     if place >= skip:
-                        self.note_flaw(row + place, problem, INDICES)
+                        self.note_flaw(row + place, said, INDICES)
                 yield pa.RecordBatch.from_arrays([labels, indices], schema=self.schema).slice(skip)
             row += len(texts)
 
@@ -89,17 +86,15 @@ class LibsvmDataFile(DataFile):
                 rest.append(block[end:])
                 size += len(rest[-1])
                 if size > _LONGEST:
-                    remedy = "Check that it is of this kind: source.kind, --kind, or its name"
-                    raise InputError(
-                        f"line {lines + 1:,} is longer than {_LONGEST >> 20} MiB", file=self.name, remedy=remedy
-                    )
+                    said = message("files.long_line", line=lines + 1, most=_LONGEST >> 20)
+                    raise InputError(said, file=self.name)
                 block = source.read(_BLOCK)
         last = b"".join(rest)
         if last:
             yield last + b"\n"
 
 
-def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, str]]:
+def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, Message]]:
     """Texts of the labels, lists of indices, and what is wrong with some of the rows."""
     text = block.decode(errors="replace")
     if "#" in text:
@@ -115,16 +110,17 @@ def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, str]]:
     offsets = np.zeros(n + 1, dtype=np.int32)
     np.cumsum(np.bincount(row[is_one], minlength=n), out=offsets[1:])
     indices = pa.ListArray.from_arrays(pa.array(offsets), pa.array(index[is_one].astype(np.int32)))
-    problems: dict[int, str] = {}
-    for place, fault in faults.items():
-        problems.setdefault(int(row[place]), f"{quoted(pairs[place].as_py(), 40)} {fault}")
+    problems: dict[int, Message] = {}
+    for place, code in faults.items():
+        said = message(f"rows.{code}", value=quoted(pairs[place].as_py(), 40), largest=LARGEST_WIDTH)
+        problems.setdefault(int(row[place]), said)
     if problems:
         indices = pc.if_else(pa.array(~np.isin(np.arange(n), list(problems))), indices, pa.scalar(None, indices.type))
     return pc.replace_substring_regex(flat.filter(pa.array(is_label)), r"^\+", ""), indices, problems
 
 
 def _read(tokens: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], dict[int, str]]:
-    """Index of each ``index:value``, whether its value is 1, and what is wrong by place, in order."""
+    """Index of each ``index:value``, whether its value is 1, and codes of what is wrong by place, in order."""
     before = pc.utf8_slice_codeunits(tokens, 0, -2)
     short = pc.and_(pc.ascii_is_decimal(before), pc.less_equal(pc.binary_length(before), _DIGITS - 1))
     usual = pc.and_(short, pc.ends_with(tokens, ":1"))
@@ -144,7 +140,8 @@ def _read(tokens: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     is_pair = parts.is_valid().to_numpy(zero_copy_only=False)
     faults = {}
     for place in np.flatnonzero(~is_pair | (value < 0) | large).tolist():
-        faults[int(others[place])] = _SYNTAX if not is_pair[place] else _VALUE if value[place] < 0 else _LARGE
+        code = "not_pair" if not is_pair[place] else "not_binary" if value[place] < 0 else "large_index"
+        faults[int(others[place])] = code
     is_one[list(faults)] = False
     return index, is_one, faults
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from raydt.errors import InputError
+from raydt.messages import message
 
 
 class _TableFormat(NamedTuple):
@@ -52,11 +53,8 @@ def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
             continue
         logged = filesystem.get_file_info(pafs.FileSelector(info.path, allow_not_found=True))
         if any(fnmatchcase(file.base_name, form.files) for file in logged):
-            problem = (
-                f"this folder is {form.name} (it has {info.base_name}), and its files hold rows that the table deleted"
-            )
-            remedy = f"Read the table with {form.reader}. Write its rows to a Parquet file outside, and name that file"
-            raise InputError(problem, file=info.path.rpartition("/")[0], remedy=remedy)
+            said = message("files.table", form=form.name, log=info.base_name, reader=form.reader)
+            raise InputError(said, file=info.path.rpartition("/")[0])
 
 
 def refuse_tables_above(filesystem: Any, paths: Iterable[str]) -> None:

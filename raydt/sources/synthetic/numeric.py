@@ -25,6 +25,7 @@ from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.examples.targets import CODES
+from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.identity import Identity, hashed
 
@@ -73,7 +74,7 @@ class SyntheticSource(ABC):
 
     def require_ts(self) -> TimeColumn:
         """Refused: generated rows have no times."""
-        raise ConfigError("the stream needs event times, but generated rows have none. Use files, with source.ts")
+        raise ConfigError(message("sources.generated_times"))
 
     def fingerprint(self) -> str:
         """That of :meth:`identity`."""

@@ -1,0 +1,55 @@
+"""What is wrong with the files of a source: finding them, reading them, and what is in them."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+_KIND = "Check its kind: source.kind, --kind, or the ending of its name"
+_AGAIN = "Copy or write it again"
+_COMPLETE = "Check that the file is complete and readable"
+_START_AGAIN = "Start the run again, and leave the files of the source as they are until it has ended"
+_ONE_COLUMN = "the header is one column, {header}"
+
+SENTENCES: dict[str, Sentence] = {
+    # Finding them
+    "nothing": ("no such file", "Check the path; in a folder, raydt reads {suffixes}"),
+    "absent": ("the file does not exist", "Check the path"),
+    "twice": ("two entries of source.path name this file, {first!r} and {second!r}", "Name each file once"),
+    "nul": ("the path holds a NUL character", "Correct the path"),
+    "no_home": ("this user has no home directory", "Write out the path"),
+    "unclear": ("the kind of the file is unclear", "End its name in one of {suffixes}{or_else}"),
+    "many_kinds": ("files of several kinds are here, such as {names}", "Name files of one kind"),
+    "table": (
+        "this folder is {form} (it has {log}), and its files hold rows that the table deleted",
+        "Read the table with {reader}. Write its rows to a Parquet file outside the folder, and name that file",
+    ),
+    # Reading them
+    "removed": ("the file was removed after it had been found", _START_AGAIN),
+    "changed": ("the file was changed after it had been found", _START_AGAIN),
+    "unreadable": ("the file cannot be read ({reason})", _COMPLETE),
+    "unreadable_as": ("the file cannot be read as {kind} ({reason})", _COMPLETE),
+    "unreadable_from": ("from this row on, the file cannot be read as {kind} ({reason})", _COMPLETE),
+    "no_table": (
+        "the files cannot be put into one table ({reason})",
+        "Give their columns the same types, or drop source.permutation",
+    ),
+    # What is in them
+    "empty": ("the file is empty (0 bytes)", "Write it again, or check the path"),
+    "no_rows": ("the file has no rows", "Check source.path"),
+    "encrypted": ("the file is encrypted", "Decrypt it first"),
+    "cut_off": ("the file is cut off: its end is missing", _AGAIN),
+    "no_beginning": ("the beginning of the file is missing", _AGAIN),
+    "other_kind": ("the file is {found}, not {wanted}", _KIND),
+    "not_kind": ("the file is not {wanted}", _KIND),
+    "no_header": ("the file has no row of column names", "Write it as the first row"),
+    "undecoded_name": ("the column name {name} is not UTF-8 text", "Rename the column"),
+    "delimiter": (_ONE_COLUMN, "Set source.delimiter: {delimiter}"),
+    "no_tabs": (_ONE_COLUMN, "Separate the columns by tabs, as the name of the file says, or rename the file"),
+    "no_commas": (_ONE_COLUMN, "Separate the columns by commas, or by tabs in a file called .tsv"),
+    "decimal_comma": (
+        "{value} looks like a number with a decimal comma",
+        "Write decimal points, or list the column under source.categorical if its values are names",
+    ),
+    "long_line": ("line {line:,} is longer than {most} MiB", _KIND),
+    "no_label": ("the file begins with {text} in the place of a label, which is a number", _KIND),
+}

@@ -1,0 +1,102 @@
+"""What is wrong with a row of data, by the code of its fault: the problem, and what can be done about it.
+
+The remedy of a pair is for rows of files. :data:`IN_MEMORY` has the remedies for data in memory, where some of the
+faults can occur.
+"""
+
+from __future__ import annotations
+
+from raydt.messages import OR_SKIP, Sentence
+
+_CORRECT = "Correct the file" + OR_SKIP
+_REPLACE = "Replace the value or leave the column out of source.features" + OR_SKIP
+_FILL = "Fill in the value or leave the column out of source.features{takers}" + OR_SKIP
+_LABEL = "Give the row a label" + OR_SKIP
+_OPERATION = "Known are {operations}; add others under source.op_values"
+_IDENTITY = "Give the table a primary key or REPLICA IDENTITY FULL, so that deletions carry their id"
+_INEXACT = "an integer beyond 2**53 has no exact float64"
+_NO_ID = "no id"
+_CLASS = "label {value} is one class more than the {most:,} that this learner takes"
+_LENGTH = "the row has {values} values but the header has {columns}"
+
+SENTENCES: dict[str, Sentence] = {
+    # Features; {takers} is empty, or names learners that take missing values
+    "no_value": ("no value (null or NaN)", _FILL),
+    "infinite": ("an infinite value", _REPLACE),
+    "inexact": (_INEXACT, "Scale the column, or list it under source.categorical"),
+    "no_category": ("no value", _FILL),
+    "infinite_category": ("an infinite value is not a category", _REPLACE),
+    "unsent": (
+        "no value, only Debezium's placeholder for a value that was not sent",
+        "Set REPLICA IDENTITY FULL for the table, or leave the column out of source.features",
+    ),
+    "not_number": ("{value} is not a number", _CORRECT),
+    "not_kind": ("{value} differs in kind from the first rows, which hold {kind}", _CORRECT),
+    # Sparse features
+    "no_list": ("no list of indices", "Write an empty list for a row in which no feature is 1" + OR_SKIP),
+    "null_index": ("an index is null", _CORRECT),
+    "negative_index": ("index {value} is negative", "Count indices from 0" + OR_SKIP),
+    "index_beyond": (
+        "index {value} is beyond the {width} features, whose indices begin at 0",
+        "Set source.n_features to the number of features" + OR_SKIP,
+    ),
+    "repeated_index": ("index {value} is repeated", "Give each index once" + OR_SKIP),
+    "no_tokens": ("no list of tokens", "Write an empty list for a row without a token" + OR_SKIP),
+    "null_token": ("a token is null", _CORRECT),
+    "token_beyond": (
+        "token {value} is one more than the {width:,} different tokens that n_features, or the files of the run, allow",
+        "Set source.n_features to the number of tokens there may be" + OR_SKIP,
+    ),
+    "unknown_token": "the model does not know the token {value}",
+    "not_pair": ("{value} is not written as index:value", _CORRECT),
+    "not_binary": ("{value} has another value than 0 or 1, but sparse features are binary", _CORRECT),
+    "large_index": ("{value} has an index beyond {largest}", _CORRECT),
+    # Labels
+    "no_label": ("no label", _LABEL),
+    "word_for_nothing": ("no label: {value} among {kind} stands for a missing value", _LABEL),
+    "infinite_label": ("an infinite label", _LABEL),
+    "inexact_label": (_INEXACT, "Scale the column, or write it as floating-point numbers" + OR_SKIP),
+    "label_range": ("{range}", "Give the label in another unit" + OR_SKIP),
+    "other_label": ("label {value} is neither positive nor one of the other labels", "Known are {known}"),
+    "third_class": (_CLASS, "Set source.positive to the labels that make one class{instead}" + OR_SKIP),
+    "many_classes": (
+        _CLASS + ": the rows read so far have {seen:,} different labels",
+        "Set source.label to another column if the labels are ids, learn them as numbers ({numeric}), or set "
+        "source.positive to the labels that make one class",
+    ),
+    # Ids, times, operations
+    "no_id": (_NO_ID, _CORRECT),
+    "wide_id": ("the id does not fit into a signed 64-bit integer", _CORRECT),
+    "no_time": ("no event time", _CORRECT),
+    "far_time": ("the event time is beyond {largest} in absolute value", _CORRECT),
+    "no_operation": ("no operation", _OPERATION),
+    "unknown_operation": ("unknown operation {value}", _OPERATION),
+    "truncate": (
+        "operation {value} empties the table, but a change log must name each example that it deletes",
+        "Write a delete for each live id in its place, or begin the source after it",
+    ),
+    # Debezium's envelope
+    "no_after": ("the struct is null, but an insert or update needs its row in it", _CORRECT),
+    "no_before": ("the struct is null, but a delete needs the id of its example in it", _IDENTITY),
+    "no_key": (_NO_ID, _IDENTITY),
+    "moved_id": (
+        "the update changes the id to {value}, but an update must keep the id of its example",
+        "Write a delete of the old id and an insert of the new one",
+    ),
+    # Rows that a file does not give as a whole
+    "length": (_LENGTH + ": {text}", _CORRECT),
+    "open_quote": (_LENGTH + ": {text}, over several lines", "Close the quote that is open here"),
+    "undecoded_length": (_LENGTH + ", and bytes that are not UTF-8", "Correct the file"),
+    "not_utf8": ("{value} is not UTF-8 text", _CORRECT),
+    "code_beyond": ("code {value} is beyond the column's dictionary of {size} values", _CORRECT),
+}
+
+#: What can be done about a fault of data in memory, where it can have the fault.
+IN_MEMORY: dict[str, str] = {
+    **dict.fromkeys(("no_value", "infinite", "no_category", "infinite_category"), "Fill or drop such rows"),
+    **dict.fromkeys(("no_list", "null_index", "negative_index", "repeated_index"), "Correct the row"),
+    **dict.fromkeys(("no_tokens", "null_token"), "Correct the row"),
+    "inexact": "Scale the column, or pass a data frame and list it under categorical_features",
+    "index_beyond": "Correct the row, or set n_features in the metadata of the schema",
+    "unknown_token": "Replay the rows: a run has room for new tokens with source.n_features",
+}

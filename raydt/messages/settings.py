@@ -1,0 +1,7 @@
+"""What is wrong with the keys of any section of a config."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+SENTENCES: dict[str, Sentence] = {"retired": ("{name} was retired", "{instead}")}
