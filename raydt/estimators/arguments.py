@@ -71,7 +71,7 @@ def numbers_of(y: Any) -> npt.NDArray[np.float64]:
     if given.dtype.kind == "c":
         raise ValueError(message("estimators.complex", what="y"))
     if given.dtype.kind in "mM":
-        raise InputError(message("estimators.times_as_labels"))
+        raise InputError(message("estimators.time_labels"))
     # NumPy turns numbers beside a text into texts, so a list is looked at itself.
     values = y if isinstance(y, list | tuple) else given.tolist()
     for row, value in enumerate(values if given.dtype.kind in "OUS" else ()):
@@ -170,7 +170,7 @@ def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set
     found = set()
     for column in given:
         if isinstance(column, bool | np.bool_):
-            raise InputError(message("estimators.part_of_mask", flag=column))
+            raise InputError(message("estimators.mixed_mask", flag=column))
         if isinstance(column, int | np.integer) and not 0 <= column < n:
             raise InputError(message("estimators.no_position", position=int(column), columns=n, last=n - 1))
         found.add(columns[int(column)] if isinstance(column, int | np.integer) else column)

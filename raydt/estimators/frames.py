@@ -77,7 +77,7 @@ class FrameEncoder:
         lists = None
         if self._reading.sparse and is_sparse_matrix(X):
             if len(names_of(self._wanted)):
-                raise InputError(message("estimators.matrix_of_categories"))
+                raise InputError(message("estimators.sparse_categories"))
             self._encoder = FeatureEncoder(Features((), (), self._groups, width_of_matrix(X)), self._reading)
             return
         if table is None:
@@ -87,15 +87,15 @@ class FrameEncoder:
             columns = names = tuple(str(name) for name in table.column_names)
             lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self._reading)
             if lists is not None and holds_tokens(table.schema.field(lists).type):
-                raise InputError(message("estimators.lists_of_text"), column=lists)
+                raise InputError(message("estimators.text_lists"), column=lists)
             names = tuple(name for name in names if name != lists)
             text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
         wanted = columns_of(self._wanted, columns)
         unknown = sorted(str(name) for name in wanted - set(names))
         if lists is not None and lists in wanted:
-            raise InputError(message("estimators.lists_of_categories"), column=lists)
+            raise InputError(message("estimators.list_categories"), column=lists)
         if unknown:
-            raise InputError(message("estimators.no_category_column", name=unknown[0], rows="X"))
+            raise InputError(message("estimators.unknown_name", name=unknown[0], rows="X"))
         if table is not None:
             _warn_of_numbers(table, [name for name, t in zip(names, text, strict=True) if t and name not in wanted])
         self.named = table is not None
@@ -143,7 +143,7 @@ class FrameEncoder:
         encoder, features, table, matrix = self._encoder, self._encoder.features, as_table(X), None
         if table is None and features.sparse:
             if not is_sparse_matrix(X) or features.names:
-                name = "fitted_with_frame" if self.named else "fitted_with_matrix"
+                name = "wants_frame" if self.named else "wants_matrix"
                 raise InputError(message(f"estimators.{name}", estimator=estimator))
             return np.empty((X.shape[0], 0)), rows_of_matrix(X, features.sparse, estimator)
         if table is None:

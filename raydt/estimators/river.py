@@ -179,7 +179,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         chosen = set(names_of(self.categorical_features))
         absent = sorted(chosen - set(x), key=repr)
         if absent:
-            raise InputError(message("estimators.no_category_column", name=absent[0], rows="the first example"))
+            raise InputError(message("estimators.unknown_name", name=absent[0], rows="the first example"))
         options = self._options()
         self._reading = learners()[self.estimator.kind].traits(options).reading
         # By name, not by place: river promises nothing about the order of a dictionary's keys.

@@ -108,7 +108,7 @@ class Classifier(Estimator):
             self._require_few(list(known), given, "y")
             classes = np.concatenate([self.classes_, np.array(new)])
             if classes.tolist() != [*known, *new]:
-                raise InputError(message("estimators.no_common_type", label=new[0], classes=list(known)))
+                raise InputError(message("estimators.common_type", label=new[0], classes=list(known)))
             self.classes_ = classes
             known = {label: code for code, label in enumerate(self._classes)}
         return np.array([known[label] for label in given.tolist()], dtype=np.int32)

@@ -17,7 +17,7 @@ SENTENCES: dict[str, Sentence] = {
     "not_removed": "cannot be removed: {reason}",
     "other_writer": (
         "{place}: {writer} is writing here",
-        "Wait until it has ended, or end it (a run saves its state on SIGTERM)",
+        "Wait until that process has ended, or end it (a run saves its state on SIGTERM)",
     ),
     # What a folder holds
     "no_model": (
@@ -25,7 +25,7 @@ SENTENCES: dict[str, Sentence] = {
         "Give a folder that save wrote, the folder of a finished run, its checkpoints/ or one of them",
     ),
     "no_manifest": (
-        "holds no readable {manifest} ({reason}): it is not a model or state folder, or writing it was interrupted"
+        "holds no readable {manifest} (the file {reason}): it is no model or state, or writing it was interrupted"
     ),
     "other_kind": ("is a {found}, not a {wanted}", "A model only predicts; a state also holds the training rows"),
     "incomplete": (
@@ -52,16 +52,16 @@ SENTENCES: dict[str, Sentence] = {
     "not_manifest": ("is not a manifest: {reason}", _AGAIN),
     "other_arrays": ("does not hold the arrays of the manifest: {reason}", _AGAIN),
     "other_array": ("array {name!r} is {found}, the manifest says {wanted}", _AGAIN),
-    "segments": ("its row segments do not fit together: {reason}", _AGAIN),
+    "segments": ("the row segments do not fit together: {reason}", _AGAIN),
     "unfit": ("does not hold what a {kind} needs: {reason}", _AGAIN),
     # Reasons
-    "compressed": "a member is compressed",
+    "compressed": "an array is compressed",
     "no_meta": "meta of a {kind} lacks {keys}",
-    "no_constant": "{name} is no JSON value",
+    "no_constant": "{name} is not a JSON value",
     "no_entry": "{name!r} is missing",
     "next_id": "example ids must be smaller than next_id ({next})",
-    "sparse_last": "sparse features must be the last entry, of a learner that accepts them",
-    "no_preorder": "its arrays do not describe one tree in preorder",
+    "sparse_last": "sparse features must be the last entry, and the learner must accept them",
+    "no_preorder": "the arrays do not describe one tree in preorder",
     "uneven": "{columns} must have an entry for each of {examples} examples",
     "segment_rows": "{segment} does not have {rows} rows",
     "bitmap": "the bitmap of {segment} does not have a bit for each of {rows} rows",

@@ -10,13 +10,13 @@ _COMPARE = "Compare the file with a copy"
 SENTENCES: dict[str, Sentence] = {
     # Keys
     "short_key": "a key for receipts needs {wanted} random bytes, this one has {found}",
-    "key_not_read": ("{file}: the key of receipts cannot be read: {reason}", _MAKE_KEY),
+    "unread_key": ("{file}: the key of receipts cannot be read: {reason}", _MAKE_KEY),
     "bad_key": ("{file}: the key of receipts must be 64 hexadecimal digits or more", _MAKE_KEY),
-    "private_key_not_read": "{file}: the private key cannot be read: {reason}",
+    "private_key": "{file}: the private key cannot be read: {reason}",
     "no_ed25519": ("{file}: it is not an Ed25519 key", "Make one with: openssl genpkey -algorithm ed25519"),
     "no_cryptography": ("signatures need the package cryptography", "pip install 'raydt[sign]'"),
     # Files
-    "no_file": ("cannot hold receipts: it is not a file", "Name a file on a disk"),
+    "no_file": ("cannot hold receipts, as it is not a regular file", "Name a file on a disk"),
     "no_folder": ("cannot be written: {reason}", "Make its folder first, or choose another path"),
     "not_written": "cannot be written: {reason}",
     "not_read": "cannot be read: {reason}",
@@ -36,9 +36,9 @@ SENTENCES: dict[str, Sentence] = {
     "half_signed": "public_key and signature belong together",
     "no_purge": "purged is not an object",
     "unsorted": "hashes of ids are not in ascending order",
-    "other_active": "active is not active_before without the deleted and with the inserted examples",
-    "purge_with_changes": "a purge changes no model",
-    "no_line_feed": "it does not end with a line feed",
+    "other_active": "active must be active_before without the deleted and with the inserted examples",
+    "changing_purge": "a purge must not change the model",
+    "cut_off": "it does not end with a line feed",
     "nested": "it is nested too deeply",
     "other_spelling": "raydt writes each key once and in its place, without spaces",
 }

@@ -60,7 +60,7 @@ class Key:
         try:
             return cls(bytes.fromhex(Path(path).read_text(encoding="utf-8").strip()))
         except OSError as error:
-            raise ConfigError(message("receipts.key_not_read", file=str(path), reason=_reason(error))) from error
+            raise ConfigError(message("receipts.unread_key", file=str(path), reason=_reason(error))) from error
         except ValueError as error:
             raise ConfigError(message("receipts.bad_key", file=str(path))) from error
 
@@ -98,7 +98,7 @@ class Signer:
         try:
             key = from_pem(Path(path).read_bytes(), password=None)
         except (OSError, TypeError, ValueError) as error:
-            raise ConfigError(message("receipts.private_key_not_read", file=str(path), reason=str(error))) from error
+            raise ConfigError(message("receipts.private_key", file=str(path), reason=str(error))) from error
         if not isinstance(key, Private):
             raise ConfigError(message("receipts.no_ed25519", file=str(path)))
         self._key: Any = key

@@ -72,7 +72,7 @@ class Entry(BaseModel):
         if self.active != self.active_before - len(self.deleted) + len(self.inserted):
             raise ValueError(message("receipts.other_active"))
         if self.purged and (self.deleted or self.inserted or self.digest_before != self.digest_after):
-            raise ValueError(message("receipts.purge_with_changes"))
+            raise ValueError(message("receipts.changing_purge"))
         return self
 
 
@@ -90,7 +90,7 @@ def decoded(line: bytes) -> dict[str, Any]:
         It is no entry, or :func:`encoded` writes another line of its values.
     """
     if not line.endswith(b"\n"):
-        raise ValueError(message("receipts.no_line_feed"))
+        raise ValueError(message("receipts.cut_off"))
     try:
         values = validated(json.loads(line))
     except RecursionError as error:

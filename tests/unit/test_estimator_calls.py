@@ -142,9 +142,9 @@ def test_categories_by_name_position_or_mask(named: Any) -> None:
         ([7], "no_position", {"position": 7, "columns": 3, "last": 2}),
         ([-1], "no_position", {"position": -1, "columns": 3}),
         ([True, False], "mask_length", {"flags": 2, "columns": 3}),
-        ([0, True], "part_of_mask", {"flag": True}),
+        ([0, True], "mixed_mask", {"flag": True}),
         (np.eye(3, dtype=bool), "dimensions", {"shape": (3, 3)}),
-        (["y"], "no_category_column", {"name": "y", "rows": "X"}),
+        (["y"], "unknown_name", {"name": "y", "rows": "X"}),
     ],
 )
 def test_categories_that_no_column_has(named: Any, name: str, parameters: dict[str, Any]) -> None:

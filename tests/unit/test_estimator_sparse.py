@@ -110,9 +110,9 @@ class TestMatrices:
         estimator.fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
         with refused("estimators.other_width", InputError, width=3, estimator="SparseEstimator", wanted=4):
             estimator.predict(scipy_sparse.csr_array(ROWS[:, :3]))
-        with refused("estimators.fitted_with_matrix", InputError):
+        with refused("estimators.wants_matrix", InputError):
             estimator.predict(ROWS)
-        with refused("estimators.matrix_of_categories", InputError):
+        with refused("estimators.sparse_categories", InputError):
             SparseEstimator([0]).fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
 
 
@@ -125,7 +125,7 @@ class TestFrames:
         for named in ([1], [False, True]):  # the lists are a column of X, too
             found = SparseEstimator(named).fit(X.select(["words", "size"]), [0, 0, 1])
             assert found._features().categorical == (True,)
-        with refused("estimators.lists_of_categories", InputError, column="words"):
+        with refused("estimators.list_categories", InputError, column="words"):
             SparseEstimator(["words"]).fit(X, [0, 0, 1])
         _, groups = estimator.session_.state()
         assert np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1).tolist() == [[0.5], [1.5], [2.5]]

@@ -146,11 +146,11 @@ def test_signatures(tmp_path: Path) -> None:
 
 def test_a_bad_key_is_one_error_with_the_way_to_make_one(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("00ff")
-    for name, id in (("short", "bad_key"), ("missing", "key_not_read")):
+    for name, id in (("short", "bad_key"), ("missing", "unread_key")):
         with refused(f"receipts.{id}", ConfigError, file=str(tmp_path / name)) as caught:
             Key.read(tmp_path / name)
         assert "token_hex" in str(caught.value)
-    with refused("receipts.private_key_not_read", ConfigError):
+    with refused("receipts.private_key", ConfigError):
         Signer(tmp_path / "short")
 
 

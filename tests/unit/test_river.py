@@ -71,7 +71,7 @@ def test_numbers_may_be_categories_and_keys_need_not_be_text() -> None:
         tree.learn_one({1: i % 4, 0: -0.0}, int(i % 4 == 2))
     assert len(arrays(tree)["feature"]) == 3
     assert [tree.predict_one({0: 0, 1: value}) for value in (1, 2, 3, 99)] == [0, 1, 0, 0]
-    with refused("estimators.no_category_column", InputError, name=5, rows="the first example"):
+    with refused("estimators.unknown_name", InputError, name=5, rows="the first example"):
         RiverTreeClassifier(categorical_features=(5,)).learn_one({1: 2}, 0)
 
 
