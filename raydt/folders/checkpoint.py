@@ -388,10 +388,10 @@ def _alive(components: Mapping[str, Mapping[str, Any]], segment: Segment) -> npt
     """Which examples of a segment live."""
     prefix = _component(segment)
     if len(components[prefix]["born"]) != segment.rows:
-        raise ValueError(message("models.segment_rows", segment=prefix, rows=segment.rows))
+        raise ValueError(message("models.uneven", columns=prefix, examples=segment.rows))
     live = components["live"][_name(segment)]
     if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
-        raise ValueError(message("models.bitmap", segment=prefix, rows=segment.rows))
+        raise ValueError(message("models.uneven", columns=f"the bitmap of {prefix}", examples=segment.rows))
     return np.unpackbits(live, count=segment.rows).astype(np.bool_)
 
 

@@ -9,7 +9,7 @@ _OTHER = "Choose another format"
 SENTENCES: dict[str, Sentence] = {
     # Formats and files
     "no_format": ("there is no format {format!r}", "Choose one of {formats}"),
-    "no_library": ("an export to {format} needs {libraries} ({reason})", "pip install 'raydt[{format}]'"),
+    "no_library": ("an export to {format} needs {libraries} ({reason})", "Run pip install 'raydt[{format}]'"),
     "not_written": ("the model cannot be written: {reason}", "Choose another path"),
     # Models without a description
     "unknown_width": (

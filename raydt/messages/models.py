@@ -41,7 +41,10 @@ SENTENCES: dict[str, Sentence] = {
         "of {learner} from format {oldest} on",
         "Use the raydt that wrote it, or run the replay again. raydt report and raydt purge of its run work",
     ),
-    "no_learner": "needs the learner {learner!r}, which this version of raydt does not have",
+    "no_learner": (
+        "needs the learner {learner!r}, which this version of raydt does not have",
+        "Use the raydt that wrote it",
+    ),
     # Damaged files
     "missing": ("is missing", _AGAIN),
     "other_size": ("is damaged: it has {found} bytes, the manifest says {wanted}", _AGAIN),
@@ -63,8 +66,6 @@ SENTENCES: dict[str, Sentence] = {
     "sparse_last": "sparse features must be the last entry, and the learner must accept them",
     "no_preorder": "the arrays do not describe one tree in preorder",
     "uneven": "{columns} must have an entry for each of {examples} examples",
-    "segment_rows": "{segment} does not have {rows} rows",
-    "bitmap": "the bitmap of {segment} does not have a bit for each of {rows} rows",
     "no_segment": "{component} belongs to no segment",
     # What cannot be saved, or not any more
     "dtype": "array {name!r} has dtype {dtype}; only booleans, integers and floats can be saved",

@@ -14,7 +14,7 @@ SENTENCES: dict[str, Sentence] = {
     "bad_key": ("{file}: the key of receipts must be 64 hexadecimal digits or more", _MAKE_KEY),
     "private_key": "{file}: the private key cannot be read: {reason}",
     "no_ed25519": ("{file}: it is not an Ed25519 key", "Make one with: openssl genpkey -algorithm ed25519"),
-    "no_cryptography": ("signatures need the package cryptography", "pip install 'raydt[sign]'"),
+    "no_cryptography": ("signatures need the package cryptography", "Run pip install 'raydt[sign]'"),
     # Files
     "no_file": ("cannot hold receipts, as it is not a regular file", "Name a file on a disk"),
     "no_folder": ("cannot be written: {reason}", "Make its folder first, or choose another path"),
