@@ -380,6 +380,8 @@ def _fitting(file: str) -> Iterator[None]:
     """Context in which segments that are missing, or of other kinds or lengths, are damage of ``file``."""
     try:
         yield
+    except ModelFileError:
+        raise  # it names the file that is damaged
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ModelFileError(message("models.segments", reason=str(error)), file=file) from error
 

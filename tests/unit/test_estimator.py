@@ -75,7 +75,7 @@ def test_forget_gives_a_receipt_and_leaves_no_count() -> None:
         (lambda t: t.partial_fit(X[:2], ["a", np.nan]), "estimators.unusable_label", {"what": "missing values"}),
         (lambda t: t.partial_fit(X[:2], [0.0, np.nan]), "estimators.unusable_label", {"what": "NaN or infinity"}),
         (lambda t: t.partial_fit(X[:2], ["a", "b"]), "estimators.mixed_classes", {"label": "a"}),
-        (lambda t: t.forget_examples(X[[7, 7]], Y[[7, 7]]), "estimators.no_equal", {"row": 1}),
+        (lambda t: t.forget_examples(X[[7, 7]], Y[[7, 7]]), "estimators.no_equal", {"row": 0}),
     ],
 )
 def test_a_bad_call_has_no_effect(call: Any, id: str, parameters: dict[str, Any]) -> None:

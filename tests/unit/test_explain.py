@@ -78,7 +78,7 @@ def inside(model: Any, X: Any) -> tuple[dict[str, Any], Any, Any]:
     tree, kinds = predictor._model, predictor._categorical
     numeric = hasattr(predictor, "numbers")
     outputs = predictor.numbers[:, None] if numeric else predictor._shares(len(model.classes_))
-    dense = model._rows(X) if isinstance(X, np.ndarray) else X.toarray()  # codes in place of categories
+    dense = model._rows(X)[0] if isinstance(X, np.ndarray) else X.toarray()  # codes in place of categories
 
     def left(row: int, node: int) -> bool:
         j, value = int(tree["feature"][node]), dense[row, int(tree["feature"][node])]
@@ -193,7 +193,7 @@ def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: st
     estimator, y = SUMS_OF_TREES[name]
     for categorical in (None, [0, 4]):
         model = fitted(estimator.set_params(categorical_features=categorical), DENSE, y, 60)
-        trees, X, found = model.tree_sum(), model._rows(DENSE), model.explain(DENSE)
+        trees, X, found = model.tree_sum(), model._rows(DENSE)[0], model.explain(DENSE)
         scores = trees.scores(X)[:, np.argsort(trees.codes) if len(trees.codes) else [0]]
         added = (found.values.sum(axis=1) + found.base).reshape(N, -1)
         assert np.abs(added - scores).max() < 1e-9
