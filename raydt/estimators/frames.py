@@ -150,10 +150,10 @@ class FrameEncoder:
             matrix = matrix_of(X)
             self._require_width(matrix.shape[1], estimator)
             coded = [j for j, name in enumerate(features.names) if name in encoder.categories]
-            columns = {features.names[j]: pa.array(matrix[:, j]) for j in coded}
+            columns, n = {features.names[j]: pa.array(matrix[:, j]) for j in coded}, len(matrix)
         else:
-            columns = self._columns(table, estimator)
-        faults = Faults(len(X) if table is None else table.num_rows)
+            columns, n = self._columns(table, estimator), table.num_rows
+        faults = Faults(n)
         out, sparse = encoder.check(columns, faults, X=matrix)
         if known and encoder.tokens is not None:
             encoder.tokens.require_known(columns[encoder.tokens.name], faults)
