@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import ConfigError, InputError
 from raydt.examples.targets import OUT_OF_RANGE, out_of_range
+from raydt.messages import Message, message, message_of
 
 
 def _one_column(y: Any) -> npt.NDArray[Any]:
@@ -27,69 +28,67 @@ def _one_column(y: Any) -> npt.NDArray[Any]:
         _warn_column()
         given = given[:, 0]
     if given.ndim != 1:
-        raise ValueError(f"y should be a 1d array, got an array of shape {given.shape} instead.")
+        raise ValueError(message("estimators.label_shape", shape=given.shape))
     return given
 
 
 def labels_of(y: Any) -> npt.NDArray[Any]:
     """One label per row, shape (n,): text, or booleans, integers of 64 bits and whole numbers. All can be saved."""
     if y is None:
-        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+        raise ValueError(message("estimators.no_labels"))
     labels = _one_column(y)
     # NumPy turns NaN among strings into a string and rounds large integers, so a list is looked at itself.
     given = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype.kind in "OU" else []
     if labels.dtype.kind in "OU":
         for row, label in enumerate(given):
             if _is_missing(label):
-                raise InputError("Input y contains missing values", row=row, remedy="Drop rows without a label")
+                raise InputError(message("estimators.unusable_label", what="missing values"), row=row)
             if isinstance(label, str) != isinstance(given[0], str):
-                problem = f"labels {given[0]!r} and {label!r} are of different kinds"
-                raise InputError(problem, row=row, remedy="Use either numbers or strings for all labels")
+                raise InputError(message("estimators.mixed_labels", first=given[0], label=label), row=row)
             if isinstance(label, str) and label.endswith("\0"):
-                raise InputError(f"label {label!r} ends with NUL, which NumPy drops", row=row, remedy="Use other names")
+                raise InputError(message("estimators.nul", label=label), row=row)
         if given and isinstance(given[0], str):
             return labels
         with suppress(ValueError):  # tuples of different lengths
             labels = np.array(labels.tolist())
     kind, size = labels.dtype.kind, labels.dtype.itemsize
     if kind == "f" and not np.isfinite(labels).all():
-        raise InputError("Input y contains NaN or infinity", remedy="Drop rows without a label")
+        raise InputError(message("estimators.unusable_label", what="NaN or infinity"))
     if kind == "f" and (labels != np.floor(labels)).any():
-        raise ValueError("Unknown label type: continuous. Labels must be integers, booleans or strings.")
+        raise ValueError(message("estimators.label_type", what="continuous"))
     rounded = kind == "f" and any(isinstance(label, int) and abs(label) > 2**53 for label in given)
     if kind not in "biuf" or size > 8 or labels.ndim > 1 or rounded or (kind == "u" and (labels >= 2**63).any()):
         what = type(given[0]).__name__ if given else labels.dtype.name
-        remedy = "Convert them to integers of 64 bits, booleans or strings"
-        raise InputError(f"Unknown label type: {what}", remedy=remedy)
+        raise InputError(message("estimators.label_type", what=what))
     return labels
 
 
 def numbers_of(y: Any) -> npt.NDArray[np.float64]:
     """One number per row as float64, shape (n,), -0.0 as 0.0."""
     if y is None:
-        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+        raise ValueError(message("estimators.no_labels"))
     given = _one_column(y)
     if given.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported\n{given}\n")
+        raise ValueError(message("estimators.complex", what="y"))
     if given.dtype.kind in "mM":
-        raise InputError("Input y contains dates, times or lengths of time", remedy="Convert y to numbers")
+        raise InputError(message("estimators.time_labels"))
     # NumPy turns numbers beside a text into texts, so a list is looked at itself.
     values = y if isinstance(y, list | tuple) else given.tolist()
     for row, value in enumerate(values if given.dtype.kind in "OUS" else ()):
         if isinstance(value, str | bytes):
-            raise InputError(f"Input y contains text, {value!r}", row=row, remedy="Convert y to numbers")
+            raise InputError(message("estimators.text_label", value=value), row=row)
     try:
         numbers = given.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"y needs numbers ({error})", remedy="Convert y to numbers") from error
+        raise InputError(message("estimators.no_numbers", reason=str(error))) from error
     bad = ~np.isfinite(numbers)
     if bad.any():
         row = int(np.argmax(bad))
         what = "NaN" if np.isnan(numbers[row]) else "infinity or a value too large for dtype('float64')"
-        raise InputError(f"Input y contains {what}", row=row, remedy="Drop rows without a number")
+        raise InputError(message("estimators.unusable_label", what=what), row=row)
     if (bad := out_of_range(numbers)).any():
         row = int(np.argmax(bad))
-        raise InputError(f"y has {float(numbers[row])!r}, {OUT_OF_RANGE}", row=row, remedy="Give y in another unit")
+        raise InputError(message("estimators.label_range", value=float(numbers[row]), range=OUT_OF_RANGE), row=row)
     numbers += 0.0
     return numbers
 
@@ -104,14 +103,13 @@ def ids_of(ids: Any) -> npt.NDArray[np.int64]:
     """Ids as int64, shape (n,): one or several integers, or floats that are whole and that no other id rounds to."""
     given = np.atleast_1d(np.asarray(ids))
     if given.ndim != 1:
-        raise InputError(f"ids has shape {given.shape}, not one id to a row")
+        raise InputError(message("estimators.id_shape", shape=given.shape))
     exact = 2 ** (np.finfo(given.dtype).nmant + 1) if given.dtype.kind == "f" else LARGEST_INTEGER
     times = given.dtype.kind in "mM"  # which are integers in a list
     for row, value in enumerate(() if given.dtype.kind == "i" else given.tolist()):
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < exact)
         if isinstance(value, bool) or times or not whole or not -(2**63) <= value < 2**63:
-            remedy = "Number the examples and keep a mapping; string ids are for runs from a configuration"
-            raise InputError(f"ids must be integers of 64 bits, not {value!r}", row=row, remedy=remedy)
+            raise InputError(message("estimators.id_type", value=value), row=row)
     return given.astype(np.int64)
 
 
@@ -121,27 +119,23 @@ def index_of(X: Any) -> str:
     return ", ".join(repr(name) for name in names if name is not None)
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn(said: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that has called this package, however deep in it the reason is found."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in ("raydt", "contextlib"):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(said, category, stacklevel=level)
 
 
 def warn_of_index(X: Any, key: npt.NDArray[np.int64]) -> None:
     """Warn that rows of a data frame get ids of ours, although its index has a name."""
-    message = (
-        f"The data frame has the index {index_of(X)}, which is not used: its rows get the ids {key[0]} to {key[-1]} "
-        "(row_ids_), and forget refuses these. Pass ids=X.index, or drop the name with X.rename_axis(None)."
-    )
-    warn(message)
+    warn(message("estimators.unused_index", index=index_of(X), first=int(key[0]), last=int(key[-1])))
 
 
 def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:
     """Features that ``categorical_features`` names; a string alone would name its letters."""
     if isinstance(categorical, str):
-        raise ConfigError(f"categorical_features={categorical!r} is a string: give a list, [{categorical!r}]")
+        raise ConfigError(message("estimators.string", given=categorical))
     return () if categorical is None else categorical
 
 
@@ -167,23 +161,18 @@ def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set
     """
     given, n = names_of(categorical), len(columns)
     if isinstance(given, np.ndarray) and given.ndim != 1:
-        raise InputError(f"categorical_features has shape {given.shape}, not one dimension")
+        raise InputError(message("estimators.dimensions", shape=given.shape))
     flags = sum(isinstance(column, bool | np.bool_) for column in given)
     if flags and flags == len(given):
         if flags != n:
-            raise InputError(
-                f"categorical_features has {flags:,} truth values, but X has {n:,} columns",
-                remedy="Give one for each column, or names or positions",
-            )
+            raise InputError(message("estimators.mask_length", flags=flags, columns=n))
         return {name for name, chosen in zip(columns, given, strict=True) if chosen}
     found = set()
     for column in given:
         if isinstance(column, bool | np.bool_):
-            remedy = "Give a truth value for each column, or names and positions"
-            raise InputError(f"categorical_features has {column} next to names or positions", remedy=remedy)
+            raise InputError(message("estimators.mixed_mask", flag=column))
         if isinstance(column, int | np.integer) and not 0 <= column < n:
-            remedy = f"Positions are 0 to {n - 1}"
-            raise InputError(f"categorical_features has {column}, but X has {n:,} columns", remedy=remedy)
+            raise InputError(message("estimators.no_position", position=int(column), columns=n, last=n - 1))
         found.add(columns[int(column)] if isinstance(column, int | np.integer) else column)
     return found
 
@@ -195,13 +184,15 @@ def parameter_error(error: ValidationError, given: dict[str, Any]) -> ConfigErro
         subject = f"{detail['loc'][0]}={given.get(str(detail['loc'][0]))!r} " if detail["loc"] else ""
         text = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
         problems.setdefault(subject, []).append(text)
-    return ConfigError("; ".join(subject + ", or ".join(texts) for subject, texts in problems.items()))
+    shown, first = "; ".join(subject + ", or ".join(texts) for subject, texts in problems.items()), message_of(error)
+    if first is None:
+        return ConfigError(message("estimators.parameters", problems=shown))
+    return ConfigError(Message(shown, "", first.id, first.parameters))
 
 
 def _warn_column() -> None:
-    message = "A column-vector y was passed when a 1d array was expected."
     try:
         from sklearn.exceptions import DataConversionWarning as Category
     except ImportError:
         Category = UserWarning
-    warn(message, Category)
+    warn(message("estimators.column_vector"), Category)

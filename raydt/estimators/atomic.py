@@ -24,6 +24,7 @@ from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
 from raydt.examples.history import History, history_of_live
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 
 T = TypeVar("T")
@@ -169,10 +170,7 @@ class AtomicCalls(_Locked, ABC):
     def _require_whole(self) -> None:
         """Refuse a model of which a change was broken off."""
         if self._change is not None and self._change.begun:
-            raise HalfAppliedError(
-                f"a change of this {type(self).__name__} was interrupted, and its model is neither that of before nor "
-                f"that of after. {self._remedy}"
-            )
+            raise HalfAppliedError(message(self._interrupted, estimator=type(self).__name__))
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied."""
@@ -181,8 +179,8 @@ class AtomicCalls(_Locked, ABC):
 
     # ------------------------------------------------------------ what a class says of itself
 
-    #: What its user can do about a change that was broken off.
-    _remedy: ClassVar[str]
+    #: Id of the message about a change that was broken off.
+    _interrupted: ClassVar[str]
 
     @abstractmethod
     def _live_session(self) -> InProcessSession | None:

@@ -27,6 +27,7 @@ from raydt.examples.updates import (
     running_ids,
 )
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.sessions.copies import OF_AN_ESTIMATOR
 from raydt.sessions.receipt import Receipt, apply_with_receipt
 from raydt.sources.base import require
@@ -167,7 +168,7 @@ class Estimator(Fitted):
         self._require_examples()
         given = self._checked(y)
         if len(rows) != len(given):
-            raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
+            raise InputError(message("estimators.other_labels", rows=len(rows), labels=len(given)))
         coordinator = self.session_.coordinator
         taken: dict[tuple[bytes, ...], list[int]] = {}
         chosen = []
@@ -177,9 +178,7 @@ class Estimator(Fitted):
                 slots = self.session_.driver.run(coordinator.find_equal(rows, row, target, **sparse))
                 taken[value] = self._store().id[slots][::-1].tolist()
             if not taken[value]:
-                raise UpdateError(
-                    "no live example equals this one", row=row, remedy="Give the exact features and label"
-                )
+                raise UpdateError(message("estimators.no_equal"), row=row)
             chosen.append(taken[value].pop())
         key = np.array(chosen, dtype=np.int64)
         return self._delete(key, self._store().find(key), digests)
@@ -207,7 +206,7 @@ class Estimator(Fitted):
         """Ids of examples that can all be deleted and their slots, or an error."""
         self._require_fitted()
         self._require_examples()
-        self._refuse_text_ids("delete by value with forget_examples")
+        self._refuse_text_ids()
         key = ids_of(ids)
         refuse_numbered(self._numbered, key)
         slots = self._store().find(key)
@@ -242,13 +241,13 @@ class Estimator(Fitted):
         if not len(rows):
             raise nothing_in(rows.shape, "sample")
         if len(rows) != len(given):
-            raise InputError(f"X has {len(rows)} rows and y has {len(given)}")
+            raise InputError(message("estimators.other_labels", rows=len(rows), labels=len(given)))
         if ids is None:
             key = running_ids(self._next_id, len(rows))
         else:
             key = ids_of(ids)
             if key.shape != (len(rows),):
-                raise InputError(f"X has {len(rows)} rows and ids has shape {key.shape}")
+                raise InputError(message("estimators.other_ids", rows=len(rows), shape=key.shape))
         self._refuse_repeated(key)
         self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
         targets = self._encoded(given)  # the last that can be refused
@@ -289,7 +288,7 @@ class Estimator(Fitted):
             held = change.examples(self._features())
             n = len(held.id)
             if not n:
-                raise HalfAppliedError("there were no examples before the call that was interrupted: call fit again")
+                raise HalfAppliedError(message("estimators.interrupted_first"))
             sound._seq, sound._known = 0, {}
             sound._open_session()
             sound._apply(sound._next_batch(np.full(n, INSERT, dtype=np.int8), held.id, held.X, held.y, held.sparse, n))
@@ -327,12 +326,13 @@ class Estimator(Fitted):
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             problem, remedy = REFUSALS[reason]
-            raise UpdateError(f"id {key[row]}: {problem}", row=row, remedy=remedy)
+            said = message("estimators.refused", subject=f"id {key[row]}", problem=problem, remedy=remedy)
+            raise UpdateError(said, row=row)
 
     def _refuse_repeated(self, key: npt.NDArray[np.int64]) -> None:
         ids, counts = np.unique(key, return_counts=True)
         if (counts > 1).any():
-            raise UpdateError(f"id {ids[counts > 1][0]} is given twice in one call", remedy="Give every id once")
+            raise UpdateError(message("estimators.repeated_id", id=int(ids[counts > 1][0])))
 
     # ------------------------------------------------------------ what y is
 

@@ -13,6 +13,7 @@ from raydt.estimators.fitted import Fitted
 from raydt.examples.features import Features
 from raydt.export import FormatName, Interface, build, write
 from raydt.export.paths import sentences
+from raydt.messages import message
 from raydt.trees.shapley import Explanation, explain
 from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
@@ -26,9 +27,7 @@ def require_counted(features: Features) -> None:
         The rows were lists of indices, without a number of features.
     """
     if features.sparse == LARGEST_WIDTH:
-        raise InputError(
-            "the number of sparse features is not known", remedy="Set n_features, or fit a scipy sparse matrix"
-        )
+        raise InputError(message("export.unknown_width"))
 
 
 class SumOfTrees(Fitted):

@@ -28,6 +28,7 @@ from raydt.folders.folder import Folder
 from raydt.folders.lock import locked
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Learner, Traits
+from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
@@ -57,7 +58,7 @@ class Fitted(Parameters, AtomicCalls):
     _columns: dict[str, Any]
     #: Arrays of a model that was loaded without examples.
     _loaded: dict[str, npt.NDArray[Any]]
-    _remedy = "Call fit; or save, which trains a model on the examples before the change and writes it, and load_model"
+    _interrupted = "estimators.interrupted"
 
     def digest(self) -> str:
         """Digest of the live model: equal for equal streams, whatever their cut into calls."""
@@ -104,7 +105,7 @@ class Fitted(Parameters, AtomicCalls):
                 save_folder(path, "model", meta, {"arrays": self._model()})
             return
         self._require_examples()
-        self._refuse_text_ids("save without the examples")
+        self._refuse_text_ids()
         meta |= {name: value for name, value in (("columns", self._columns), ("numbered", self._numbered)) if value}
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
         with locked(Folder(path)):
@@ -196,30 +197,24 @@ class Fitted(Parameters, AtomicCalls):
                 self._known["predictor"] = self._learner.predictor(options, features, self._model())
             return self._known["predictor"]
 
-    def _refuse_text_ids(self, instead: str) -> None:
+    def _refuse_text_ids(self) -> None:
         if self._columns.get("id_kind") == "text":
-            raise InputError(
-                "the ids of the examples are text, and an estimator keeps only their codes",
-                remedy=f"Change the state that it was loaded from with raydt update, or {instead}",
-            )
+            raise InputError(message("estimators.text_ids"))
 
     def _require_fitted(self) -> None:
         self._require_whole()
         if self.__sklearn_is_fitted__():
             return
-        message = f"This {type(self).__name__} instance is not fitted yet. Call 'fit' or 'partial_fit' first."
+        said = message("estimators.not_fitted", estimator=type(self).__name__)
         try:
             from sklearn.exceptions import NotFittedError
         except ImportError:
-            raise ValueError(message) from None
-        raise NotFittedError(message)
+            raise ValueError(said) from None
+        raise NotFittedError(said)
 
     def _require_examples(self) -> None:
         if hasattr(self, "_loaded"):
-            raise ModelFileError(
-                "this model has no training rows and can only predict",
-                remedy="Save it with with_examples=True to continue learning",
-            )
+            raise ModelFileError(message("estimators.no_rows"))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "session_") or hasattr(self, "_loaded")

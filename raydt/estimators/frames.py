@@ -21,6 +21,7 @@ from raydt.estimators.arguments import columns_of, names_of, warn
 from raydt.estimators.sparse import is_sparse_matrix, rows_of_matrix, width_of_column, width_of_matrix
 from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
+from raydt.messages import message
 
 
 def as_table(X: Any) -> pa.Table | None:
@@ -35,7 +36,7 @@ def as_table(X: Any) -> pa.Table | None:
         try:
             return pa.Table.from_pandas(X, preserve_index=False)
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
-            raise InputError(f"the data frame cannot be converted to Arrow: {error}") from error
+            raise InputError(message("estimators.frame", reason=str(error))) from error
     return None
 
 
@@ -75,7 +76,7 @@ class FrameEncoder:
         lists = None
         if self._reading.sparse and is_sparse_matrix(X):
             if len(names_of(self._wanted)):
-                raise InputError("categorical_features names columns, but a sparse matrix has no categorical ones")
+                raise InputError(message("estimators.sparse_categories"))
             self._encoder = FeatureEncoder(Features((), (), self._groups, width_of_matrix(X)), self._reading)
             return
         if table is None:
@@ -85,17 +86,15 @@ class FrameEncoder:
             columns = names = tuple(str(name) for name in table.column_names)
             lists = find_indices({n: f.type for n, f in zip(names, table.schema, strict=True)}, None, self._reading)
             if lists is not None and holds_tokens(table.schema.field(lists).type):
-                remedy = "Replace every token by its index, as CountVectorizer(binary=True) does"
-                raise InputError("it holds lists of text, but lists of indices are needed", column=lists, remedy=remedy)
+                raise InputError(message("estimators.text_lists"), column=lists)
             names = tuple(name for name in names if name != lists)
             text = [column_kind(field) == "text" for field in table.schema if field.name != lists]
         wanted = columns_of(self._wanted, columns)
         unknown = sorted(str(name) for name in wanted - set(names))
         if lists is not None and lists in wanted:
-            problem = "it holds sparse features, which are not categories"
-            raise InputError(problem, column=lists, remedy="Leave it out of categorical_features")
+            raise InputError(message("estimators.list_categories"), column=lists)
         if unknown:
-            raise InputError(f"categorical_features names {unknown[0]!r}, which X does not have")
+            raise InputError(message("estimators.unknown_name", name=unknown[0], rows="X"))
         if table is not None:
             _warn_of_numbers(table, [name for name, t in zip(names, text, strict=True) if t and name not in wanted])
         self.named = table is not None
@@ -143,8 +142,8 @@ class FrameEncoder:
         encoder, features, table, matrix = self._encoder, self._encoder.features, as_table(X), None
         if table is None and features.sparse:
             if not is_sparse_matrix(X) or features.names:
-                what = "a frame with the column of lists" if self.named else "a sparse matrix"
-                raise InputError(f"{estimator} was fitted with {what}", remedy="Pass X as it was when fitted")
+                name = "wants_frame" if self.named else "wants_matrix"
+                raise InputError(message(f"estimators.{name}", estimator=estimator))
             return np.empty((X.shape[0], 0)), rows_of_matrix(X, features.sparse, estimator)
         if table is None:
             matrix = matrix_of(X)
@@ -167,7 +166,7 @@ class FrameEncoder:
         assert self.features is not None
         wanted = len(self.features.names)
         if width != wanted:
-            raise InputError(f"X has {width} features, but {estimator} is expecting {wanted} features as input")
+            raise InputError(message("estimators.other_width", width=width, estimator=estimator, wanted=wanted))
 
     def _columns(self, table: pa.Table, estimator: str) -> dict[str, pa.Array]:
         """The columns of the features, all of the kinds that they had."""
@@ -178,7 +177,7 @@ class FrameEncoder:
             names += (self.features.sparse_column,) if self.features.sparse else ()
             lacking = [name for name in names if name not in table.column_names]
             if lacking:
-                raise InputError(f"X lacks the column {lacking[0]!r}, which {estimator} was fitted with")
+                raise InputError(message("estimators.no_column", name=lacking[0], estimator=estimator))
             fields = {name: table.schema.field(name) for name in names}
         else:
             self._require_width(table.num_columns, estimator)
@@ -205,8 +204,7 @@ class FrameEncoder:
                 was = "text" if isinstance(coded.values[0], str) else "numbers"
                 was = None if absent is not None and absent.all() else was
         if was is not None:
-            problem = f"it holds {in_words(kind)}, but held {was} when the model was fitted"
-            raise InputError(problem, column=name, remedy=f"Convert the column to {was}")
+            raise InputError(message("estimators.other_column", kind=in_words(kind), was=was), column=name)
 
 
 def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:
@@ -215,8 +213,7 @@ def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:
         column = table.column(name)[:1000]
         words = doubt(plain(column.unique())) if is_text(column.type) else None
         if words is not None:
-            message = f"column {name!r} {words}, or name the column in categorical_features if they are names."
-            warn(message)
+            warn(message("estimators.text_numbers", name=name, doubt=words))
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -226,18 +223,18 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 def nothing_in(shape: tuple[int, ...], what: str) -> ValueError:
     """The field's usual error of a matrix without samples, or without features."""
-    return ValueError(f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required.")
+    return ValueError(message("estimators.empty", what=what, shape=shape))
 
 
 def matrix_of(X: Any) -> npt.NDArray[np.float64]:
     """A float64 copy of an array-like, shape (n, d), with the field's usual messages when it is none."""
     if is_sparse_matrix(X):
-        raise TypeError("Sparse data was passed, but dense data is required. Use '.toarray()' to convert it.")
+        raise TypeError(message("estimators.not_dense"))
     array = np.asarray(X)
     if np.iscomplexobj(array):
-        raise ValueError(f"Complex data not supported\n{array}\n")
+        raise ValueError(message("estimators.complex", what="X"))
     if array.ndim != 2:
-        raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data with .reshape(-1, 1)")
+        raise ValueError(message("estimators.not_2d", dimensions=array.ndim))
     if array.shape[0] == 0:
         raise nothing_in(array.shape, "sample")
     if array.shape[1] == 0:
@@ -251,5 +248,4 @@ def matrix_of(X: Any) -> npt.NDArray[np.float64]:
     try:
         return np.array(array, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
-        message = f"X needs numbers ({error}). Pass text columns in a data frame or an Arrow table"
-        raise type(error)(message) from error
+        raise type(error)(message("estimators.not_numbers", reason=str(error))) from error

@@ -15,6 +15,7 @@ from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.targets import Classifier, Regressor
 from raydt.examples.targets import Targets
 from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
+from raydt.messages import message
 
 #: A call of an estimator is one batch D', however many rows it has: it is applied when the call ends.
 _UNTIL_THE_CALL_ENDS = 2**62
@@ -201,7 +202,8 @@ class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
         if far.any():
             problem, remedy = REFUSALS[TARGET_TOO_FAR]
             row = int(np.argmax(far))
-            raise UpdateError(f"{given[row]}: {problem}", row=row, remedy=remedy)
+            said = message("estimators.refused", subject=str(given[row]), problem=problem, remedy=remedy)
+            raise UpdateError(said, row=row)
         return given
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:

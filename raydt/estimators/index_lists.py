@@ -16,11 +16,7 @@ from raydt.errors import InputError
 from raydt.estimators.frames import FrameEncoder, as_table
 from raydt.estimators.sparse import is_sparse_matrix
 from raydt.examples.reading import CLASSES, Reading
-
-_FORMS = (
-    "Pass a sequence of lists of indices, an Arrow column of them, a frame with such a column, or a scipy sparse "
-    "matrix of ones, as scipy.sparse.csr_matrix(X) makes of zeros and ones"
-)
+from raydt.messages import message
 
 
 class ListEncoder(FrameEncoder):
@@ -72,7 +68,7 @@ class ListEncoder(FrameEncoder):
         framed = hasattr(X, "schema") or hasattr(X, "columns") or hasattr(X, "to_arrow")
         if framed or is_sparse_matrix(X) or (self._takes_matrix and isinstance(X, np.ndarray)):
             return X
-        raise InputError(f"X is {type(X).__name__}, but rows must be lists of indices", remedy=_FORMS)
+        raise InputError(message("estimators.no_lists", type=type(X).__name__))
 
 
 def _column_of(X: Any) -> pa.Array:
@@ -80,13 +76,12 @@ def _column_of(X: Any) -> pa.Array:
     try:
         rows = [np.asarray(row) for row in X]
         if any(row.ndim != 1 or (row.size and row.dtype.kind not in "iu") for row in rows):
-            raise ValueError("a row is not a list of integers")
+            raise ValueError(message("estimators.bad_row"))
         lengths = np.cumsum([0, *map(len, rows)])
         values = np.concatenate([np.empty(0, dtype=np.int64), *(row.astype(np.int64) for row in rows)])
         return pa.ListArray.from_arrays(pa.array(lengths, pa.int32()), pa.array(values, pa.int64()))
     except (TypeError, ValueError, pa.ArrowInvalid) as error:
-        problem = f"X is not a list of rows, each the indices of its ones: {error}"
-        raise InputError(problem, remedy=_FORMS) from error
+        raise InputError(message("estimators.bad_lists", reason=str(error))) from error
 
 
 def _declaring(table: pa.Table, width: int) -> pa.Table:

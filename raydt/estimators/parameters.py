@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from raydt.estimators.arguments import parameter_error
 from raydt.learners import learners
+from raydt.messages import message
 
 Self = TypeVar("Self", bound="Parameters")
 
@@ -37,10 +38,8 @@ class Parameters:
         """Set parameters; takes effect at the next ``fit``."""
         for name, value in params.items():
             if name not in self._parameter_names():
-                raise ValueError(
-                    f"Invalid parameter {name!r} for estimator {self}. "
-                    f"Valid parameters are: {self._parameter_names()!r}."
-                )
+                valid = self._parameter_names()
+                raise ValueError(message("estimators.invalid_parameter", name=name, estimator=str(self), valid=valid))
             setattr(self, name, value)
         return self
 

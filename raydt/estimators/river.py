@@ -26,9 +26,10 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES
 from raydt.examples.targets import MOST_CLASSES, in_order
-from raydt.examples.updates import DELETE_VALUE, INSERT, REFUSALS, UNKNOWN_VALUE, UpdateBatch
+from raydt.examples.updates import DELETE_VALUE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
+from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
     #: The estimator of the same learner, which checks the parameters.
     estimator: ClassVar[type[Classifier]]
     categorical_features: Sequence[Hashable] | None
-    _remedy = "Make a new one, and let it learn the examples again"
+    _interrupted = "estimators.interrupted_stream"
 
     def __post_init__(self) -> None:
         """Know nothing yet: neither features nor labels."""
@@ -130,7 +131,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         """Prove the guarantee on the live model from its examples, as ``audit`` of the other estimators does."""
         self._require_whole()
         if self._session is None:
-            raise ValueError("nothing has been learned yet: there is nothing to audit")
+            raise ValueError(message("estimators.nothing_learned"))
         state, groups = self._session.state()
         X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
         live = np.full(len(X), np.iinfo(np.int64).max)
@@ -156,8 +157,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
             row, new = self._encode(x)
             if not new and label in self._labels and self._apply(DELETE_VALUE, row, self._labels[label]):
                 return
-        problem, remedy = REFUSALS[UNKNOWN_VALUE]
-        raise UpdateError(problem, remedy=remedy)
+        raise UpdateError(message("estimators.no_equal"))
 
     def _live_session(self) -> InProcessSession | None:
         return self._session
@@ -175,11 +175,11 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def _begin(self, x: Mapping[Hashable, Any]) -> None:
         """Take the features from the first example, and open the session if all of it is as it should be."""
         if not x:
-            raise InputError("the first example has no features", remedy="Learn an example with at least one")
+            raise InputError(message("estimators.no_features"))
         chosen = set(names_of(self.categorical_features))
-        absent = sorted(map(repr, chosen - set(x)))
+        absent = sorted(chosen - set(x), key=repr)
         if absent:
-            raise InputError(f"categorical_features names {absent[0]}, which the first example does not have")
+            raise InputError(message("estimators.unknown_name", name=absent[0], rows="the first example"))
         options = self._options()
         self._reading = learners()[self.estimator.kind].traits(options).reading
         # By name, not by place: river promises nothing about the order of a dictionary's keys.
@@ -220,24 +220,17 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def _refuse_keys(self, x: Mapping[Hashable, Any]) -> None:
         for key in self._keys:
             if key not in x:
-                raise InputError(
-                    "it is missing, and the first example had it", column=str(key), remedy="Fill it in beforehand"
-                )
+                raise InputError(message("estimators.missing_key"), column=str(key))
         key = next(key for key in x if key not in self._keys)
-        raise InputError(
-            "it is new: the first example did not have it",
-            column=str(key),
-            remedy="Leave it out, or include it from the first example on",
-        )
+        raise InputError(message("estimators.new_key"), column=str(key))
 
     def _label(self, y: Any) -> Hashable:
         label: Hashable = y.item() if isinstance(y, np.generic) else y
         if label is None or (isinstance(label, float) and label != label):
-            raise InputError("the label is missing", remedy="Learn examples with a label only")
+            raise InputError(message("estimators.no_label"))
         first = next(iter(self._labels), label)
         if isinstance(label, str) != isinstance(first, str):
-            problem = f"label {label!r} is of another kind than {first!r}, which was learned before"
-            raise InputError(problem, remedy="Use either numbers or strings for all labels")
+            raise InputError(message("estimators.mixed_labels", first=first, label=label))
         return label
 
     def _require_few(self, label: Hashable) -> None:
@@ -245,10 +238,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         most = min(MOST_CLASSES, self._reading.most_classes(sparse=False))
         if len(self._labels) == most:
             other = f", or use {self._reading.with_classes}" if self._reading.with_classes else ""
-            remedy = f"Choose another target if these are ids, or make fewer classes of them{other}"
-            raise InputError(
-                f"label {label!r} is of a class beyond the {most:,} that this learner takes", remedy=remedy
-            )
+            raise InputError(message("estimators.class_beyond", label=label, most=most, instead=other))
 
     def _apply(self, op: int, row: Row, code: int) -> bool:
         """One update; whether it was taken."""
@@ -280,29 +270,23 @@ def _number(key: Hashable, value: Any, missing: bool) -> float:
     if missing and _is_missing(value):
         return math.nan
     if isinstance(value, str):
-        raise InputError(
-            f"it holds {value!r}, but held a number at first", column=str(key), remedy="Convert it to a number"
-        )
+        raise InputError(message("estimators.other_value", value=value, was="numbers"), column=str(key))
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, Integral) and abs(int(value)) > LARGEST_INTEGER and math.isfinite(number):
-        problem = f"it holds {value!r}, an integer beyond 2**53, which has no exact float64"
-        raise InputError(problem, column=str(key), remedy="Scale it, or list it under categorical_features")
+        raise InputError(message("estimators.inexact", value=value), column=str(key))
     if not math.isfinite(number):
-        remedy = "Fill it in, or leave such examples out"
-        raise InputError(f"it holds {value!r}, which is not a finite number", column=str(key), remedy=remedy)
+        raise InputError(message("estimators.not_finite", value=value), column=str(key))
     return number
 
 
 def _category(key: Hashable, value: Any, first: Any) -> Hashable:
     category: Hashable = value.item() if isinstance(value, np.generic) else value
     if category is None or (isinstance(category, float) and not math.isfinite(category)):
-        remedy = "Fill it in, or leave such examples out"
-        raise InputError(f"it holds {value!r}, which is not a category", column=str(key), remedy=remedy)
+        raise InputError(message("estimators.not_category", value=value), column=str(key))
     if isinstance(category, str) != isinstance(first, str):
         was = "text" if isinstance(first, str) else "numbers"
-        problem = f"it holds {value!r}, but held {was} before"
-        raise InputError(problem, column=str(key), remedy=f"Convert it to {was}")
+        raise InputError(message("estimators.other_value", value=value, was=was), column=str(key))
     return category

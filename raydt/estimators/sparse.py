@@ -10,6 +10,7 @@ import pyarrow as pa
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.encoding.indices import declared_width, width_of
 from raydt.errors import InputError
+from raydt.messages import message
 
 
 def is_sparse_matrix(X: Any) -> bool:
@@ -20,7 +21,7 @@ def is_sparse_matrix(X: Any) -> bool:
 def width_of_matrix(X: Any) -> int:
     """Number of features of a sparse matrix."""
     if X.shape[1] > LARGEST_WIDTH:
-        raise InputError(f"X has {X.shape[1]} features; at most {LARGEST_WIDTH} can be sparse")
+        raise InputError(message("estimators.sparse_width", width=X.shape[1], most=LARGEST_WIDTH))
     return int(X.shape[1])
 
 
@@ -33,7 +34,7 @@ def rows_of_matrix(X: Any, width: int, estimator: str) -> SparseRows:
         Another number of features, or a value that is neither.
     """
     if X.shape[1] != width:
-        raise InputError(f"X has {X.shape[1]} features, but {estimator} is expecting {width} features as input")
+        raise InputError(message("estimators.other_width", width=X.shape[1], estimator=estimator, wanted=width))
     matrix = X.tocsr(copy=True)
     matrix.sum_duplicates()  # sorts, too
     matrix.eliminate_zeros()
@@ -41,10 +42,9 @@ def rows_of_matrix(X: Any, width: int, estimator: str) -> SparseRows:
     if len(wrong):
         row = int(np.searchsorted(matrix.indptr, wrong[0], side="right")) - 1
         raise InputError(
-            f"a sparse matrix may hold only ones, but this one holds {matrix.data[wrong[0]].item()!r}",
+            message("estimators.not_one", value=matrix.data[wrong[0]].item()),
             row=row,
             column=f"x{matrix.indices[wrong[0]]}",
-            remedy="Pass X.toarray() if the values matter, or X != 0 if they do not",
         )
     return SparseRows.of_lengths(np.diff(matrix.indptr), matrix.indices.astype(np.int32), width)
 

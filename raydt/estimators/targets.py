@@ -12,6 +12,7 @@ from raydt.errors import InputError
 from raydt.estimators.arguments import labels_of, numbers_of
 from raydt.estimators.base import Estimator
 from raydt.examples.targets import Targets
+from raydt.messages import message
 
 C = TypeVar("C", bound="Classifier")
 R = TypeVar("R", bound="Regressor")
@@ -65,9 +66,6 @@ class Classifier(Estimator):
         """How many classes there may be."""
         return self._traits.reading.most_classes(sparse=self._features().sparse > 0)
 
-    def _features_in_words(self) -> str:
-        return "with sparse features and these parameters" if self._features().sparse else "with these parameters"
-
     def _require_few(self, known: Sequence[Any], given: npt.NDArray[Any], argument: str) -> None:
         """Refuse more classes, known ones and those given, than the learner takes with its options."""
         most = self._most_classes()
@@ -78,20 +76,16 @@ class Classifier(Estimator):
             if label in seen:
                 continue
             if len(seen) == most:
-                first = next(iter(seen))
-                few, others = f"{most:,}", f"{most:,} others"
-                remedy = "Learn numbers with a regressor, or choose another target if these are ids"
+                kind, sparse = type(self).__name__, self._features().sparse > 0
+                features = "with sparse features and these parameters" if sparse else "with these parameters"
+                parameters = {"estimator": kind, "features": features, "argument": argument, "label": label}
+                said = message("estimators.many_classes", most=most, **parameters)
                 if most == 2:
-                    few, others = "two", " and ".join(map(repr, seen))
-                    more = "" if self._features().sparse else self._traits.reading.with_classes
-                    remedy = f"Make two classes of them, as np.asarray(y) == {first!r} does"
-                    remedy += f", or use {more}" if more else ""
-                raise InputError(
-                    f"{type(self).__name__} takes {few} classes {self._features_in_words()}, and {argument} has "
-                    f"{label!r} in addition to {others}",
-                    row=row if argument == "y" else None,
-                    remedy=remedy,
-                )
+                    first, second = seen
+                    more = "" if sparse else self._traits.reading.with_classes
+                    parameters |= {"first": first, "second": second, "instead": more and f", or use {more}"}
+                    said = message("estimators.third_class", **parameters)
+                raise InputError(said, row=row if argument == "y" else None)
             seen[label] = None
 
     def _checked(self, y: Any) -> npt.NDArray[Any]:
@@ -106,21 +100,15 @@ class Classifier(Estimator):
         known = {label: code for code, label in enumerate(self._classes)}
         first = given[:1].tolist()
         if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):
-            raise InputError(
-                f"label {first[0]!r} does not have the type of the classes {list(known)}",
-                remedy="Use either numbers or strings for all labels",
-            )
+            raise InputError(message("estimators.mixed_classes", label=first[0], classes=list(known)))
         new = [label for label in np.unique(given).tolist() if label not in known]
         if new:
             if self._declared:
-                raise InputError(f"label {new[0]!r} is not among the classes given on the first call: {list(known)}")
+                raise InputError(message("estimators.new_class", label=new[0], classes=list(known)))
             self._require_few(list(known), given, "y")
             classes = np.concatenate([self.classes_, np.array(new)])
             if classes.tolist() != [*known, *new]:
-                raise InputError(
-                    f"no type of numbers holds the label {new[0]!r} together with the classes {list(known)}",
-                    remedy="Use integers of 64 bits for all labels",
-                )
+                raise InputError(message("estimators.common_type", label=new[0], classes=list(known)))
             self.classes_ = classes
             known = {label: code for code, label in enumerate(self._classes)}
         return np.array([known[label] for label in given.tolist()], dtype=np.int32)

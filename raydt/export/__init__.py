@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast, get_args
 
 from raydt.errors import InputError
 from raydt.export.interface import FormatName, Interface
+from raydt.messages import message
 from raydt.trees.tree_sum import TreeSum
 
 __all__ = ["FORMATS", "FormatName", "Interface", "build", "suffix_of", "write"]
@@ -42,7 +43,7 @@ class _Format(Protocol):
 
 def _module(to: str) -> _Format:
     if to not in FORMATS:
-        raise InputError(f"there is no format {to!r}", remedy=f"Choose one of {', '.join(FORMATS)}")
+        raise InputError(message("export.no_format", format=to, formats=", ".join(FORMATS)))
     return cast(_Format, importlib.import_module(f"raydt.export.to_{to}"))
 
 
@@ -95,8 +96,8 @@ def write(model: Any, trees: TreeSum, interface: Interface, to: FormatName, path
     except ImportError as error:
         raise _missing(to, module, error) from error
     except OSError as error:
-        problem = f"the model cannot be written: {error.strerror or error}"
-        raise InputError(problem, file=str(target), remedy="Choose another path") from error
+        said = message("export.not_written", reason=error.strerror or str(error))
+        raise InputError(said, file=str(target)) from error
     finally:
         for file in unfinished:
             with suppress(OSError):  # it was never written, or has its name by now
@@ -106,4 +107,4 @@ def write(model: Any, trees: TreeSum, interface: Interface, to: FormatName, path
 
 def _missing(to: str, module: _Format, error: ImportError) -> InputError:
     needed = " and ".join(module.LIBRARIES)
-    return InputError(f"an export to {to} needs {needed} ({error})", remedy=f"pip install 'raydt[{to}]'")
+    return InputError(message("export.no_library", format=to, libraries=needed, reason=str(error)))

@@ -10,6 +10,7 @@ from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
+from raydt.messages import message
 from raydt.trees.tree_sum import TreeSum
 
 FormatName = Literal["treelite", "onnx", "lightgbm", "sklearn"]
@@ -43,10 +44,7 @@ class Interface:
             Nobody has said how many sparse features there are.
         """
         if features.sparse == LARGEST_WIDTH:
-            raise InputError(
-                "the number of sparse features is not known, and exports and explanations have an entry for each",
-                remedy="Set n_features",
-            )
+            raise InputError(message("export.unknown_width"))
         names = [name for name, kind in zip(features.names, features.categorical, strict=True) if kind]
         numbers = {
             name: {value: number_of(value) if by_value else code for code, value in enumerate(categories.get(name, ()))}
@@ -69,10 +67,7 @@ class Interface:
             An output is of a class that has no label.
         """
         if trees.codes.max(initial=-1) >= len(self.classes):
-            raise InputError(
-                "only one class was seen, so the outputs for another one have no label and no meaning",
-                remedy="Insert examples of a second class first",
-            )
+            raise InputError(message("export.one_class"))
         return [self.classes[code] for code in trees.codes.tolist()]
 
     def describe(self, trees: TreeSum) -> dict[str, Any]:

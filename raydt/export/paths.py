@@ -14,6 +14,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.export.interface import Interface
+from raydt.messages import message
 from raydt.trees.tree_sum import LARGEST, TreeSum
 
 #: Members of a set that a sentence names.
@@ -35,7 +36,7 @@ def sentences(
         There is no tree of this number.
     """
     if not 0 <= tree < trees.trees:
-        raise InputError(f"there is no tree {tree}: the model has {trees.trees}, numbered from 0")
+        raise InputError(message("export.no_tree", tree=tree, trees=trees.trees))
     features, labels = interface.features, [str(label) for label in interface.classes]
     categories = {
         features.names.index(name): {float(number): str(value) for value, number in numbers.items()}

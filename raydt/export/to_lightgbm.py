@@ -13,6 +13,7 @@ import numpy as np
 
 from raydt.errors import InputError
 from raydt.export.interface import Interface
+from raydt.messages import message
 from raydt.trees.tree_sum import TreeSum
 
 LIBRARIES, SUFFIX = ("lightgbm",), ".txt"
@@ -58,16 +59,9 @@ def _require_possible(trees: TreeSum) -> None:
     plain = (trees.feature >= 0) & ~trees.is_set
     small = plain & (trees.threshold != 0) & (np.abs(trees.threshold) <= _ZERO)
     if small.any():
-        value = float(trees.threshold[small][0])
-        raise InputError(
-            f"a threshold is {value!r}, but LightGBM treats numbers up to {_ZERO:g} in size as 0",
-            remedy="Scale the column, or choose another format",
-        )
+        raise InputError(message("export.tiny_threshold", value=float(trees.threshold[small][0]), zero=_ZERO))
     if len(trees.members) and not ((trees.members >= 0) & (trees.members < _LARGEST_CATEGORY)).all():
-        raise InputError(
-            f"categories of this model are numbers up to {trees.members.max():,.0f}, but LightGBM keeps a bit for each",
-            remedy="Choose another format",
-        )
+        raise InputError(message("export.large_category", largest=float(trees.members.max())))
 
 
 def _tree(trees: TreeSum, tree: int, output: int) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.export.interface import Interface
+from raydt.messages import message
 from raydt.trees.tree_sum import LARGEST, TreeSum
 
 LIBRARIES, SUFFIX = ("scikit-learn", "skops"), ".skops"
@@ -163,5 +164,5 @@ def write(model: Any, path: Path) -> dict[str, list[str]]:
     try:
         skops.io.dump(model, path)
     except skops.io.exceptions.UnsupportedTypeException as error:
-        raise InputError(f"skops cannot write this model: {error}", remedy="Choose another format") from error
+        raise InputError(message("export.skops", reason=str(error))) from error
     return {"trusted": skops.io.get_untrusted_types(file=path)}

@@ -9,6 +9,7 @@ import numpy as np
 
 from raydt.errors import InputError
 from raydt.export.interface import Interface
+from raydt.messages import message
 from raydt.trees.tree_sum import TreeSum
 
 LIBRARIES, SUFFIX = ("treelite",), ".tl"
@@ -68,7 +69,7 @@ def _node(builder: Any, trees: TreeSum, node: int, begin: int) -> None:
         )
         return
     if len(members) > 1:
-        raise InputError("a set of categories has numbers that treelite cannot hold", remedy="Choose another format")
+        raise InputError(message("export.treelite_category"))
     test = ("==", float(members[0])) if len(members) else ("<=", float(trees.threshold[node]))
     # Of a sparse matrix treelite takes what is not there as missing, and that is a 0.
     builder.numerical_test(j, test[1], default_left=j >= trees.dense, opname=test[0], **sides)

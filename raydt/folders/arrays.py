@@ -31,7 +31,6 @@ from raydt.errors import InputError, ModelFileError, shortage
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import (
     MANIFEST,
-    REMEDY,
     ArrayType,
     FileEntry,
     Kind,
@@ -43,6 +42,7 @@ from raydt.folders.manifest import (
     require_meta,
     write_manifest,
 )
+from raydt.messages import message
 
 
 def save_folder(
@@ -100,7 +100,7 @@ def save_folder(
         for name in sorted(before.union(filter(is_folder_file, folder.names())) - own):
             folder.delete(name)  # of the contents before, or left by a process that was killed
     except OSError as error:
-        raise ModelFileError(f"cannot be written: {error}", file=folder.root) from error
+        raise ModelFileError(message("models.not_written", reason=str(error)), file=folder.root) from error
 
 
 def open_folder(
@@ -110,11 +110,7 @@ def open_folder(
     folder = _open(path, filesystem)
     manifest = read_manifest(folder)
     if kind is not None and manifest.kind != kind:
-        raise ModelFileError(
-            f"is a {manifest.kind}, not a {kind}",
-            file=folder.root,
-            remedy="A model only predicts; a state also holds the training rows",
-        )
+        raise ModelFileError(message("models.other_kind", found=manifest.kind, wanted=kind), file=folder.root)
     files: dict[str, list[FileEntry]] = {}
     for entry in manifest.files:
         files.setdefault(entry.component, []).append(entry)
@@ -213,7 +209,7 @@ def read_entry(folder: Folder, entry: FileEntry) -> dict[str, Any]:
     file = folder.path(entry.name)
     data = read_checked(folder, entry.name, entry.bytes)
     if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise ModelFileError("is damaged: its SHA-256 differs from the manifest's", file=file, remedy=REMEDY)
+        raise ModelFileError(message("models.other_hash"), file=file)
     return decode(data, file) if entry.arrays is None else _arrays(data, entry.arrays, file)
 
 
@@ -221,7 +217,7 @@ def _open(path: str | os.PathLike[str], filesystem: fs.FileSystem | None) -> Fol
     try:
         return Folder(path, filesystem)
     except InputError as error:
-        raise ModelFileError(error.problem, file=error.file) from error
+        raise ModelFileError(error.parts["problem"], file=error.file) from error
 
 
 def _files_there(folder: Folder) -> set[str]:
@@ -270,7 +266,7 @@ def _serialise(values: Mapping[str, Any]) -> list[tuple[str, memoryview, dict[st
 
 def _little(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"array {name!r} has dtype {array.dtype}; only booleans, integers and floats can be saved")
+        raise TypeError(message("models.dtype", name=name, dtype=str(array.dtype)))
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
@@ -280,21 +276,16 @@ def _arrays(data: bytes, types: dict[str, ArrayType], file: str) -> dict[str, np
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as members:
             if any(item.compress_type != zipfile.ZIP_STORED for item in members.infolist()):
-                raise ValueError("a member is compressed")
+                raise ValueError(message("models.compressed"))
             for name in types:
                 with members.open(f"{name}.npy") as member:
                     arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
     except MemoryError as error:
         raise shortage(error, file) or error from error
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"does not hold the arrays of the manifest: {error}", file=file, remedy=REMEDY) from error
+        raise ModelFileError(message("models.other_arrays", reason=str(error)), file=file) from error
     for name, expected in types.items():
-        found = arrays[name]
-        if found.dtype.str != expected.dtype or list(found.shape) != expected.shape:
-            raise ModelFileError(
-                f"array {name!r} is {found.dtype.str} {list(found.shape)}, the manifest says "
-                f"{expected.dtype} {expected.shape}",
-                file=file,
-                remedy=REMEDY,
-            )
+        found, wanted = f"{arrays[name].dtype.str} {list(arrays[name].shape)}", f"{expected.dtype} {expected.shape}"
+        if found != wanted:
+            raise ModelFileError(message("models.other_array", name=name, found=found, wanted=wanted), file=file)
     return arrays

@@ -44,13 +44,13 @@ from raydt.folders.folder import Folder
 from raydt.folders.manifest import (
     MANIFEST,
     NUMBER,
-    REMEDY,
     FileEntry,
     complete,
     is_folder_file,
     read_manifest,
     write_manifest,
 )
+from raydt.messages import Message, message
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class CheckpointStore:
         with contextlib.suppress(OSError):  # the write looks again, and says what is wrong
             missing = self._missing(self._stored)
             if missing:
-                log.warning("%s: %s is missing; writing its examples again", self.folder.location, min(missing))
+                log.warning(message("models.segment_again", folder=self.folder.location, segment=min(missing)))
             kept = takewhile(lambda stored: missing.isdisjoint(stored.names), self._stored)
         kept = takewhile(lambda stored: not self.copies.has_to_go(_name(stored.segment)), kept)
         return [stored.segment for stored in kept]
@@ -173,7 +173,8 @@ class CheckpointStore:
                 try:
                     self.folder.delete(f"{number}/{MANIFEST}", lasting=True)
                 except OSError as error:
-                    raise NotWrittenError(f"cannot be removed: {error}", file=self.folder.path(str(number))) from error
+                    said = message("models.not_removed", reason=str(error))
+                    raise NotWrittenError(said, file=self.folder.path(str(number))) from error
 
     def write(self, content: CheckpointContent) -> int:
         """Write a checkpoint and remove those that are too many.
@@ -207,7 +208,7 @@ class CheckpointStore:
                 segments["copies_since"] = self.copies.since_with(with_deleted)
             missing = self._missing(stored)
             if missing:
-                raise FileNotFoundError(errno.ENOENT, "removed since the snapshot", f"{ROWS}/{min(missing)}")
+                raise FileNotFoundError(errno.ENOENT, message("models.segment_removed"), f"{ROWS}/{min(missing)}")
             fault("checkpoint.before_manifest")
             write_manifest(folder, "state", {**meta, **segments}, files + shared)
             fault("checkpoint.after_manifest")
@@ -217,7 +218,7 @@ class CheckpointStore:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._sweep()  # what was written of it; where the disk is full, the next one needs the space
-            raise NotWrittenError(f"cannot be written: {error}", file=folder.root) from error
+            raise NotWrittenError(message("models.not_written", reason=str(error)), file=folder.root) from error
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
     def write_alone(self, number: int, meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]]) -> None:
@@ -246,7 +247,7 @@ class CheckpointStore:
                     self.folder.delete(f"{other}/{MANIFEST}", lasting=True)
             self._sweep()
         except OSError as error:
-            raise NotWrittenError(f"cannot be written: {error}", file=folder.root) from error
+            raise NotWrittenError(message("models.not_written", reason=str(error)), file=folder.root) from error
 
     def _write_segment(
         self, folder: Folder, number: int, snapshot: Snapshot
@@ -261,9 +262,8 @@ class CheckpointStore:
 
         def keep(name: str, rows: Arrays, state: Arrays) -> None:
             small[name] = {**state, **rows} if none_live else state
-            uneven = [column for column, entries in _entries(rows).items() if entries != len(born)]
-            if uneven:
-                raise ValueError(f"{name}: {', '.join(uneven)} must have an entry for each of {len(born)} examples")
+            if uneven := _uneven(rows, len(born)):
+                raise ValueError(uneven.at(name))
             if len(born) and rows:
                 component = _component(segment) + ("" if name == "coordinator" else f"-{name}")
                 files.extend(publish_component(folder, component, rows, beside=BESIDE))
@@ -366,7 +366,7 @@ def with_rows(
             unused -= of_groups | {prefix}
             own |= {name.removeprefix(f"{prefix}-") for name in of_groups} | {"coordinator"}
         if unused:
-            raise ValueError(f"{min(unused)} belongs to none")
+            raise ValueError(message("models.no_segment", component=min(unused)))
     # What is no group is needed by all that read a state, and first.
     order = sorted(own, key=lambda name: (name.startswith("group-"), name))
     whole = Lazy(order, put_together, KEEP_BYTES)
@@ -380,18 +380,20 @@ def _fitting(file: str) -> Iterator[None]:
     """Context in which segments that are missing, or of other kinds or lengths, are damage of ``file``."""
     try:
         yield
+    except ModelFileError:
+        raise  # it names the file that is damaged
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ModelFileError(f"its row segments do not fit together: {error}", file=file, remedy=REMEDY) from error
+        raise ModelFileError(message("models.segments", reason=str(error)), file=file) from error
 
 
 def _alive(components: Mapping[str, Mapping[str, Any]], segment: Segment) -> npt.NDArray[np.bool_]:
     """Which examples of a segment live."""
     prefix = _component(segment)
     if len(components[prefix]["born"]) != segment.rows:
-        raise ValueError(f"{prefix} does not have {segment.rows} rows")
+        raise ValueError(message("models.uneven", columns=prefix, examples=segment.rows))
     live = components["live"][_name(segment)]
     if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
-        raise ValueError(f"the bitmap of {prefix} does not have a bit for each of {segment.rows} rows")
+        raise ValueError(message("models.uneven", columns=f"the bitmap of {prefix}", examples=segment.rows))
     return np.unpackbits(live, count=segment.rows).astype(np.bool_)
 
 
@@ -413,11 +415,16 @@ def _entries(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
     return entries
 
 
+def _uneven(arrays: Mapping[str, npt.NDArray[Any]], examples: int) -> Message | None:
+    """Return what is wrong with arrays that do not have an entry for each example."""
+    uneven = [column for column, entries in _entries(arrays).items() if entries != examples]
+    return message("models.uneven", columns=", ".join(uneven), examples=examples) if uneven else None
+
+
 def _chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]) -> Arrays:
     """The entries of the examples that live."""
-    uneven = [column for column, entries in _entries(arrays).items() if entries != len(alive)]
-    if uneven:
-        raise ValueError(f"{', '.join(uneven)} must have an entry for each of {len(alive)} examples")
+    if uneven := _uneven(arrays, len(alive)):
+        raise ValueError(uneven)
     chosen = {}
     for column, values in arrays.items():
         lengths = _ragged(arrays, column)

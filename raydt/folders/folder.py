@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from raydt.errors import InputError
+from raydt.messages import message
 
 Self = TypeVar("Self", bound="Folder")
 
@@ -75,7 +76,7 @@ class Folder:
             try:
                 self.filesystem, root = fs.FileSystem.from_uri(text)
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise InputError(f"is not a usable URI: {error}", file=text[:300]) from error
+                raise InputError(message("models.uri", reason=str(error)), file=text[:300]) from error
         self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         self.root: str = os.path.abspath(root) if self.is_local else root.rstrip("/")
         self.location: str = self.root if self.is_local else text.rstrip("/")

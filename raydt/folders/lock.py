@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from raydt.errors import STORAGE_REMEDIES, ConfigError, NotWrittenError, UnwritableError
 from raydt.folders.folder import Folder
+from raydt.messages import message
 
 LOCK = ".lock"
 
@@ -101,14 +102,13 @@ def _acquire(lock: FileLock, path: Path, place: str, folder: Folder, *, needed: 
         with suppress(OSError):  # it has ended meanwhile
             holder = path.read_text(encoding="utf-8", errors="replace").strip()
         who = f"process {holder}" if holder else "another process"
-        raise ConfigError(
-            f"{place}: {who} is writing here. Wait until it has ended, or end it (a run saves its state on SIGTERM)"
-        ) from None
+        raise ConfigError(message("models.other_writer", place=place, writer=who)) from None
     except OSError as error:
         if needed and error.errno not in NO_LOCKS:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
             may_not = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
             kind = UnwritableError if may_not else NotWrittenError
-            raise kind(f"cannot be written: {error.strerror or error}", file=place, remedy=remedy) from error
+            said = message("models.not_written", reason=error.strerror or str(error))
+            raise kind(said, file=place, remedy=remedy) from error
     with suppress(OSError):  # on a full or read-only disk nobody learns who holds the lock
         path.write_text(f"{os.getpid()} on {os.uname().nodename}\n", encoding="utf-8")

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 
 from raydt.errors import FormatVersionError, ModelFileError, shortage
 from raydt.folders.folder import Folder, final_name
+from raydt.messages import message
 from raydt.version import __version__
 
 AnyFolder = TypeVar("AnyFolder", bound=Folder)
@@ -31,9 +32,6 @@ MANIFEST = "manifest.json"
 
 #: Longer lists are written with this many entries to a line.
 _LONG = 4096
-
-#: What to do about a damaged file.
-REMEDY = "Restore the folder from a copy, or write it again"
 
 Kind = Literal["model", "state"]
 
@@ -147,23 +145,16 @@ def read_manifest(folder: Folder) -> Manifest:
     try:
         data = read_checked(folder, MANIFEST)
     except ModelFileError as error:
-        raise ModelFileError(
-            f"holds no readable {MANIFEST} ({error.problem}): it is not a model or state folder, or writing it was "
-            "interrupted",
-            file=folder.root,
-        ) from error
+        said = message("models.no_manifest", manifest=MANIFEST, reason=error.problem)
+        raise ModelFileError(said, file=folder.root) from error
     raw = decode(data, file)
     if raw.get("format") == FORMAT and raw.get("format_version") not in range(1, FORMAT_VERSION + 1):
         # Looked at before the hash: a later format may compute it in another way.
-        raise FormatVersionError(
-            f"is of format {raw.get('format_version')!r}, written by raydt {raw.get('raydt_version')}; this raydt "
-            f"({__version__}) reads formats up to {FORMAT_VERSION}",
-            file=file,
-            remedy="Use the raydt that wrote it, or a later one",
-        )
+        formats = {"format": raw.get("format_version"), "writer": raw.get("raydt_version"), "newest": FORMAT_VERSION}
+        raise FormatVersionError(message("models.later_format", version=__version__, **formats), file=file)
     body, _, _ = data.rpartition(_SEAL)
     if data != seal(body + b"\n}\n"):
-        raise ModelFileError("is damaged: it does not end with its own SHA-256", file=file, remedy=REMEDY)
+        raise ModelFileError(message("models.broken_seal"), file=file)
     del raw["sha256"]
     try:
         manifest = Manifest.model_validate(raw)
@@ -171,9 +162,10 @@ def read_manifest(folder: Folder) -> Manifest:
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, detail["loc"]))
-        raise ModelFileError(f"is not a manifest: {place}: {detail['msg']}", file=file, remedy=REMEDY) from error
+        said = message("models.not_manifest", reason=f"{place}: {detail['msg']}")
+        raise ModelFileError(said, file=file) from error
     except ValueError as error:
-        raise ModelFileError(f"is not a manifest: {error}", file=file, remedy=REMEDY) from error
+        raise ModelFileError(message("models.not_manifest", reason=str(error)), file=file) from error
     return manifest
 
 
@@ -192,7 +184,7 @@ def require_meta(kind: Kind, meta: Mapping[str, Any]) -> None:
 def _has_all(kind: Kind, meta: Mapping[str, Any]) -> None:
     missing = [key for key in REQUIRED_META[kind] if key not in meta]
     if missing:
-        raise ValueError(f"meta of a {kind} lacks {', '.join(missing)}")
+        raise ValueError(message("models.no_meta", kind=kind, keys=", ".join(missing)))
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
@@ -242,9 +234,9 @@ def decode(data: bytes, file: str) -> dict[str, Any]:
     try:
         value = parsed(data)
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"is not JSON: {error}", file=file, remedy=REMEDY) from error
+        raise ModelFileError(message("models.not_json", reason=str(error)), file=file) from error
     if not isinstance(value, dict):
-        raise ModelFileError("is not a JSON object", file=file, remedy=REMEDY)
+        raise ModelFileError(message("models.not_object"), file=file)
     return value
 
 
@@ -254,7 +246,7 @@ def parsed(data: str | bytes) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(message("models.no_constant", name=name))
 
 
 def seal(text: bytes) -> bytes:
@@ -269,14 +261,13 @@ def read_checked(folder: Folder, name: str, size: int | None = None) -> bytes:
     try:
         found = folder.size(name)
         if found is None:
-            raise ModelFileError("is missing", file=file, remedy=REMEDY)
+            raise ModelFileError(message("models.missing"), file=file)
         if size is not None and found != size:
-            raise ModelFileError(
-                f"is damaged: it has {found} bytes, the manifest says {size}", file=file, remedy=REMEDY
-            )
+            raise ModelFileError(message("models.other_size", found=found, wanted=size), file=file)
         return folder.read(name)
     except (MemoryError, OSError) as error:
-        raise shortage(error, file) or ModelFileError(f"cannot be read: {error}", file=file) from error
+        unreadable = message("models.not_read", reason=str(error))
+        raise shortage(error, file) or ModelFileError(unreadable, file=file) from error
 
 
 def complete(folder: Folder) -> list[int]:
@@ -299,9 +290,6 @@ def newest(folder: AnyFolder) -> AnyFolder:
     above, _, name = folder.location.rpartition("/")
     beside = complete(folder.inside("..")) if name.isdecimal() and not folder.has(MANIFEST) else []
     if beside:
-        raise ModelFileError(
-            "this checkpoint is being written, or was removed",
-            file=folder.location,
-            remedy=f"The newest complete one is {above}/{beside[-1]}; {above} always stands for the newest",
-        )
+        said = message("models.incomplete", newest=f"{above}/{beside[-1]}", above=above)
+        raise ModelFileError(said, file=folder.location)
     return folder

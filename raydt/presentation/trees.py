@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import sparse_name
+from raydt.messages import message
 from raydt.presentation.blocks import Icicle, Node, Note, Row, Table, Tree
 from raydt.presentation.charts import boxes
 from raydt.presentation.series import Columns
@@ -271,7 +272,7 @@ def drawable(arrays: Columns) -> Columns:
         later = (children > np.tile(inner, 2)).all() and (children < n).all()
         sound = bool(later and len(children) == n - 1 and len(np.unique(children)) == n - 1)
     if not sound:
-        raise ValueError("its arrays do not describe one tree in preorder")
+        raise ValueError(message("models.no_preorder"))
     return arrays
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.folders.lock import NO_LOCKS
+from raydt.messages import message
 from raydt.sessions.receipt import Receipt
 from raydt.sessions.receipt_entry import FORMAT, decoded, encoded, validated
 from raydt.version import __version__
@@ -44,7 +45,7 @@ class Key:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < _KEY_BYTES:
-            raise ConfigError(f"a key for receipts needs {_KEY_BYTES} random bytes, this one has {len(secret)}")
+            raise ConfigError(message("receipts.short_key", wanted=_KEY_BYTES, found=len(secret)))
         self._secret = secret[:64]
 
     @classmethod
@@ -56,12 +57,12 @@ class Key:
         ConfigError
             It cannot be read, or is no key. The message says how to make one.
         """
-        remedy = "Make one with: python -c 'import secrets; print(secrets.token_hex(32))' > FILE, and keep it apart"
         try:
             return cls(bytes.fromhex(Path(path).read_text(encoding="utf-8").strip()))
-        except (OSError, ValueError, ConfigError) as error:
-            reason = getattr(error, "strerror", None) or "it does not hold 64 hexadecimal digits or more"
-            raise ConfigError(f"{path}: cannot be used as the key of receipts: {reason}. {remedy}") from error
+        except OSError as error:
+            raise ConfigError(message("receipts.unread_key", file=str(path), reason=_reason(error))) from error
+        except ValueError as error:
+            raise ConfigError(message("receipts.bad_key", file=str(path))) from error
 
     def hash(self, number: Any) -> str:
         """Keyed BLAKE2b of an id, 64 hexadecimal digits; an integer and the same digits as text differ."""
@@ -97,9 +98,9 @@ class Signer:
         try:
             key = from_pem(Path(path).read_bytes(), password=None)
         except (OSError, TypeError, ValueError) as error:
-            raise ConfigError(f"{path}: cannot be read as a private key: {error}") from error
+            raise ConfigError(message("receipts.private_key", file=str(path), reason=str(error))) from error
         if not isinstance(key, Private):
-            raise ConfigError(f"{path}: is not an Ed25519 key. Make one with: openssl genpkey -algorithm ed25519")
+            raise ConfigError(message("receipts.no_ed25519", file=str(path)))
         self._key: Any = key
 
     @property
@@ -117,7 +118,7 @@ def _cryptography() -> tuple[Any, Any, Any]:
         from cryptography.hazmat.primitives.asymmetric import ed25519
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     except ImportError as error:
-        raise ConfigError("signatures need the package cryptography: pip install 'raydt[sign]'") from error
+        raise ConfigError(message("receipts.no_cryptography")) from error
     return load_pem_private_key, ed25519.Ed25519PublicKey, ed25519.Ed25519PrivateKey
 
 
@@ -157,7 +158,7 @@ class OpenChain:
             The line cannot be written. The chain is as it was.
         """
         if receipt.digest_before is None or receipt.digest_after is None:
-            raise ConfigError("a receipt without digests cannot be chained. Delete with digests=True")
+            raise ConfigError(message("receipts.no_digests"))
         values = {
             "learner": receipt.learner,
             "options_hash": receipt.options_hash,
@@ -230,7 +231,7 @@ def opened(path: str | Path, key: Key, signer: Signer | None = None) -> Iterator
         raise _unusable(place, error) from error
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise InputError("cannot hold receipts: it is not a file", file=place, remedy="Name a file on a disk")
+            raise InputError(message("receipts.no_file"), file=place)
         _lock(file, place)
         try:
             yield OpenChain(place, file, key, signer)
@@ -254,14 +255,18 @@ def _lock(file: int, place: str) -> None:
             raise _unusable(place, error) from error
         same = True
     if not same:
-        raise ConfigError(f"{place}: another process is appending a receipt. Wait until it has ended")
+        raise ConfigError(message("receipts.other_writer", file=place))
 
 
 def _unusable(place: str, error: OSError) -> InputError:
-    remedy = STORAGE_REMEDIES.get(error.errno or 0)
     if error.errno == errno.ENOENT:
-        remedy = "Make its folder first, or choose another path"
-    return InputError(f"cannot be written: {error.strerror or error}", file=place, remedy=remedy)
+        return InputError(message("receipts.no_folder", reason=_reason(error)), file=place)
+    remedy = STORAGE_REMEDIES.get(error.errno or 0)
+    return InputError(message("receipts.not_written", reason=_reason(error)), file=place, remedy=remedy)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: Signer | None = None) -> dict[str, Any]:
@@ -289,9 +294,9 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
     try:
         lines = Path(path).read_bytes().splitlines(keepends=True)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", file=str(path)) from error
+        raise InputError(message("receipts.not_read", reason=_reason(error)), file=str(path)) from error
     if not lines:
-        raise InputError("has no receipts", file=str(path))
+        raise InputError(message("receipts.empty"), file=str(path))
     entries: list[dict[str, Any]] = []
     newest: dict[str, Any] = {}
     digests: set[str] = set()
@@ -300,12 +305,11 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
         try:
             entry = decoded(line)
         except ValueError as error:
-            raise InputError(f"is not a receipt: {error}", file=str(path), row=row, remedy=_REMEDY) from error
+            raise InputError(message("receipts.not_receipt", reason=str(error)), file=str(path), row=row) from error
         if entry["previous"] != head:
-            problem = "does not follow the line before it: one of them was changed, or a line is missing"
-            raise InputError(problem, file=str(path), row=row, remedy=_REMEDY)
+            raise InputError(message("receipts.broken_chain"), file=str(path), row=row)
         if key is not None and entry.get("key_check", key.check) != key.check:
-            raise ConfigError(f"{path}, row {row}: the ids are hashed with another key. Give the key of this chain")
+            raise ConfigError(message("receipts.other_key", file=str(path), row=row))
         follows = not newest or newest["digest_after"] == entry["digest_before"]
         if follows or "purged" not in entry or entry["digest_before"] not in digests:
             gaps += [] if follows else [row + 1]
@@ -321,9 +325,6 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
     return Chain(entries, newest, str(head), gaps, list(signers), signed == len(entries), keyed)
 
 
-_REMEDY = "Compare it with a copy"
-
-
 def _hash(line: bytes) -> str:
     return "sha256:" + hashlib.sha256(line).hexdigest()
 
@@ -335,4 +336,4 @@ def _verify(entry: dict[str, Any], row: int, file: str) -> None:
     try:
         Public.from_public_bytes(bytes.fromhex(entry["public_key"])).verify(bytes.fromhex(entry["signature"]), content)
     except Exception as error:  # InvalidSignature is no subclass of anything of ours
-        raise InputError("the signature is not that of its public key", file=file, row=row, remedy=_REMEDY) from error
+        raise InputError(message("receipts.bad_signature"), file=file, row=row) from error

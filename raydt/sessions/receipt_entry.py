@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
+from raydt.messages import message
+
 #: What new entries are written in; entries of ``raydt-receipt-1`` have no ``key_check``.
 FORMAT = "raydt-receipt-2"
 
@@ -60,17 +62,17 @@ class Entry(BaseModel):
         """Require that the values fit each other."""
         given = self.model_fields_set
         if ("key_check" in given) != (self.format == FORMAT):
-            raise ValueError(f"the key key_check belongs to {FORMAT}, and the format is {self.format}")
+            raise ValueError(message("receipts.key_check", wanted=FORMAT, format=self.format))
         if ("public_key" in given) != ("signature" in given):
-            raise ValueError("public_key and signature belong together")
+            raise ValueError(message("receipts.half_signed"))
         if self.purged is None and "purged" in given:
-            raise ValueError("purged is no object")
+            raise ValueError(message("receipts.no_purge"))
         if self.deleted != sorted(self.deleted) or self.inserted != sorted(self.inserted):
-            raise ValueError("hashes of ids are not in ascending order")
+            raise ValueError(message("receipts.unsorted"))
         if self.active != self.active_before - len(self.deleted) + len(self.inserted):
-            raise ValueError("active is not active_before without the deleted and with the inserted examples")
+            raise ValueError(message("receipts.other_active"))
         if self.purged and (self.deleted or self.inserted or self.digest_before != self.digest_after):
-            raise ValueError("a purge changes no model")
+            raise ValueError(message("receipts.changing_purge"))
         return self
 
 
@@ -88,13 +90,13 @@ def decoded(line: bytes) -> dict[str, Any]:
         It is no entry, or :func:`encoded` writes another line of its values.
     """
     if not line.endswith(b"\n"):
-        raise ValueError("the line does not end")
+        raise ValueError(message("receipts.cut_off"))
     try:
         values = validated(json.loads(line))
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError(message("receipts.nested")) from error
     if encoded(values) + b"\n" != line:
-        raise ValueError("it is not written as raydt writes it: each key once and in its place, no spaces")
+        raise ValueError(message("receipts.other_spelling"))
     return values
 
 

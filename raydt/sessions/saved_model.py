@@ -27,6 +27,7 @@ from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
+from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 from raydt.version import __version__
 
@@ -146,7 +147,7 @@ def _features(described: list[_Feature], options: LearnerOptions) -> Features:
         or not last.features
         or not traits_of(options).reading.sparse
     ):
-        raise ValueError("sparse features must be the last entry, of a learner that accepts them")
+        raise ValueError(message("models.sparse_last"))
     return Features(names, categorical, options.feature_groups, last.features, last.name)
 
 
@@ -165,13 +166,9 @@ def find_model(path: Any) -> str:
     except ModelFileError:
         raise
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot be accessed: {error}", file=text) from error
+        raise ModelFileError(message("models.not_read", reason=str(error)), file=text) from error
     if not places:
-        raise ModelFileError(
-            "there is no model here",
-            file=text,
-            remedy="Give a folder that save wrote, the folder of a finished run, its checkpoints/ or one of them",
-        )
+        raise ModelFileError(message("models.no_model"), file=text)
     return places[0]
 
 
@@ -209,7 +206,7 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     options = meta["learner"]
     kind = options.get("kind") if isinstance(options, dict) else None
     if not isinstance(kind, str) or kind not in learners():
-        raise ModelFileError(f"needs the learner {kind!r}, which this version of raydt does not have", file=path)
+        raise ModelFileError(message("models.no_learner", learner=kind), file=path)
     learner = learners()[kind]
     try:
         _Meta.model_validate(meta)
@@ -217,12 +214,9 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
         raise _unfit(meta["kind"], str(error), path) from error
     found, oldest = meta["format_version"], learner.oldest(meta["kind"], options)
     if found < oldest and not any_format:
-        raise FormatVersionError(
-            f"is a sound {meta['kind']} of format {found}, written by raydt {meta['raydt_version']}; this raydt "
-            f"({__version__}) reads such a {meta['kind']} of {kind} from format {oldest} on",
-            file=path,
-            remedy="Use the raydt that wrote it, or run the replay again. raydt report and raydt purge of its run work",
-        )
+        formats = {"format": found, "writer": meta["raydt_version"], "version": __version__, "oldest": oldest}
+        said = message("models.former_format", kind=meta["kind"], learner=kind, **formats)
+        raise FormatVersionError(said, file=path)
     return learner
 
 
@@ -261,15 +255,12 @@ def understood(
         if not any_format:
             learner.check(options, features, len(described.classes), saved.arrays, groups)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
-            raise ValueError(f"example ids must be smaller than next_id ({saved.next_id})")
+            raise ValueError(message("models.next_id", next=saved.next_id))
     except (KeyError, ValueError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        reason = message("models.no_entry", name=error.args[0]) if isinstance(error, KeyError) else str(error)
         raise _unfit(meta["kind"], reason, path) from error
     return saved
 
 
 def _unfit(kind: str, reason: str, path: str) -> ModelFileError:
-    remedy = "Restore the folder from a copy, or write it again"
-    return ModelFileError(
-        f"does not hold what a {kind} needs: {'; '.join(reason.splitlines()[:3])}", file=path, remedy=remedy
-    )
+    return ModelFileError(message("models.unfit", kind=kind, reason="; ".join(reason.splitlines()[:3])), file=path)

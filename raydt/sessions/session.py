@@ -20,6 +20,7 @@ from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
+from raydt.messages import message
 from raydt.sessions.snapshots import take_snapshot, whole
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -123,7 +124,7 @@ class InProcessSession:
         HalfAppliedError
         """
         if not self.whole:
-            raise HalfAppliedError("a change of this session was broken off: restore a saved state into a new one")
+            raise HalfAppliedError(message("models.interrupted"))
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied."""

@@ -17,6 +17,8 @@ from raydt.exchange.snapshot import Snapshot
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, with_rows
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import encode, read_manifest, seal
+from raydt.messages import message, message_of
+from tests.refusals import refused
 from tests.unit.small_checkpoints import META, NUMBERS, assert_clean, assert_right, fill, newest, snapshot, write
 
 #: The checkpoints there are: the last three of five.
@@ -29,7 +31,7 @@ def place(tmp_path):
     return tmp_path
 
 
-def refused(place, number, name):
+def unreadable(place, number, name):
     """A checkpoint cannot be read; the error names the file."""
     with pytest.raises(ModelFileError, match=re.escape(name)):
         read_checkpoint(Folder(place / str(number)))
@@ -67,7 +69,7 @@ def test_segments_removed_while_the_run_goes_on_are_written_again(tmp_path, capl
         caplog.clear()
         write(store, NUMBERS[4])
         assert [record.getMessage() for record in caplog.records] == [
-            f"{place}: {name} is missing; writing its examples again"
+            message("models.segment_again", folder=str(place), segment=name)
         ]
         write(store, NUMBERS[5])
         assert len(caplog.records) == 1
@@ -92,10 +94,9 @@ def test_a_checkpoint_whose_segment_is_removed_after_its_snapshot_is_not_written
     taken = snapshot(number, store)
     assert taken.since > 0
     shutil.rmtree(tmp_path / "rows")
-    with pytest.raises(
-        NotWrittenError, match=rf"{number}: cannot be written: .*removed since the snapshot: 'rows/rows-0-"
-    ):
+    with refused("models.not_written", NotWrittenError, file=str(tmp_path / str(number))) as caught:
         store.write(CheckpointContent(number, {**META, "offset": number}, taken, {"stream": {"seq": number}}))
+    assert f"{message('models.segment_removed')}: 'rows/rows-0-" in str(caught.value)
     assert number not in store.numbers()
     write(store, NUMBERS[5])
     assert_right(read_checkpoint(store.folder.inside(str(NUMBERS[5]))))
@@ -116,8 +117,10 @@ def test_files_swapped_between_checkpoints(place):
             swaps += 1
             mine.write_bytes(other)
             theirs.write_bytes(data)
-            refused(place, LAST, "is damaged")
-            refused(place, BEFORE, "is damaged")
+            for number in (LAST, BEFORE):
+                with pytest.raises(ModelFileError) as caught:
+                    read_checkpoint(Folder(place / str(number)))
+                assert message_of(caught.value).id in ("models.other_size", "models.other_hash")
             mine.write_bytes(data)
             theirs.write_bytes(other)
     assert swaps > 20
@@ -126,7 +129,7 @@ def test_files_swapped_between_checkpoints(place):
 
 def test_a_manifest_of_another_checkpoint(place):
     shutil.copy(place / str(BEFORE) / "manifest.json", place / str(LAST) / "manifest.json")
-    with pytest.raises(ModelFileError, match="is missing"):
+    with refused("models.missing", ModelFileError):
         read_checkpoint(Folder(place / str(LAST)))
     assert newest(CheckpointStore(Folder(place), 3))[0].number == BEFORE
 
@@ -161,7 +164,7 @@ def test_a_later_checkpoint_that_cannot_be_removed_is_an_error_that_names_it(pla
 
     store = CheckpointStore(Folder(place), 3)
     monkeypatch.setattr(Folder, "delete", read_only)
-    with pytest.raises(NotWrittenError, match=rf"/{LAST}: cannot be removed: .*Read-only file system"):
+    with refused("models.not_removed", NotWrittenError, file=str(place / str(LAST))):
         store.continue_from(read_checkpoint(Folder(place / str(BEFORE))))
     assert_right(newest(store)[0])
 
@@ -199,7 +202,7 @@ def test_segments_that_do_not_fit_the_files_are_refused(place, change):
     del manifest["sha256"]
     change(manifest)
     file.write_bytes(seal(encode(manifest)))
-    with pytest.raises(ModelFileError, match=rf"/{LAST}: its row segments do not fit together"):
+    with refused("models.segments", ModelFileError, file=str(place / str(LAST))):
         read_checkpoint(Folder(place / str(LAST)))
 
 
@@ -233,14 +236,14 @@ def test_ragged_rows_that_do_not_fit_are_refused(tmp_path, change):
     """Neither written nor, with files that are sound in themselves, read."""
     rows, born = {**RAGGED, **change}, np.arange(3)
     snapshot = Snapshot(0, born, {"y": born}, {}, aside=0, parts=[{0: GroupSnapshot(rows, {})}])
-    with pytest.raises(ValueError, match=r"group-000: sparse_(values|lengths)"):
+    with refused("models.uneven", ValueError, examples=3):
         CheckpointStore(Folder(tmp_path), 1).write(CheckpointContent(3, {**META, "offset": 3}, snapshot, {}))
     components = {
         "rows-0-3": {"born": born, "y": born},
         "rows-0-3-group-000": rows,
         "live": {"0-3": np.packbits([True, False, True])},
     }
-    with pytest.raises(ModelFileError, match=r"its row segments do not fit together: sparse_"):
+    with refused("models.segments", ModelFileError):
         with_rows({"segments": [[0, 3, 3]]}, components, "state")
     components["rows-0-3-group-000"] = RAGGED
     whole = with_rows({"segments": [[0, 3, 3]]}, components, "state")["group-000"]

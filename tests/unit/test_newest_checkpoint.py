@@ -13,6 +13,8 @@ from small_job import JOB
 from pipelines import replay
 from raydt import load_model
 from raydt.errors import ModelFileError
+from raydt.messages import message
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
@@ -54,19 +56,19 @@ def test_the_newest_complete_one_is_taken_or_named(raydt, states: Path, command:
         assert answer(place)[0] == 0
     for number in (*incomplete, 600):
         code, out, err = answer(states / str(number))
-        said = f"{states}/{number}: this checkpoint is being written, or was removed. The newest complete one is "
+        said = message("models.incomplete", newest=f"{states}/{newest}", above=str(states))
         assert (code, out) == (2, "")
-        assert err.splitlines()[-1] == f"error: {said}{states}/{newest}; {states} always stands for the newest"
+        assert err.splitlines()[-1] == f"error: {states}/{number}: {said}"
 
 
 def test_an_estimator_is_loaded_from_the_newest(states: Path) -> None:
     (states / "500" / "manifest.json").unlink()
     assert load_model(states).digest() == load_model(states / "400").digest()
-    with pytest.raises(ModelFileError, match=r"500: this checkpoint is being written.* newest complete one is .*/400;"):
+    with refused("models.incomplete", ModelFileError, file=str(states / "500"), newest=str(states / "400")):
         load_model(states / "500")
     for number in (100, 200, 300, 400):
         (states / str(number) / "manifest.json").unlink()
-    with pytest.raises(ModelFileError, match="there is no model here"):
+    with refused("models.no_model", ModelFileError):
         load_model(states)
 
 

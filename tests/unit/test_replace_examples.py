@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import raydt
-from raydt.errors import InputError, UpdateError
+from raydt.errors import InputError
 from raydt.estimators.base import Estimator
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
+from tests.refusals import refused
 
 PUBLIC = [getattr(raydt, name) for name in raydt.__all__]
 ESTIMATORS = [public for public in PUBLIC if inspect.isclass(public) and issubclass(public, Estimator)]
@@ -69,19 +69,15 @@ def test_it_is_one_batch(estimator: Any) -> None:
 def test_an_error_leaves_everything(estimator: Any) -> None:
     model, X, y = fitted(estimator)
     before = model.digest()
-    calls = {
-        "id 500: ": (UpdateError, lambda: model.replace_examples([500], X[:1], y[:1])),
-        "id 3 is given twice": (UpdateError, lambda: model.replace_examples([3, 3], X[:1], y[:1])),
-        "id 5: ": (UpdateError, lambda: model.replace_examples([3], X[:1], y[:1], new_ids=[5])),
-        "X has 2 rows and y has 1": (InputError, lambda: model.replace_examples([3], X[:2], y[:1])),
-        "X has 2 rows and ids has shape (1,)": (
-            InputError,
-            lambda: model.replace_examples([3], X[:2], y[:2], new_ids=[500]),
-        ),
-    }
-    for message, (kind, call) in calls.items():
-        with pytest.raises(kind, match=re.escape(message)):
-            call()
+    for name, parameters, ids, rows, labels, new_ids in (
+        ("refused", {"subject": "id 500"}, [500], 1, 1, None),
+        ("repeated_id", {"id": 3}, [3, 3], 1, 1, None),
+        ("refused", {"subject": "id 5"}, [3], 1, 1, [5]),
+        ("other_labels", {"rows": 2, "labels": 1}, [3], 2, 1, None),
+        ("other_ids", {"rows": 2, "shape": (1,)}, [3], 2, 2, [500]),
+    ):
+        with refused(f"estimators.{name}", InputError, **parameters):
+            model.replace_examples(ids, X[:rows], y[:labels], new_ids=new_ids)
         assert model.digest() == before
 
 

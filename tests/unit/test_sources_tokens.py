@@ -130,5 +130,5 @@ def test_values_of_one_row_appear_in_it():
 
 def test_estimators_take_indices():
     table = pa.table({"words": pa.array(ROWS, pa.list_(TEXT))})
-    with pytest.raises(InputError, match=r"lists of indices are needed.*CountVectorizer"):
+    with pytest.raises(InputError, match="CountVectorizer"):
         SparseBestSplit().fit(table, [0, 1, 0, 1])

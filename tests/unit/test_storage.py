@@ -10,6 +10,7 @@ from pyarrow import fs
 
 from raydt.errors import InputError
 from raydt.folders.folder import Folder
+from tests.refusals import refused
 from tests.storage_faults import Disk, Fault, FaultyStorage
 
 
@@ -86,7 +87,7 @@ def test_what_is_local_and_where(tmp_path, monkeypatch):
     assert Folder(f"file://{tmp_path}/x").root == str(tmp_path / "x")
     mock = Folder("bucket/x/", fs._MockFileSystem())
     assert (mock.location, mock.is_local) == ("bucket/x", False)
-    with pytest.raises(InputError, match="nonsense://x: is not a usable URI"):
+    with refused("models.uri", InputError, file="nonsense://x"):
         Folder("nonsense://x")
 
 
