@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except UnicodeEncodeError as error:  # pages and tables are UTF-8, so that only names of files are left
         used = sys.getfilesystemencoding()
-        said = "commands.file_name" if used == "utf-8" else "commands.file_name_in_locale"
+        said = "commands.file_name" if used == "utf-8" else "commands.locale_name"
         click.echo(f"error: {one_line(message(said, name=error.object, encoding=used))}", err=True)
         code = 2
     except (MemoryError, OSError) as error:  # the machine or the storage failed, not the program

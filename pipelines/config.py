@@ -103,7 +103,7 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Config:
         if isinstance(self.stream, TimeWindow) and isinstance(self.source, FileOptions) and self.source.ts is None:
-            raise ValueError(message("configs.no_event_times"))
+            raise ValueError(message("configs.no_times"))
         deadline, most = self.erasure.deadline, self.checkpoint.max_age
         if deadline is not None and (most is None or microseconds(most) > microseconds(deadline)):
             raise ValueError(message("configs.late_checkpoints", deadline=deadline))

@@ -74,7 +74,7 @@ def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, s
 def how_to_resume(summary: dict[str, Any], path: str) -> str:
     """Return the command that resumes an interrupted run, and the update from which it continues."""
     last = summary["checkpoints"]["last"]
-    return message("runs.resume_at_start" if last is None else "runs.resume", run=shlex.quote(path), update=last)
+    return message("runs.resume_start" if last is None else "runs.resume", run=shlex.quote(path), update=last)
 
 
 def _updates(summary: dict[str, Any]) -> str:
@@ -262,7 +262,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         *(("bad update", message) for message in result["bad_updates"]),
         ("", f"and {bad - 10:,} more" if bad > 10 else ""),
     ]
-    found = message("commands.bad_first_rows", bad=counted(bad, "bad row"), rows=read)
+    found = message("commands.first_rows", bad=counted(bad, "bad row"), rows=read)
     skipped: list[str] = [found] if bad else []
     if result["refused"]:
         skipped.append(counted(result["refused"], "bad update"))

@@ -84,7 +84,7 @@ class Cluster(_Section):
     def _consistent(self) -> Cluster:
         for key in ("address", "metrics_port") if self.backend == "in_process" else ():
             if getattr(self, key) is not None:
-                raise ValueError(message("configs.unused_in_process", key=key))
+                raise ValueError(message("configs.unused_key", key=key))
         return self
 
 

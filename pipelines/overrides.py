@@ -18,7 +18,7 @@ def parsed(override: str) -> tuple[str, Any]:
     try:  # in a locale of ASCII Python hands on the bytes of an argument one by one
         override = override.encode("utf-8", "surrogateescape").decode()
     except UnicodeError as error:
-        raise ConfigError(message("configs.override_not_utf8").at(f"--set {shortened(override)}")) from error
+        raise ConfigError(message("configs.override_utf8").at(f"--set {shortened(override)}")) from error
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
         raise ConfigError(message("configs.override").at(f"--set {shortened(override)}"))

@@ -85,7 +85,7 @@ def _number(
         return cluster.shards, None
     if alone:
         return 1, None
-    why = message("runs.all_work_divided" if useful <= MOST_SHARDS else "runs.most_shards")
+    why = message("runs.idle_shards" if useful <= MOST_SHARDS else "runs.most_shards")
     useful = min(useful, MOST_SHARDS)
     coordinator, shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
     if free is not None:

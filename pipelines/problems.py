@@ -173,7 +173,7 @@ class _Place:
         """Return the problem of a key that is not known, with its remedy."""
         name, users = self.path[-1], self.users()
         if users:
-            return message("configs.key_of_others", users=", ".join(users))
+            return message("configs.foreign_key", users=", ".join(users))
         valid = list(self.holder.get("properties", {}))
         close = _closest(name, valid)
         elsewhere = [f"{section}.{name}" for section in _sections_with(self.schema, name)]

@@ -68,7 +68,7 @@ class RunFolder(Folder):
         try:
             found = folder.filesystem.get_file_info(folder.root).type
         except (OSError, ValueError) as error:
-            said = message("runs.inaccessible", reason=getattr(error, "strerror", None) or error)
+            said = message("runs.inaccessible", reason=getattr(error, "strerror", None) or str(error))
             raise ConfigError(said.at(place)) from error
         if found == pafs.FileType.File:
             raise ConfigError(message("runs.file").at(place))
@@ -85,7 +85,7 @@ class RunFolder(Folder):
                     folder.clear()
             folder.filesystem.create_dir(folder.root, recursive=True)
         except OSError as error:
-            raise ConfigError(message("runs.not_created", reason=error.strerror or error).at(place)) from error
+            raise ConfigError(message("runs.not_created", reason=error.strerror or str(error)).at(place)) from error
         if folder.is_local and not os.access(folder.root, os.W_OK | os.X_OK):
             raise ConfigError(message("runs.not_writable").at(place))
         return folder
@@ -171,7 +171,7 @@ class RunFolder(Folder):
         if not folder.has("summary.json") and folder.has("config.yaml"):
             raise InputError(message("runs.not_ended", run=shlex.quote(folder.location)), file=folder.location)
         if not folder.has("summary.json"):
-            raise InputError(message("runs.no_finished_run"), file=f"{folder.location}/summary.json")
+            raise InputError(message("runs.no_summary"), file=f"{folder.location}/summary.json")
         return folder
 
     def require_own(self) -> None:
@@ -200,7 +200,7 @@ class RunFolder(Folder):
         if not isinstance(summary, dict) or summary.get("model_digest") is not None:
             return
         status = summary.get("status")
-        name = status if status in ("interrupted", "failed") else "no_state_yet"
+        name = status if status in ("interrupted", "failed") else "unsaved"
         error = summary.get("error") or "the summary names no error"
         raise ModelFileError(message(f"runs.{name}", error=error, run=shlex.quote(self.location)), file=self.location)
 

@@ -138,7 +138,7 @@ def last_state(states: RunFolder) -> RunFolder:
     """
     if numbers := complete(states):
         return states.inside(str(numbers[-1]))
-    raise InputError(message("runs.no_complete_state"), file=states.location)
+    raise InputError(message("runs.no_states"), file=states.location)
 
 
 def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:

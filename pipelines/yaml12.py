@@ -90,7 +90,7 @@ class _Document:
         if self._values > MOST_VALUES:
             raise ConfigError(message("configs.many_values", most=MOST_VALUES))
         if any(node is around for around in self._open):
-            raise ConfigError(message("configs.value_in_itself").at(line))
+            raise ConfigError(message("configs.endless_value").at(line))
         if len(self._open) > DEEPEST:
             raise ConfigError(message("configs.deep_value", most=DEEPEST).at(line))
         if isinstance(node, yaml.ScalarNode):
@@ -112,7 +112,7 @@ class _Document:
         for key_node, value_node in node.value:
             key, line = self.value(key_node), f"line {key_node.start_mark.line + 1}"
             if not isinstance(key, str):
-                raise ConfigError(message("configs.key_not_text", key=key).at(line))
+                raise ConfigError(message("configs.key_kind", key=key).at(line))
             if key in result:
                 raise ConfigError(message("configs.repeated_key", key=key).at(line))
             result[key] = self.value(value_node)

@@ -48,5 +48,5 @@ def receipt_file(receipts: str | None, key: str | None, sign: str | None) -> Rec
     if receipts is None and (key is not None or sign is not None):
         raise click.UsageError(message("commands.no_receipts"))
     if receipts is not None and key is None:
-        raise click.UsageError(message("commands.no_receipt_key"))
+        raise click.UsageError(message("commands.no_key"))
     return ReceiptFile(receipts, str(key), sign) if receipts is not None else None

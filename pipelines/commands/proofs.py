@@ -80,7 +80,7 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
         print_result(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
     if state is not None or receipt_key is not None or public_key is not None:
-        raise click.UsageError(message("commands.no_receipts_file", run=run))
+        raise click.UsageError(message("commands.not_receipts", run=run))
     found = verify_run(run)
     print_result(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3

@@ -153,6 +153,6 @@ class Adoption:
     def _require_able(self, stream: Stream, start: int, inserts: int) -> None:
         """Refuse a stream whose next updates do not fit the state."""
         if start < self._config.stream.warmup:
-            raise InputError(message("runs.updated_in_warmup"), file=self._place)
+            raise InputError(message("runs.warmup_update"), file=self._place)
         if inserts and stream.source.id_kind == "row":
             raise InputError(message("runs.running_numbers"), file=self._place)

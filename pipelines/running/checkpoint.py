@@ -158,7 +158,7 @@ class Checkpointer:
             The last :data:`MOST_FAILURES` checkpoints have failed.
         """
         if self._failed_in_a_row >= MOST_FAILURES:
-            name = "no_checkpoint_written" if self.last is None else "old_checkpoint"
+            name = "no_checkpoint" if self.last is None else "old_checkpoint"
             said = {"failed": self._failed_in_a_row, "last": self.last, "cause": self._cause}
             raise CheckpointsFailError(message(f"runs.{name}", **said))
 
@@ -300,7 +300,7 @@ def newest_restorable(
         return Restorable(checkpoint, saved, recorder, recorded, known)
     if newest is not None:
         places = {"folder": store.folder.location, "run": folder.location}
-        raise RaydtError(message("runs.no_usable_checkpoint", error=message_of(newest), **places)) from newest
+        raise RaydtError(message("runs.bad_checkpoints", error=message_of(newest), **places)) from newest
     require_updated({}, lineage, store.folder.location)
     store.continue_from(None)
     log.warning(message("runs.from_beginning"), extra={"event": "restarted"})
@@ -311,7 +311,7 @@ def _numbers(store: CheckpointStore) -> list[int]:
     try:
         return store.numbers()
     except OSError as error:
-        raise RaydtError(message("runs.checkpoints_unreadable", error=error).at(store.folder.location)) from error
+        raise RaydtError(message("runs.checkpoints_unreadable", error=str(error)).at(store.folder.location)) from error
 
 
 def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:

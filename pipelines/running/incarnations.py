@@ -169,7 +169,7 @@ class Incarnations:
         except ConfigError as error:
             if self.epoch == self._before + 1:
                 raise
-            raise RaydtError(message("runs.after_loss", error=error)) from error
+            raise RaydtError(message("runs.after_loss", error=str(error))) from error
 
     def close(self) -> None:
         """End the last incarnation and leave Ray. Returns also if its processes are stopped, or Ray is gone."""
@@ -231,7 +231,7 @@ class RestartBudget:
         losses = "; ".join(what if n == 1 else f"{what} ({n} times)" for what, n in times.items())
         remedies = [text for text in dict.fromkeys(advice for _, _, advice in self._losses) if text]
         if run is not None and checkpoint is None:
-            remedies.append(message("runs.no_checkpoint_yet", run=run))
+            remedies.append(message("runs.missing_checkpoint", run=run))
         elif run is not None:
             remedies.append(message("runs.intact_checkpoint", update=checkpoint, run=run))
         minutes, restarts = max(1, round((now - self._losses[0][0]) / 60)), counted(self.most, "restart")

@@ -269,7 +269,7 @@ def _existing(run: str | Path) -> RunFolder:
     if folder.has("sweep.json"):
         raise InputError(message("runs.sweep"), file=folder.location)
     if not folder.has("config.yaml"):
-        said = message("runs.model_or_state" if folder.has(MANIFEST) else "runs.no_run")
+        said = message("runs.saved_model" if folder.has(MANIFEST) else "runs.no_run")
         raise InputError(said, file=folder.location)
     return folder
 
@@ -284,7 +284,7 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 def _completed(folder: RunFolder, progress: Reporter) -> RunResult:
     """The result of a run that has completed; of its report too, if its last process did not get to that."""
     if _lacks_report(folder):
-        progress.stage(message("runs.no_report_yet").at(folder.location))
+        progress.stage(message("runs.report_missing").at(folder.location))
         with log_to(folder, may_quote(folder.location)):
             write_report(folder)
     else:

@@ -370,7 +370,7 @@ class Run:
         try:
             return max(store.numbers(), default=None)
         except OSError as error:
-            said = message("runs.no_rollback", lost=lost, folder=store.folder.location, error=error)
+            said = message("runs.no_rollback", lost=str(lost), folder=store.folder.location, error=str(error))
             raise RaydtError(said) from error
 
     def _cut_short(self, progress: Reporter) -> str | None:

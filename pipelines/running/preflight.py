@@ -25,7 +25,7 @@ from raydt.sources.options import FileOptions
 def require_ray(config: Config, address: str) -> None:
     """Refuse an address for a config that runs without Ray."""
     if config.cluster.backend == "in_process":
-        raise ConfigError(message("configs.address_in_process", address=address))
+        raise ConfigError(message("configs.needless_address", address=address))
 
 
 def features_of(source: Source, options: LearnerOptions) -> Features:
@@ -56,14 +56,14 @@ def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
     place = f"checkpoint.path = {states.location}"
     places = [real_path(each.root) if each.is_local else each.location for each in (states, folder)]
     if places[0] == places[1]:
-        raise ConfigError(message("configs.path_of_run").at(place))
+        raise ConfigError(message("configs.run_path").at(place))
     if states.is_local and states.root != os.path.join(folder.root, "checkpoints"):
         path = Path(states.root)
         there = next(above for above in (path, *path.parents) if above.exists())
         if not there.is_dir():
-            raise ConfigError(message("configs.path_of_file", file=there).at(place))
+            raise ConfigError(message("configs.file_path", file=str(there)).at(place))
         if not os.access(there, os.W_OK | os.X_OK):
-            raise ConfigError(message("configs.path_not_writable", folder=there).at(place))
+            raise ConfigError(message("configs.closed_path", folder=str(there)).at(place))
 
 
 def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
@@ -85,11 +85,11 @@ def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
     if not ours:
         return
     if not overwrite:
-        raise ConfigError(message("configs.path_of_other_run").at(place))
+        raise ConfigError(message("configs.used_path").at(place))
     files = [file for name in sorted(ours) for file in states.files(name)]
     strange = next((file for file in files if not is_checkpoint_file(file)), None)
     if strange is not None:
-        raise ConfigError(message("configs.path_with_other_files", file=strange).at(place))
+        raise ConfigError(message("configs.foreign_path", file=strange).at(place))
     for file in sorted(files, key=lambda file: not file.endswith(f"/{MANIFEST}")):  # none is left without its rows
         states.delete(file)
     for name in ours:
@@ -102,5 +102,5 @@ def location_of(out: str | Path | None, name: str) -> str | Path:
         out = default_location(name)
     # A job's working directory is a copy of the submitted one that Ray deletes afterwards.
     if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "://" not in str(out) and not os.path.isabs(out):
-        raise ConfigError(message("runs.relative_folder", out=out))
+        raise ConfigError(message("runs.relative_folder", out=str(out)))
     return out

@@ -26,11 +26,11 @@ SENTENCES: dict[str, Sentence] = {
     # Options
     "retired": ("{command} was retired", "Use {instead}"),
     "file_name": (_FILE_NAME, "Rename the file"),
-    "file_name_in_locale": (_FILE_NAME, "Set LC_ALL=C.UTF-8 and unset PYTHONUTF8"),
+    "locale_name": (_FILE_NAME, "Set LC_ALL=C.UTF-8 and unset PYTHONUTF8"),
     "no_config": "give a CONFIG, or --schema",
     "no_receipts": "--receipt-key and --sign apply only with --receipts FILE",
-    "no_receipt_key": "--receipts needs --receipt-key FILE, the key that hashes ids",
-    "no_receipts_file": "{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one",
+    "no_key": "--receipts needs --receipt-key FILE, the key that hashes ids",
+    "not_receipts": "{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one",
     # predict
     "skipped_rows": "warning: skipped {rows}; {first}",
     "unseen_categories": "warning: {rows} with categories the model has never seen, in {columns}",
@@ -39,7 +39,7 @@ SENTENCES: dict[str, Sentence] = {
     "valid_but": "valid; {skipped} to be skipped",
     "stops": "not usable: the replay would stop at update {update:,}",
     "bad_rows": "not usable: {bad}",
-    "bad_first_rows": "{bad} in the first {rows}",
+    "first_rows": "{bad} in the first {rows}",
     "all_ids": "checked, of all {updates}",
     "first_ids": "checked, of the first {updates}",
     "other_ids": "checked, of the first {updates}; the replay checks the others as it goes",

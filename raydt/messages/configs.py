@@ -31,7 +31,7 @@ SENTENCES: dict[str, Sentence] = {
     "missing_choice": ("missing", "Choose one of {choices}"),
     "unknown_key": (_UNKNOWN, "Valid keys are {keys}"),
     "misspelt_key": (_UNKNOWN, "Did you mean {close}?"),
-    "key_of_others": (_UNKNOWN, "It is used only with {users}"),
+    "foreign_key": (_UNKNOWN, "It is used only with {users}"),
     # The file
     "unreadable": "the config cannot be read: {reason}",
     "data_file": ("this looks like data, not a config", "Give the YAML file that names the data under source.path"),
@@ -43,23 +43,23 @@ SENTENCES: dict[str, Sentence] = {
     "tag": ("tags such as {tag} are not allowed", "Remove the tag"),
     "wide_integer": ("the integer {value} does not fit into 64 bits", "Write a smaller one"),
     "many_values": ("the config has more than {most:,} values", "Use fewer aliases"),
-    "value_in_itself": ("this value contains itself by an alias", "Write out the value"),
+    "endless_value": ("this value contains itself by an alias", "Write out the value"),
     "deep_value": ("values are nested deeper than {most} levels", "Flatten them"),
-    "key_not_text": ("the key {key!r} is not text", "Write the key in quotes"),
+    "key_kind": ("the key {key!r} is not text", "Write the key in quotes"),
     "repeated_key": ("the key {key!r} appears twice", "Keep one of them"),
     "character": ("the character U+{code:04X} is not allowed in YAML", "Remove it"),
     "tab": ("not valid YAML: a tab where only spaces are allowed", "Indent with spaces"),
-    "second_document": ("not valid YAML: the file holds a second document", "Keep one"),
+    "second_document": ("not valid YAML: a second document", "Keep one"),
     "missing_colon": (_INVALID, "Is a colon missing above, or is the indentation wrong?"),
     "indentation": (_INVALID, "Is the indentation right?"),
     "not_yaml": _INVALID,
     # --set
-    "override_not_utf8": "not UTF-8 text",
+    "override_utf8": "not UTF-8 text",
     "override": ("not of the form a.b=value", "Write for example --set cluster.shards=4"),
     "long_key": ("the key has {parts:,} parts", "Write a key of the config, such as cluster.shards"),
     "no_section": ("{part} is a value, not a section", "Set it as a whole"),
     # Keys that do not fit each other
-    "no_event_times": (
+    "no_times": (
         "stream.model: time_window needs event times",
         "Name the column that holds them under source.ts",
     ),
@@ -75,8 +75,8 @@ SENTENCES: dict[str, Sentence] = {
         "max_age = {max_age} needs a checkpoint at least that often",
         "Set checkpoint.every_seconds to fewer seconds",
     ),
-    "unused_in_process": ("{key} is not used in process", "Remove cluster.{key}, or set cluster.backend to ray"),
-    "address_in_process": (
+    "unused_key": ("{key} is not used in process", "Remove cluster.{key}, or set cluster.backend to ray"),
+    "needless_address": (
         "--address {address}: the config runs in this process, without Ray",
         "Remove --address, or add --set cluster.backend=ray",
     ),
@@ -89,17 +89,17 @@ SENTENCES: dict[str, Sentence] = {
         "Set cluster.shards to at most {most}, or name a cluster in cluster.address",
     ),
     # checkpoint.path
-    "path_of_run": (
+    "run_path": (
         "this is the run folder itself",
         "Remove checkpoint.path to use its folder checkpoints, or choose another folder",
     ),
-    "path_of_file": ("{file} is a file", "Set checkpoint.path to a folder, or remove it"),
-    "path_not_writable": ("{folder} cannot be written", "Set checkpoint.path to a folder of your own"),
-    "path_of_other_run": (
+    "file_path": ("{file} is a file", "Set checkpoint.path to a folder, or remove it"),
+    "closed_path": ("{folder} cannot be written", "Set checkpoint.path to a folder of your own"),
+    "used_path": (
         "the folder holds checkpoints of another run",
         "Choose another folder, or replace the checkpoints with --overwrite",
     ),
-    "path_with_other_files": ("{file} is not part of a checkpoint", "Choose another folder"),
+    "foreign_path": ("{file} is not part of a checkpoint", "Choose another folder"),
     # Warnings
     "number_like": "column {column!r} {doubt}, or list the column under source.categorical if they are names",
     "many_classes": (

@@ -37,15 +37,15 @@ SENTENCES: dict[str, Sentence] = {
     "not_written": "cannot be written: {error}",
     # No run, no state, no model
     "no_run": ("there is no run here", _REPLAYED),
-    "no_finished_run": ("there is no finished run here", _REPLAYED),
-    "model_or_state": ("this is a model or a state, not a run", _REPLAYED),
+    "no_summary": ("there is no finished run here", _REPLAYED),
+    "saved_model": ("this is a model or a state, not a run", _REPLAYED),
     "sweep": ("this is a sweep, not a run, and a sweep cannot be resumed", "Run the sweep again with --overwrite"),
     "no_rows": ("the file has no rows", "Check source.path"),
     "not_ended": ("the run has not ended", _RESUME),
-    "no_state_yet": ("the run has not ended", _CHECKPOINTS),
+    "unsaved": ("the run has not ended", _CHECKPOINTS),
     "interrupted": ("the run was interrupted, and left neither model nor last state", _CHECKPOINTS),
     "failed": ("the run has failed, and left neither model nor last state: {error}", _CHECKPOINTS),
-    "no_complete_state": ("there is no complete state here", "Run the replay again"),
+    "no_states": ("there is no complete state here", "Run the replay again"),
     "no_state": ("there is no state here", _STATES),
     "model_only": ("this is a model without training rows and can only predict", _STATES),
     "no_model": ("there is no model here", "Give a run folder, its model/, or its checkpoints/ or one of them"),
@@ -69,7 +69,7 @@ SENTENCES: dict[str, Sentence] = {
     "shards_faster": _ALONE + " below {size}, and {shards} from there on, where shards are faster",
     "beyond_limit": _ALONE + " below {size}, and {shards} from there on, where the examples take more memory than "
     "cluster.memory_limit",
-    "all_work_divided": "more would have no work",
+    "idle_shards": "more would have no work",
     "most_shards": "more would make the first model slower",
     "full_cluster": "the cluster has room for no more",
     "full_machine": "this machine has {cpus}",
@@ -77,7 +77,7 @@ SENTENCES: dict[str, Sentence] = {
     "starting_ray": "starting Ray on this machine, which takes some seconds",
     "starting": "starting {learner}: {where}",
     "completed": "the run has completed; there is nothing to do",
-    "no_report_yet": "the run has completed, only its report is missing",
+    "report_missing": "the run has completed, only its report is missing",
     "from_beginning": "there is no complete checkpoint: starting at the first update",
     "continuing": "resuming from update {update:,}",
     "continuing_checkpoint": "resuming from update {update:,} (checkpoint of {time:%H:%M:%S})",
@@ -121,14 +121,14 @@ SENTENCES: dict[str, Sentence] = {
         "the state was not made from {checkpoint}: the digests differ",
         "Update the last state of this run",
     ),
-    "updated_in_warmup": ("the run was in its warm-up (stream.warmup) when it was updated", _NEW_RUN),
+    "warmup_update": ("the run was in its warm-up (stream.warmup) when it was updated", _NEW_RUN),
     "running_numbers": (
         "the update has inserted rows with running numbers, which the next rows of the source have as ids, too",
         _NEW_RUN,
     ),
     # Checkpoints
     "checkpoint_failed": "a checkpoint could not be written: {error}",
-    "no_checkpoint_written": (
+    "no_checkpoint": (
         "the last {failed} checkpoints could not be written, and there is none before them: {cause}",
         "Fix the cause, then run raydt resume",
     ),
@@ -142,7 +142,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "late_checkpoint": "No checkpoint was written in time, or the clock was wrong when a process began",
     "checkpoint_skipped": ("checkpoint skipped: {problem}", "Using the one before"),
-    "no_usable_checkpoint": (
+    "bad_checkpoints": (
         "none of the checkpoints can be used; the newest: {error}",
         "To start at the first update instead, move {folder} away, then run raydt resume {run}",
     ),
@@ -156,14 +156,14 @@ SENTENCES: dict[str, Sentence] = {
     "after_loss": "after the loss of a process, {error}; then run raydt resume",
     "restarts_spent": ("{restarts} in {minutes} did not help: {losses}", "{remedy}"),
     "intact_checkpoint": "The last checkpoint (update {update:,}) is intact. Resume from it: raydt resume {run}",
-    "no_checkpoint_yet": "There is no checkpoint yet. Start at the first update: raydt resume {run}",
+    "missing_checkpoint": "There is no checkpoint yet. Start at the first update: raydt resume {run}",
     "driver_lost": "the driver was lost",
     "resumed": "resumed after {ended}",
     # The end
     "kept_model": "{updates} in {run} (model and state)",
     "kept_tables": "{updates} in {run} (tables, but no model)",
     "resume": "raydt resume {run} continues from update {update:,}",
-    "resume_at_start": "raydt resume {run} starts at the first update",
+    "resume_start": "raydt resume {run} starts at the first update",
     "interrupted_at": "interrupted at update {update:,}; {resume}",
     "no_report": (
         "the report could not be written: {error}",

@@ -13,6 +13,8 @@ from small_job import JOB
 from pipelines import replay
 from raydt import load_model
 from raydt.errors import ModelFileError
+from raydt.messages import message
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
@@ -66,7 +68,7 @@ def test_an_estimator_is_loaded_from_the_newest(states: Path) -> None:
         load_model(states / "500")
     for number in (100, 200, 300, 400):
         (states / str(number) / "manifest.json").unlink()
-    with pytest.raises(ModelFileError, match="there is no model here"):
+    with refused("runs.no_model", ModelFileError):
         load_model(states)
 
 
@@ -75,4 +77,4 @@ def test_a_run_at_work_names_its_checkpoints(raydt, states: Path) -> None:
     (run / "summary.json").unlink()
     code, _, err = raydt("predict", run, "new.parquet", "--out", "p.parquet")
     assert code == 2
-    assert "Until then, give its checkpoints/, of which the newest complete one is taken" in err
+    assert message("runs.unsaved", run=run) in err

@@ -23,6 +23,7 @@ from raydt import FullyDynamicTreeClassifier
 from raydt.errors import InputError
 from raydt.folders import lock
 from raydt.folders.folder import Folder
+from raydt.messages import message
 from tests import strangers
 from tests.canaries import hits
 
@@ -80,7 +81,7 @@ def test_files_of_others_beside_checkpoints_elsewhere_and_in_a_state_are_left_al
         assert purge(place)["left_alone"] == sorted(names)
         assert strangers.seen(folder, foreign) == before
     shown = CliRunner().invoke(cli, ["purge", str(saved)]).output
-    assert "Left alone, as raydt did not write them:" in shown
+    assert message("commands.left_alone") in shown
     assert CliRunner().invoke(cli, ["purge", str(saved), "--json"], standalone_mode=False).return_value == 0
 
 
