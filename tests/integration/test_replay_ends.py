@@ -148,8 +148,9 @@ def test_a_missed_erasure_deadline_fails_the_run(tmp_path: Path, monkeypatch: py
         cli, ["replay", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "run")], standalone_mode=False
     )
     assert isinstance(result.exception, DeadlineMissedError), result.output
-    assert "erasure.deadline = 2s is missed" in str(result.exception)
-    assert "the disk is full" in str(result.exception)
+    said = result.exception.message
+    assert (said.id, said.parameters["deadline"]) == ("runs.deadline_missed", "2s")
+    assert "the disk is full" in said.parameters["cause"]
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["exit_code"]) == ("failed", 1)
     assert "erasure.deadline" in summary["error"]

@@ -221,7 +221,7 @@ def test_a_used_folder_is_refused_and_replaced_on_demand(here, tmp_path):
     grid = ["learner.epsilon=0.5"]
     small = config(source={"kind": "synthetic", "generator": "sea", "n": 400})
     first = sweep(small, grid, tmp_path / "a")
-    with pytest.raises(ConfigError, match=r"holds a run \(completed\)"):
+    with refused("runs.other_run", ConfigError, status="completed"):
         sweep(small, grid, tmp_path / "a")
     again = sweep(small, grid, tmp_path / "a", overwrite=True)
     assert untimed(again.table) == untimed(first.table)
