@@ -65,15 +65,15 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "no_warmup": (
         "stream.warmup = 0: {learner} {reason}",
-        "Set stream.warmup to their number, 20 or more; some hundreds make a better first model",
+        "Set stream.warmup to 20 rows or more; some hundreds make a better first model",
     ),
     "late_checkpoints": (
         "erasure.deadline = {deadline} needs checkpoints that drop deleted examples by then",
         "Set checkpoint.max_age to at most {deadline}",
     ),
     "rare_checkpoints": (
-        "max_age = {max_age} needs a checkpoint at least that often",
-        "Set checkpoint.every_seconds to fewer seconds",
+        "max_age = {max_age} needs a checkpoint at least every {max_age}",
+        "Set checkpoint.every_seconds to at most {max_age}, in seconds",
     ),
     "unused_key": ("{key} is not used in process", "Remove cluster.{key}, or set cluster.backend to ray"),
     "needless_address": (
@@ -85,7 +85,7 @@ SENTENCES: dict[str, Sentence] = {
         "Set cluster.shards to at most {most}, or to auto",
     ),
     "many_shards": (
-        "cluster.shards = {shards}: each is a process of a private Ray on this machine, which has {cpus} CPUs",
+        "cluster.shards = {shards}: each shard is a process of a private Ray on this machine, which has {cpus} CPUs",
         "Set cluster.shards to at most {most}, or name a cluster in cluster.address",
     ),
     # checkpoint.path
@@ -105,13 +105,13 @@ SENTENCES: dict[str, Sentence] = {
     "many_classes": (
         "column {column!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
         "memory grow with nodes times classes, and more than {most:,} are refused",
-        "Name another column in source.label if these are ids, learn them as numbers ({numeric}), or list under "
+        "Name another column in source.label if the labels are ids, learn them as numbers ({numeric}), or list under "
         "source.positive the labels that make one class",
     ),
-    "all_warmup": "stream.warmup = {warmup:,} takes all {rows}: none will be predicted and scored",
+    "all_warmup": "stream.warmup = {warmup:,} takes all {rows}: no row will be predicted and scored",
     "unbounded_copies": (
         "checkpoint.max_age and erasure.deadline bound checkpoints only: ids and values in {places} stay until raydt "
         "purge after the run",
-        "To write none, set output.predictions: false and output.quote_values: false",
+        "To write no ids and values, set output.predictions: false and output.quote_values: false",
     ),
 }

@@ -33,7 +33,10 @@ SENTENCES: dict[str, Sentence] = {
     "not_created": "cannot be created: {reason}",
     "not_writable": ("cannot be written", "Choose a folder of your own"),
     "other_writer": ("another process has written here", _NEW_FOLDER),
-    "removed": ("the run folder was removed or replaced during the run, so that the run is lost", "Start it again"),
+    "removed": (
+        "the run folder was removed or replaced during the run, so that the run is lost",
+        "Start the run again",
+    ),
     "not_written": "cannot be written: {error}",
     # No run, no state, no model
     "no_run": ("there is no run here", _REPLAYED),
@@ -55,11 +58,12 @@ SENTENCES: dict[str, Sentence] = {
     "missing_keys": "it lacks {keys}",
     "missing_part": ("is missing: a checkpoint lists it with {size} bytes", _RESTORE),
     "other_size": ("has {found} bytes: a checkpoint lists it with {size} bytes", _RESTORE),
+    "table_schema": "the schema of a table cannot be read: {error}",
     "unfit": (
         "does not hold what a run needs: {reason}",
         "Restore the folder from a copy. If the folder is sound, this is a defect of raydt: please report it",
     ),
-    "unexpected": "unexpected {error}; log.jsonl, if the run got to it, names the place",
+    "unexpected": ("unexpected {error}", "If the run has begun its log.jsonl, the place in the code is there"),
     # Where the work is done; {shards} is their number, if it is known, and what limits it
     "in_process": "this process does all work",
     "with_shards": "on Ray: a coordinator and {shards}",
@@ -69,9 +73,9 @@ SENTENCES: dict[str, Sentence] = {
     "shards_faster": _ALONE + " below {size}, and {shards} from there on, where shards are faster",
     "beyond_limit": _ALONE + " below {size}, and {shards} from there on, where the examples take more memory than "
     "cluster.memory_limit",
-    "idle_shards": "more would have no work",
-    "most_shards": "more would make the first model slower",
-    "full_cluster": "the cluster has room for no more",
+    "idle_shards": "more shards would have no work",
+    "most_shards": "more shards would make the first model slower",
+    "full_cluster": "the cluster has no room for more shards",
     "full_machine": "this machine has {cpus}",
     # Progress
     "starting_ray": "starting Ray on this machine, which takes some seconds",
@@ -98,15 +102,15 @@ SENTENCES: dict[str, Sentence] = {
     "other_fingerprint": "the fingerprints differ",
     # Updates between the parts of a run
     "updated_state": (
-        "this state was written by raydt update, not by a run",
-        "Move it out of the checkpoints, and give its folder to raydt resume with --from",
+        "raydt update wrote this state, not a run",
+        "Move the state out of the checkpoints, and give its folder to raydt resume with --from",
     ),
     "updated_since": (
-        "the run was updated after update {update:,}, and no checkpoint has the update",
+        "raydt update has changed the run after update {update:,}, and no checkpoint has this change",
         "Give the state that raydt update wrote: raydt resume RUN --from STATE",
     ),
     "not_updated": (
-        "no update is in the lineage of this state",
+        "raydt update has not changed this state",
         "Give the folder that raydt update --out wrote, or leave out --from",
     ),
     "unknown_state": (
@@ -123,7 +127,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "warmup_update": ("the run was in its warm-up (stream.warmup) when it was updated", _NEW_RUN),
     "running_numbers": (
-        "the update has inserted rows with running numbers, which the next rows of the source have as ids, too",
+        "raydt update has numbered the rows it inserted, and the next rows of the source have the same numbers",
         _NEW_RUN,
     ),
     # Checkpoints
@@ -143,7 +147,7 @@ SENTENCES: dict[str, Sentence] = {
     "late_checkpoint": "No checkpoint was written in time, or the clock was wrong when a process began",
     "checkpoint_skipped": ("checkpoint skipped: {problem}", "Using the one before"),
     "bad_checkpoints": (
-        "none of the checkpoints can be used; the newest: {error}",
+        "no checkpoint can be used; the newest: {error}",
         "To start at the first update instead, move {folder} away, then run raydt resume {run}",
     ),
     "checkpoints_unreadable": "the checkpoints cannot be read: {error}",
