@@ -55,7 +55,7 @@ SENTENCES: dict[str, Sentence] = {
     "not_yaml": _INVALID,
     # --set
     "override_utf8": "not UTF-8 text",
-    "override": ("not of the form a.b=value", "Write for example --set cluster.shards=4"),
+    "override": ("must have the form a.b=value", "Write for example --set cluster.shards=4"),
     "long_key": ("the key has {parts:,} parts", "Write a key of the config, such as cluster.shards"),
     "no_section": ("{part} is a value, not a section", "Set it as a whole"),
     # Keys that do not fit each other

@@ -33,10 +33,7 @@ SENTENCES: dict[str, Sentence] = {
     "not_created": "cannot be created: {reason}",
     "not_writable": ("cannot be written", "Choose a folder of your own"),
     "other_writer": ("another process has written here", _NEW_FOLDER),
-    "removed": (
-        "the run folder was removed or replaced during the run, so that the run is lost",
-        "Start the run again",
-    ),
+    "removed": ("the run folder was removed or replaced during the run; the run is lost", "Start the run again"),
     "not_written": "cannot be written: {error}",
     # No run, no state, no model
     "no_run": ("there is no run here", _REPLAYED),
