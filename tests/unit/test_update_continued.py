@@ -209,5 +209,5 @@ def test_a_run_that_has_been_resumed_since_refuses(tmp_path: Path) -> None:
     run = stopped(tmp_path, {"model": "incremental"})
     state = deleted(tmp_path, run)
     pipelines.resume(run)
-    with refused("runs.unknown_state", InputError, run=str(run)):
+    with refused("runs.later_tables", InputError, run=str(run)):
         pipelines.resume(run, state=state)
