@@ -111,11 +111,11 @@ SENTENCES: dict[str, Sentence] = {
         "Give the folder that raydt update --out wrote, or leave out --from",
     ),
     "unknown_state": (
-        "{run} has no checkpoint that the state was made from: it is another run, or was resumed after the state was made",
+        "{run} has no checkpoint that the state was made from: it is another run, or has been resumed since",
         _LAST_STATE,
     ),
     "later_tables": (
-        "{run} no longer has the tables of the state: it is another run, or was resumed after the state was made",
+        "{run} no longer has the tables of the state: it is another run, or has been resumed since",
         _LAST_STATE,
     ),
     "other_digest": (
