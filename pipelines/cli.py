@@ -18,6 +18,7 @@ import raydt
 from pipelines.commands import inspection, models, proofs, runs, states
 from pipelines.printing import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
+from raydt.messages import message
 
 EPILOG = """\b
 Exit codes:
@@ -39,7 +40,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of this name; a retired one is refused with what to use instead."""
         if cmd_name in _RETIRED:
-            raise click.UsageError(f"{cmd_name} was retired. Use {_RETIRED[cmd_name]}", ctx)
+            raise click.UsageError(message("commands.retired", command=cmd_name, instead=_RETIRED[cmd_name]), ctx)
         return super().get_command(ctx, cmd_name)
 
 
@@ -106,9 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except UnicodeEncodeError as error:  # pages and tables are UTF-8, so that only names of files are left
         used = sys.getfilesystemencoding()
-        remedy = "Rename the file" if used == "utf-8" else "Set LC_ALL=C.UTF-8 and unset PYTHONUTF8"
-        problem = f"{error.object!r} cannot be used, since this process encodes the names of files as {used}"
-        click.echo(f"error: {one_line(problem)}. {remedy}", err=True)
+        said = "commands.file_name" if used == "utf-8" else "commands.locale_name"
+        click.echo(f"error: {one_line(message(said, name=error.object, encoding=used))}", err=True)
         code = 2
     except (MemoryError, OSError) as error:  # the machine or the storage failed, not the program
         short = shortage(error)

@@ -37,6 +37,7 @@ from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
+from raydt.messages import message
 from raydt.sources.options import FileOptions, SourceOptions
 from raydt.streams.durations import microseconds
 from raydt.streams.incremental import Incremental
@@ -102,21 +103,13 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Config:
         if isinstance(self.stream, TimeWindow) and isinstance(self.source, FileOptions) and self.source.ts is None:
-            raise ValueError(
-                "stream.model: time_window needs event times. Name the column that holds them under source.ts"
-            )
+            raise ValueError(message("configs.no_times"))
         deadline, most = self.erasure.deadline, self.checkpoint.max_age
         if deadline is not None and (most is None or microseconds(most) > microseconds(deadline)):
-            raise ValueError(
-                f"erasure.deadline = {deadline} requires checkpoints to drop deleted examples by then. "
-                "Set checkpoint.max_age to at most this"
-            )
+            raise ValueError(message("configs.late_checkpoints", deadline=deadline))
         needed = traits_of(self.learner).warmup
         if needed and not self.stream.warmup:
-            raise ValueError(
-                f"stream.warmup = 0: {self.learner.kind} {needed}. "
-                "Set stream.warmup to their number, 20 or more; some hundreds make a better first model"
-            )
+            raise ValueError(message("configs.no_warmup", learner=self.learner.kind, reason=needed))
         return self
 
     @property
@@ -249,15 +242,13 @@ def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, An
         base = path.resolve().parent
         data = load_yaml(_text_of(path))
     except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise ConfigError(f"{path}: {error}") from error
         reason = getattr(error, "strerror", None) or str(error)  # RuntimeError: a loop of links
-        raise ConfigError(f"{path}: cannot read the config: {reason}") from error
+        said = error.args[0] if isinstance(error, ConfigError) else message("configs.unreadable", reason=reason)
+        raise ConfigError(said.at(str(path))) from error
     if not isinstance(data, dict):
         found = "empty" if data is None else "a list" if isinstance(data, list) else f"only {short(data)}"
-        raise ConfigError(
-            f"{path}: a config is a mapping with the sections {', '.join(Config.model_fields)}; this is {found}"
-        )
+        said = message("configs.no_sections", sections=", ".join(Config.model_fields), found=found)
+        raise ConfigError(said.at(str(path)))
     return data, base, path.stem, str(path)
 
 
@@ -265,7 +256,7 @@ def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, 
     """The config of plain values, which is changed: ``nulls`` are as of :func:`set_key`."""
     for key, value in values_of(data, ""):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ConfigError(f"{place}: {key}: the integer {value} does not fit into 64 bits. Write a smaller one")
+            raise ConfigError(message("configs.wide_integer", value=value).at(key).at(place))
     try:
         try:
             result = Config.model_validate(data)
@@ -274,8 +265,7 @@ def _validated(data: dict[str, Any], name: str, place: str, nulls: Mapping[str, 
                 remove_key(data, key)
             result = Config.model_validate(data)
     except ValidationError as error:
-        lines = describe(error, json_schema())
-        raise ConfigError(*(f"{place}: {line}" for line in lines)) from error
+        raise ConfigError(*(problem.at(place) for problem in describe(error, json_schema()))) from error
     result._name = name
     return result
 
@@ -291,14 +281,14 @@ def _text_of(path: Path) -> str:
     with path.open("rb") as file:
         data = file.read(LARGEST_CONFIG + 1)
     if data.startswith(_DATA_FILES):
-        raise ConfigError("this looks like data, not a config. Give the YAML file that names it under source.path")
+        raise ConfigError(message("configs.data_file"))
     if len(data) > LARGEST_CONFIG:
-        raise ConfigError(f"it is larger than {LARGEST_CONFIG >> 20} MiB. Is it a config?")
+        raise ConfigError(message("configs.large_file", most=LARGEST_CONFIG >> 20))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"line {line}: not UTF-8 text. Save the file as UTF-8") from error
+        raise ConfigError(message("configs.not_utf8").at(f"line {line}")) from error
 
 
 def _map_paths(data: dict[str, Any], change: Callable[[str, str], str]) -> None:
@@ -319,7 +309,7 @@ def _absolute(path: str, base: Path, place: str) -> str:
     try:
         return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())
     except RuntimeError as error:
-        raise ConfigError(f"{place} = {short(path)}: this user has no home directory. Write out the path") from error
+        raise ConfigError(message("configs.no_home").at(f"{place} = {short(path)}")) from error
 
 
 def without_retired(data: Any) -> Any:

@@ -11,6 +11,10 @@ from pipelines.progress import Reporter
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.running.job import RunResult, replay
+from raydt.messages import message
+
+#: Scores of the story.
+_SCORES = ("accuracy", "no_change", "majority")
 
 CONFIG = Path(__file__).with_name("demo.yaml")
 
@@ -24,19 +28,8 @@ def run_demo(out: str | Path | None = None, progress: Reporter | None = None, *,
 
 def story(summary: dict[str, Any], path: str) -> str:
     """Describe the demo in a few sentences."""
-    audit, metrics, baselines = summary["audit"], summary["metrics"], summary["baselines"]
-    shards = sum(shard["requests"] for shard in summary["work"])
-    return f"""\
-A decision tree on Ray inserted {summary["inserts"]:,} examples and deleted {summary["deletes"]:,} of them,
-at {summary["updates_per_second"]:,.0f} updates per second. The tree now holds {summary["active"]:,} examples.
-
-  accuracy     {share(metrics["accuracy"])}, each example predicted just before its insertion
-  no change    {share(baselines["no_change"])}, if one always predicts the last label
-  majority     {share(baselines["majority"])}, if one always predicts the most frequent label
-  tree         {summary["nodes"]} nodes, depth {summary["depth"]}, after {summary["rebuilds"]:,} rebuilds
-  shards       {summary["shards"]}, in {summary["rounds"]:,} message rounds ({shards:,} requests)
-  audit        conformance {audit["conformance"]}, feasibility {audit["feasibility"]}
-  model        {summary["model_digest"]}
-
-The report is at {path}/report.html
-Next: a longer stream, raydt replay configs/fudyadt.yaml; then your own data, see docs/tutorials/own-data.md"""
+    scores = {
+        name: share(value) for name, value in (summary["baselines"] | summary["metrics"]).items() if name in _SCORES
+    }
+    requests = sum(shard["requests"] for shard in summary["work"])
+    return message("commands.demo", run=summary, scores=scores, requests=requests, path=path)

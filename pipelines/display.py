@@ -11,6 +11,7 @@ from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from pipelines.terminal import lines, terminal
 from raydt.examples.targets import NUMBERS
 from raydt.learners import described
+from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
 from raydt.presentation.words import counted, duration, size
 from raydt.redaction import WITHHELD
@@ -73,8 +74,7 @@ def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, s
 def how_to_resume(summary: dict[str, Any], path: str) -> str:
     """Return the command that resumes an interrupted run, and the update from which it continues."""
     last = summary["checkpoints"]["last"]
-    start = "starts at the first update" if last is None else f"continues from update {last:,}"
-    return f"raydt resume {shlex.quote(path)} {start}"
+    return message("runs.resume_start" if last is None else "runs.resume", run=shlex.quote(path), update=last)
 
 
 def _updates(summary: dict[str, Any]) -> str:
@@ -102,7 +102,7 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("digest before", str(receipt.digest_before)),
         ("digest after", str(receipt.digest_after)),
     ]
-    copies = (Text("Copies of the deleted examples may remain in:"), Items(receipt.copies))
+    copies = (Text(message("commands.copies")), Items(receipt.copies))
     deleted = (_deletions(receipt), *copies) if deletes else ()
     return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
 
@@ -146,10 +146,9 @@ def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
 
 def verify_lines(found: dict[str, Any]) -> str:
     """Return both digests, and whether they are equal."""
-    verdict, inserted = "equal: training from scratch gives this model", found["inserted"]
+    verdict, inserted = message("commands.equal"), found["inserted"]
     if not found["equal"]:
-        which = f"{', '.join(found['different'])} {'is' if len(found['different']) == 1 else 'are'}"
-        verdict = f"different: {which} not what the remaining examples give"
+        verdict = message("commands.different", parts=", ".join(found["different"]))
     rows = [
         ("verdict", verdict),
         ("examples", f"{found['examples']:,} {'live' if inserted is None else f'remain of {inserted:,}'}"),
@@ -163,7 +162,7 @@ def receipts_lines(found: dict[str, Any]) -> str:
     """Return what was found of a chain of receipts, and of the state that it leads to."""
     deletes, purges = counted(found["deletes"], "deletion"), counted(found["purges"], "purge")
     rows = [
-        ("receipts", f"{found['receipts']:,}, a complete chain; {deletes}, {purges}"),
+        ("receipts", message("commands.receipts", receipts=found["receipts"], deletions=deletes, purges=purges)),
         (
             "signed by",
             (", ".join(found["signers"]) or "none")
@@ -173,31 +172,29 @@ def receipts_lines(found: dict[str, Any]) -> str:
     ]
     if found["gaps"]:
         places = ", ".join(map(str, found["gaps"][:10]))
-        rows.append(("gaps", f"the model was changed without a receipt before receipt {places}"))
+        rows.append(("gaps", message("commands.gaps", receipts=places)))
     if "equal" in found:
-        unknown = "not possible, since the model depends on its history; run raydt audit"
+        rebuilt = {True: "commands.same_model", False: "commands.other_model", None: "commands.history"}
         rows += [
-            ("state", f"{'belongs' if found['equal'] else 'does not belong'} to the last receipt"),
-            ("retrained", {True: "the same model", False: "a different model", None: unknown}[found["rebuilt"]]),
+            ("state", message("commands.last_receipt" if found["equal"] else "commands.other_receipt")),
+            ("retrained", message(rebuilt[found["rebuilt"]])),
         ]
     if "live" in found:
-        live = f"{found['live']:,} of them are live in the state" if found["live"] else "none is live"
-        live += "" if found["keyed"] else ", if this is their key: receipts of an earlier version do not tell"
-        rows.append(("deleted ids", live))
+        live = message("commands.some_live" if found["live"] else "commands.none_live", live=found["live"])
+        rows.append(("deleted ids", live if found["keyed"] else message("commands.maybe_key", live=live)))
     return terminal(pairs(rows))
 
 
 def purge_lines(done: dict[str, Any]) -> str:
     """Return what a purge has replaced, and what lies outside its reach."""
     if done["young"]:
-        return terminal(Text(f"{done['folder']}: younger than --older-than, nothing done"))
+        return terminal(Text(message("commands.young", folder=done["folder"])))
     removed, rewritten = len(done["replaced"]), len(done["rewritten"])
-    files = f"{removed:,} deleted or renamed; {rewritten:,} rewritten"
+    files = message("commands.files", removed=removed, rewritten=rewritten)
     if not removed and not rewritten:
-        which = "that is not live" if done["ids"] is None else "with one of these ids"
-        files = f"nothing to do: none holds an example {which}"
+        files = message("commands.no_dead" if done["ids"] is None else "commands.no_ids")
     elif done["dry_run"]:
-        files += "; nothing changed yet (--dry-run)"
+        files = message("commands.dry_run", files=files)
     rows = [
         ("folder", done["folder"]),
         ("live", counted(done["active"], "example")),
@@ -207,8 +204,8 @@ def purge_lines(done: dict[str, Any]) -> str:
     ]
     names = Text("\n".join(lines(Items([*done["replaced"], *done["rewritten"]]))))
     left = done["left_alone"]
-    alone = (Text("Left alone, as raydt did not write them:"), Items(left)) if left else ()
-    away = Text("Copies may remain, out of reach, in:"), Items(done["out_of_reach"])
+    alone = (Text(message("commands.left_alone")), Items(left)) if left else ()
+    away = Text(message("commands.out_of_reach")), Items(done["out_of_reach"])
     return terminal(pairs(rows), names, *alone, *away)
 
 
@@ -265,16 +262,16 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         *(("bad update", message) for message in result["bad_updates"]),
         ("", f"and {bad - 10:,} more" if bad > 10 else ""),
     ]
-    found = f"{counted(bad, 'bad row')} in the first {read}"
-    skipped = [found] if bad else []
+    found = message("commands.first_rows", bad=counted(bad, "bad row"), rows=read)
+    skipped: list[str] = [found] if bad else []
     if result["refused"]:
         skipped.append(counted(result["refused"], "bad update"))
     if result["stops_at"] is not None:
-        verdict = f"not usable: the replay would stop at update {result['stops_at']:,}"
+        verdict = message("commands.stops", update=result["stops_at"])
     elif not result["ok"]:
-        verdict = f"not usable: {found}"
+        verdict = message("commands.bad_rows", bad=found)
     else:
-        verdict = f"valid; {' and '.join(skipped)} to be skipped" if skipped else "valid"
+        verdict = message("commands.valid_but" if skipped else "commands.valid", skipped=" and ".join(skipped))
     return terminal(pairs([*rows, ("config", f"{config}: {verdict}")]))
 
 
@@ -286,9 +283,8 @@ def _checked(result: dict[str, Any]) -> str:
     """Return how many updates had their ids checked, and what to expect of the others."""
     checked = counted(result["ids_checked"], "update")
     if result["ids_all"]:
-        return f"checked, of all {checked}"
-    rest = "" if result["stops_at"] is not None else "; the replay checks the others as it goes"
-    return f"checked, of the first {checked}{rest}"
+        return message("commands.all_ids", updates=checked)
+    return message("commands.other_ids" if result["stops_at"] is None else "commands.first_ids", updates=checked)
 
 
 def doctor_lines(facts: dict[str, Any]) -> str:
@@ -321,7 +317,7 @@ def _doctor_rows(name: str, value: Any) -> list[tuple[str, str]]:
 
 
 def _count(value: int | None) -> str:
-    return "not known in advance" if value is None else f"{value:,}"
+    return message("commands.unknown_length") if value is None else f"{value:,}"
 
 
 def sweep_lines(summary: dict[str, Any], table_lines: list[str], path: str) -> str:

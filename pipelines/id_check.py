@@ -17,6 +17,7 @@ from raydt.examples.updates import (
     UPDATE,
     UpdateBatch,
 )
+from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLogStream
@@ -29,7 +30,7 @@ _MOST_DESCRIBED = 10
 
 
 def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int, later: str = "") -> UpdateError:
-    """The error of a refused update: its place, its id and the remedy.
+    """Return the error of a refused update: its place, its id and the remedy.
 
     ``later`` is the place of the insertion that comes after this deletion, or the other way round, where that is
     known. To skip such an update would lose the deletion, or the row.
@@ -40,15 +41,13 @@ def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int,
     by_value = batch.op[position] == DELETE_VALUE
     key = "" if by_value else f" (id {quoted(batch.name(position))})"
     if reason == UNKNOWN_ID and batch.op[position] == UPDATE:
-        remedy = "Update only live ids, and send the first row of an id as an insert"
+        remedy = message("runs.unknown_update")
     if later:
-        verb, side = ("inserts", "after") if reason == UNKNOWN_ID else ("deletes", "before")
-        key, remedy = f"{key}; {later} {verb} it later", f"Let the deletion come {side} the insertion"
-    elif reason in (UNKNOWN_ID, DUPLICATE_ID):
-        remedy += "; or, if no later update names this id, set stream.on_error: skip"
+        name = "early_deletion" if reason == UNKNOWN_ID else "early_insertion"
     else:
-        remedy += "; or set stream.on_error: skip"
-    return UpdateError(f"update {batch.start + position}: {problem}{key}", file=file, row=line, remedy=remedy)
+        name = "refused_id" if reason in (UNKNOWN_ID, DUPLICATE_ID) else "refused"
+    said = {"update": batch.start + position, "problem": problem, "key": key, "later": later, "remedy": remedy}
+    return UpdateError(message(f"runs.{name}", **said), file=file, row=line)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from raydt.messages import message
 from raydt.settings import Settings
 from raydt.streams.durations import Age, microseconds
 
@@ -76,14 +77,14 @@ class Cluster(_Section):
     @classmethod
     def _at_least_one(cls, value: int | str) -> int | str:
         if isinstance(value, int) and value < 1:
-            raise ValueError("must be at least 1, or auto")
+            raise ValueError(message("configs.shards"))
         return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
         for key in ("address", "metrics_port") if self.backend == "in_process" else ():
             if getattr(self, key) is not None:
-                raise ValueError(f"{key} is not used in process. Remove cluster.{key}, or set cluster.backend to ray")
+                raise ValueError(message("configs.unused_key", key=key))
         return self
 
 
@@ -105,10 +106,7 @@ class Checkpoint(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> Checkpoint:
         if self.max_age is not None and (self.every_seconds or inf) * 1e6 > microseconds(self.max_age):
-            raise ValueError(
-                f"max_age = {self.max_age} needs a checkpoint at least that often. Set checkpoint.every_seconds to "
-                "fewer seconds"
-            )
+            raise ValueError(message("configs.rare_checkpoints", max_age=self.max_age))
         return self
 
     @property

@@ -10,6 +10,7 @@ from pipelines.printing import shortened
 from pipelines.problems import short
 from pipelines.yaml12 import DEEPEST, load_yaml
 from raydt.errors import ConfigError
+from raydt.messages import message
 
 
 def parsed(override: str) -> tuple[str, Any]:
@@ -17,16 +18,14 @@ def parsed(override: str) -> tuple[str, Any]:
     try:  # in a locale of ASCII Python hands on the bytes of an argument one by one
         override = override.encode("utf-8", "surrogateescape").decode()
     except UnicodeError as error:
-        raise ConfigError(f"--set {shortened(override)}: it is not UTF-8 text") from error
+        raise ConfigError(message("configs.override_utf8").at(f"--set {shortened(override)}")) from error
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
-        raise ConfigError(
-            f"--set {shortened(override)}: not of the form a.b=value. Write for example --set cluster.shards=4"
-        )
+        raise ConfigError(message("configs.override").at(f"--set {shortened(override)}"))
     try:
         return key.strip(), load_yaml(text)
     except ConfigError as error:
-        raise ConfigError(f"--set {shortened(override)}: {error}") from error
+        raise ConfigError(error.args[0].at(f"--set {shortened(override)}")) from error
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, place: str, nulls: dict[str, bool]) -> None:
@@ -37,16 +36,14 @@ def set_key(data: dict[str, Any], key: str, value: Any, place: str, nulls: dict[
     """
     *sections, last = key.split(".")
     if len(sections) >= DEEPEST:
-        raise ConfigError(
-            f"{place}: the key has {len(sections) + 1:,} parts. Write a key of the config, such as cluster.shards"
-        )
+        raise ConfigError(message("configs.long_key", parts=len(sections) + 1).at(place))
     section = data
     for part in sections:
         if section.get(part) is None:
             section[part] = {}
         section = section[part]
         if not isinstance(section, dict):
-            raise ConfigError(f"{place}: {short(part)} is a value, not a section. Set it as a whole")
+            raise ConfigError(message("configs.no_section", part=short(part)).at(place))
     if value is not None:
         nulls.pop(key, None)
     else:

@@ -17,6 +17,7 @@ from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.learners import traits_of
 from raydt.learners.base import LOCAL_WORK_LIMIT, WorkPlan
+from raydt.messages import Message, message
 from raydt.presentation.words import counted
 from raydt.sessions.local_phase import most_cells
 from raydt.streams import SlidingWindow
@@ -56,28 +57,24 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     alone = cluster.backend == "in_process" or most is None or small
     shards, reason = _number(cluster, features, traits.parts, free, alone=alone)
     if cluster.backend == "in_process":
-        return Placement(shards, "this process does all work")
+        return Placement(shards, message("runs.in_process"))
     named = "shards" if shards is None else counted(shards, "shard") + (f" (auto: {reason})" if reason else "")
     if most == 0:
-        return Placement(shards, f"on Ray: a coordinator and {named}")
-    coordinator = "on Ray, the coordinator does all work"
+        return Placement(shards, message("runs.with_shards", shards=named))
     if most is None:
-        why = f"shards would not make {config.learner.kind} faster, and cluster.memory_limit sets no limit"
-        return Placement(shards, f"{coordinator}: {why}")
+        return Placement(shards, message("runs.no_faster", learner=config.learner.kind))
     dense = len(features.names)
     size = f"{-(-most // dense):,} live examples" if dense else f"{most:,} ones in live examples"
     faster = traits.divided == "large" and most == LOCAL_WORK_LIMIT
     if small:
-        part = "be faster" if faster else "hold the examples"
-        why = f"shards would {part} from {size} on, and there are at most {live:,}"
-        return Placement(shards, f"{coordinator}: {why}", "Set cluster.backend: in_process to avoid the start of Ray")
-    why = "shards are faster" if faster else "the examples take more memory than cluster.memory_limit"
-    return Placement(shards, f"{coordinator} below {size}, and {named} from there on, where {why}")
+        said = message("runs.small" if faster else "runs.fits", size=size, live=live)
+        return Placement(shards, said.alone(), said.remedy)
+    return Placement(shards, message("runs.shards_faster" if faster else "runs.beyond_limit", size=size, shards=named))
 
 
 def _number(
     cluster: Cluster, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
-) -> tuple[int | None, str]:
+) -> tuple[int | None, Message | None]:
     """Return the number of shards and, for ``auto``, what limits it; None if the cluster has to be asked.
 
     ``alone`` is set if shards surely have no work.
@@ -85,19 +82,20 @@ def _number(
     useful = max(features.groups, parts)
     if cluster.shards != "auto":
         _require_useful(cluster, cluster.shards, features, parts)
-        return cluster.shards, ""
+        return cluster.shards, None
     if alone:
-        return 1, ""
-    why = "more would have no work" if useful <= MOST_SHARDS else "more would make the first model slower"
+        return 1, None
+    why = message("runs.idle_shards" if useful <= MOST_SHARDS else "runs.most_shards")
     useful = min(useful, MOST_SHARDS)
     coordinator, shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
     if free is not None:
-        room, limit = shards_with_room(free, coordinator, shard, useful), "the cluster has room for no more"
+        room, limit = shards_with_room(free, coordinator, shard, useful), message("runs.full_cluster")
     elif actors.cluster.starts_ray(cluster.address):  # a private Ray has one more CPU, for the coordinator
         cpus = actors.cluster.cpus_here()
-        room, limit = int(cpus // shard["CPU"]) if shard["CPU"] else useful, f"this machine has {counted(cpus, 'CPU')}"
+        room = int(cpus // shard["CPU"]) if shard["CPU"] else useful
+        limit = message("runs.full_machine", cpus=counted(cpus, "CPU"))
     else:
-        return None, ""
+        return None, None
     return (useful, why) if room >= useful else (max(1, room), limit)
 
 
@@ -108,14 +106,8 @@ def _require_useful(cluster: Cluster, shards: int, features: Features, parts: in
         cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
         if useful == parts:
             cause = f"{parts} parts of the learner's work"
-        raise ConfigError(
-            f"cluster.shards = {shards}: {cause} leave work for only {useful} shards. "
-            f"Set cluster.shards to at most {useful}, or to auto"
-        )
+        raise ConfigError(message("configs.idle_shards", shards=shards, cause=cause, most=useful))
     private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
     cpus = len(os.sched_getaffinity(0))
     if private and shards > SHARDS_PER_CPU * cpus:
-        raise ConfigError(
-            f"cluster.shards = {shards}: each is a process of a private Ray on this machine, which has {cpus} "
-            f"CPUs. Set cluster.shards to at most {SHARDS_PER_CPU * cpus}, or name a cluster in cluster.address"
-        )
+        raise ConfigError(message("configs.many_shards", shards=shards, cpus=cpus, most=SHARDS_PER_CPU * cpus))

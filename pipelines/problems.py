@@ -1,7 +1,7 @@
-"""Errors that pydantic found in a config, worded so that the reader can correct them.
+"""Errors that pydantic found in a config, as messages by which the reader can correct them.
 
-One line for each problem: the dotted key, the value, what is wrong, and the nearest valid name where a key or a
-choice is unknown. What is valid is read from the JSON Schema, so that nothing here knows a source, a stream or a
+One for each problem: the dotted key, the value, what is wrong, and the nearest valid name where a key or a choice is
+unknown. What is valid is read from the JSON Schema, so that nothing here knows a source, a stream or a
 learner.
 """
 
@@ -16,12 +16,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pipelines.printing import shortened
+from raydt.messages import Message, message, message_of
 
 Schema = Mapping[str, Any]
 
 
-def describe(error: ValidationError, schema: Schema) -> list[str]:
-    """One line for each problem.
+def describe(error: ValidationError, schema: Schema) -> list[Message]:
+    """Return one message for each problem.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
     schema : mapping
         JSON Schema of the model that refused it.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Message]] = {}
     meanings: dict[str, str] = {}
     # Unknown sections first: a misspelt one is also missed under its right name.
     problems = sorted(
@@ -40,16 +41,23 @@ def describe(error: ValidationError, schema: Schema) -> list[str]:
         place = _walk(schema, problem["loc"])
         key, what = _in_words(problem, place)
         if problem["type"] == "literal_error" and key in found:
-            what = ", ".join(_literals(problem))  # after another branch of a union these are what else is possible
+            what = Message(", ".join(_literals(problem)))  # the other branches of the union have spoken before
         found.setdefault(key, []).append(what)  # the branches of a union complain one by one about one key
         meaning = place.node.get("description") or place.described
-        if problem["type"] in _WORDS and meaning and not isinstance(problem["input"], Mapping):
+        if problem["type"] in _SENTENCES and meaning and not isinstance(problem["input"], Mapping):
             meanings[key] = f" ({meaning})"
+    joined = [(key, _joined(whats, meanings.get(key, ""))) for key, whats in found.items()]
     # What is wrong between two sections has no key of its own.
-    return [
-        f"{key}: " * bool(key) + ", or ".join(dict.fromkeys(whats)) + meanings.get(key, "")
-        for key, whats in found.items()
-    ]
+    return [what.at(key) if key else what for key, what in joined]
+
+
+def _joined(whats: Sequence[Message], meaning: str) -> Message:
+    """Return the first of the problems of one key, with the words of all and the meaning of the key."""
+    if len(whats) == 1 and not meaning:
+        return whats[0]
+    problem = ", or ".join(dict.fromkeys(what.problem for what in whats)) + meaning
+    remedy = next((what.remedy for what in whats if what.remedy), "")
+    return Message(problem, remedy, whats[0].id, whats[0].parameters)
 
 
 def refused_nulls(error: ValidationError, schema: Schema, nulls: Mapping[str, bool]) -> list[str]:
@@ -73,27 +81,29 @@ def refused_nulls(error: ValidationError, schema: Schema, nulls: Mapping[str, bo
     return list(found)
 
 
-def _in_words(problem: ErrorDetails, place: _Place) -> tuple[str, str]:
-    """The key, with its value where that is what is wrong, and what is wrong."""
+def _in_words(problem: ErrorDetails, place: _Place) -> tuple[str, Message]:
+    """Return the key, with its value where the value is wrong, and what is wrong."""
     key, value, context = shortened(".".join(place.path)), problem["input"], problem.get("ctx", {})
     kind, with_value = problem["type"], f"{key} = {short(value)}"
     if kind == "extra_forbidden":
-        return with_value, f"unknown key. {place.known_keys()}"
+        return with_value, place.unknown_key()
     if kind == "missing":
-        return key, f"missing. Add {place.example(key)}"
+        return key, message("configs.missing_key", example=place.example(key))
     if kind == "union_tag_not_found":
         name, choices = place.choices()
-        return f"{key}.{name}", f"missing. Choose one of {', '.join(choices)}"
+        return f"{key}.{name}", message("configs.missing_choice", choices=", ".join(choices))
     if kind == "union_tag_invalid":
         name, choices = place.choices()
         tag = str(context["tag"])
         return f"{key}.{name} = {short(tag)}", _one_of(tag, choices)
     if kind == "literal_error":
         return with_value, _one_of(str(value), _literals(problem))
-    if kind in _WORDS:
-        what = _WORDS[kind].format(**context)
+    if kind in _SENTENCES:
+        what = message(f"configs.{_SENTENCES[kind]}", **context)
     else:
-        what = problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+        what = message_of(context.get("error", ValueError())) or Message(
+            problem["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+        )
     return key if isinstance(value, Mapping) else with_value, what
 
 
@@ -102,27 +112,27 @@ def _literals(problem: ErrorDetails) -> list[str]:
     return [name.strip("'") for name in names]
 
 
-#: What pydantic's types of problems ask for.
-_WORDS = {
-    "model_attributes_type": "must be a mapping of keys",
-    "model_type": "must be a mapping of keys",
-    "dict_type": "must be a mapping of keys",
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be greater than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "string_type": "must be text",
-    "bool_type": "must be true or false",
-    "list_type": "must be a list, such as [a, b]",
-    "too_short": "must not be empty",
-    "string_too_short": "must have at least {min_length} character",
-    "string_too_long": "must have at most {max_length} character",
+#: Names of the sentences of pydantic's types of problems.
+_SENTENCES = {
+    "model_attributes_type": "mapping",
+    "model_type": "mapping",
+    "dict_type": "mapping",
+    "greater_than_equal": "least",
+    "greater_than": "more",
+    "less_than_equal": "most",
+    "less_than": "less",
+    "int_type": "integer",
+    "int_parsing": "integer",
+    "int_from_float": "integer",
+    "float_type": "number",
+    "float_parsing": "number",
+    "finite_number": "finite",
+    "string_type": "text",
+    "bool_type": "boolean",
+    "list_type": "list",
+    "too_short": "empty_list",
+    "string_too_short": "short_text",
+    "string_too_long": "long_text",
 }
 
 
@@ -159,19 +169,17 @@ class _Place:
         """The other choices of the union here that have this key."""
         return sorted({user for union in self.unions[:1] for user in _users(self.schema, union, self.path[-1])})
 
-    def known_keys(self) -> str:
-        """Remedy for a key that is not known."""
+    def unknown_key(self) -> Message:
+        """Return the problem of a key that is not known, with its remedy."""
         name, users = self.path[-1], self.users()
         if users:
-            return f"It is used only with {', '.join(users)}"
+            return message("configs.foreign_key", users=", ".join(users))
         valid = list(self.holder.get("properties", {}))
         close = _closest(name, valid)
-        if close:
-            return f"Did you mean {close!r}?"
-        elsewhere = (
-            [f"{section}.{name}" for section in _sections_with(self.schema, name)] if len(self.path) == 1 else []
-        )
-        return f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else f"Valid keys are {', '.join(valid)}"
+        elsewhere = [f"{section}.{name}" for section in _sections_with(self.schema, name)]
+        if close or (elsewhere and len(self.path) == 1):
+            return message("configs.misspelt_key", close=repr(close) if close else " or ".join(elsewhere))
+        return message("configs.unknown_key", keys=", ".join(valid))
 
 
 def _walk(schema: Schema, loc: Sequence[int | str]) -> _Place:
@@ -225,10 +233,11 @@ def _sections_with(schema: Schema, name: str) -> Iterator[str]:
             yield section
 
 
-def _one_of(name: str, valid: Sequence[str]) -> str:
-    close = _closest(name, valid)
-    hint = f". Did you mean {close!r}?" if close else ""
-    return f"not one of {', '.join(valid)}{hint}"
+def _one_of(name: str, valid: Sequence[str]) -> Message:
+    choices, close = ", ".join(valid), _closest(name, valid)
+    if close:
+        return message("configs.misspelt_choice", choices=choices, close=close)
+    return message("configs.choice", choices=choices)
 
 
 def _closest(name: str, valid: Sequence[str]) -> str:

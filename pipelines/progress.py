@@ -7,9 +7,10 @@ import sys
 import time
 
 from pipelines.printing import escaped
+from raydt.messages import message
 
 #: Said before a private Ray is started, which would otherwise look as if nothing happened.
-STARTING_RAY = "starting Ray on this machine, which takes some seconds"
+STARTING_RAY = message("runs.starting_ray")
 
 
 class Reporter:

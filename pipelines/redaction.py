@@ -15,6 +15,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
 from raydt.errors import STORAGE_REMEDIES, RaydtError, message_of
 from raydt.folders.manifest import MANIFEST, newest, read_manifest
+from raydt.messages import message
 from raydt.redaction import text
 
 #: Key of the manifest of a state that ``update`` wrote, which has no config.
@@ -43,8 +44,7 @@ def quoting(allowed: bool) -> Iterator[None]:
         of_the_machine = isinstance(error, MemoryError) or getattr(error, "errno", None) in STORAGE_REMEDIES
         if allowed or of_the_machine:  # which have no values in them
             raise
-        advice = "log.jsonl, if the run got to it, names the place"
-        raise RaydtError(f"unexpected {type(error).__name__}; {advice}") from None
+        raise RaydtError(message("runs.unexpected", error=type(error).__name__)) from None
 
 
 def resolve(record: logging.LogRecord, quote: bool) -> bool:

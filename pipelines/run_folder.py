@@ -23,6 +23,7 @@ from pipelines.run_files import is_named_by_run, is_of_run, is_unfinished
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here, taken_away
+from raydt.messages import Message, message
 
 
 class RunFolder(Folder):
@@ -45,7 +46,7 @@ class RunFolder(Folder):
         try:
             super().__init__(location)
         except InputError as error:
-            raise ConfigError(f"{str(location)[:300]}: {error.problem}") from error
+            raise ConfigError((error.message or Message(error.problem)).at(str(location)[:300])) from error
 
     @classmethod
     def create(cls, location: str | Path, *, overwrite: bool = False) -> RunFolder:
@@ -67,18 +68,16 @@ class RunFolder(Folder):
         try:
             found = folder.filesystem.get_file_info(folder.root).type
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{place}: cannot be accessed: {getattr(error, 'strerror', None) or error}") from error
+            said = message("runs.inaccessible", reason=getattr(error, "strerror", None) or str(error))
+            raise ConfigError(said.at(place)) from error
         if found == pafs.FileType.File:
-            raise ConfigError(f"{place}: is a file. Choose a new or empty folder")
+            raise ConfigError(message("runs.file").at(place))
         if not folder.is_empty():
             run = folder.run_status()
             if run is None:
-                raise ConfigError(f"{place}: the folder is not empty, and holds no run. Choose a new or empty folder")
+                raise ConfigError(message("runs.other_files").at(place))
             if not overwrite:
-                raise ConfigError(
-                    f"{place}: the folder is not empty: it holds a run ({run}). "
-                    "Choose a new or empty folder, or replace the run with --overwrite"
-                )
+                raise ConfigError(message("runs.other_run", status=run).at(place))
         folder._created, folder._made = True, not folder.has("")
         try:
             if not folder.is_empty():
@@ -86,9 +85,9 @@ class RunFolder(Folder):
                     folder.clear()
             folder.filesystem.create_dir(folder.root, recursive=True)
         except OSError as error:
-            raise ConfigError(f"{place}: cannot be created: {error.strerror or error}") from error
+            raise ConfigError(message("runs.not_created", reason=error.strerror or str(error)).at(place)) from error
         if folder.is_local and not os.access(folder.root, os.W_OK | os.X_OK):
-            raise ConfigError(f"{place}: cannot be written. Choose a folder of your own")
+            raise ConfigError(message("runs.not_writable").at(place))
         return folder
 
     def is_empty(self) -> bool:
@@ -107,7 +106,7 @@ class RunFolder(Folder):
         """
         begun = {path for path in self.files() if is_of_run(path)} - {LOCK, *self._unfinished()}
         if begun:
-            raise ConfigError(f"--out {self.location}: another process has written here. Choose a new or empty folder")
+            raise ConfigError(message("runs.other_writer").at(f"--out {self.location}"))
 
     def sweep(self) -> None:
         """Remove what a process that died while it wrote a file has left. Only for the one who writes here."""
@@ -170,17 +169,9 @@ class RunFolder(Folder):
         """
         folder = cls(location)
         if not folder.has("summary.json") and folder.has("config.yaml"):
-            raise InputError(
-                "the run has not ended",
-                file=folder.location,
-                remedy=f"If no process works on it any more, resume it: raydt resume {shlex.quote(folder.location)}",
-            )
+            raise InputError(message("runs.not_ended", run=shlex.quote(folder.location)), file=folder.location)
         if not folder.has("summary.json"):
-            raise InputError(
-                "there is no finished run here",
-                file=f"{folder.location}/summary.json",
-                remedy="Give the folder that replay wrote",
-            )
+            raise InputError(message("runs.no_summary"), file=f"{folder.location}/summary.json")
         return folder
 
     def require_own(self) -> None:
@@ -191,10 +182,7 @@ class RunFolder(Folder):
         RaydtError
         """
         if taken_away(self):
-            raise RaydtError(
-                f"{self.location}: the run folder was removed or replaced while the run was at work, so that the run "
-                "is lost. Start it again"
-            )
+            raise RaydtError(message("runs.removed").at(self.location))
 
     def require_saved(self) -> None:
         """Refuse a run that has saved neither model nor last state: nothing here stands for the whole of it.
@@ -211,18 +199,10 @@ class RunFolder(Folder):
             return
         if not isinstance(summary, dict) or summary.get("model_digest") is not None:
             return
-        ended = {"interrupted": "was interrupted", "failed": "has failed"}.get(summary.get("status", ""))
-        problem = (
-            "the run has not ended" if ended is None else f"the run {ended}, and left neither model nor last state"
-        )
-        if summary.get("error"):
-            problem += f": {summary['error']}"
-        raise ModelFileError(
-            problem,
-            file=self.location,
-            remedy=f"If no process works on it any more, resume it: raydt resume {shlex.quote(self.location)}. Until "
-            "then, give its checkpoints/, of which the newest complete one is taken",
-        )
+        status = summary.get("status")
+        name = status if status in ("interrupted", "failed") else "unsaved"
+        error = summary.get("error") or "the summary names no error"
+        raise ModelFileError(message(f"runs.{name}", error=error, run=shlex.quote(self.location)), file=self.location)
 
     def write_text(self, name: str, text: str) -> None:
         """Write or replace a text file at once."""
@@ -264,8 +244,7 @@ def fitting(place: str) -> Iterator[None]:
         ):
             raise
         reason = f"{error} is missing" if isinstance(error, KeyError) else "; ".join(str(error).splitlines()[:3])
-        remedy = "Restore the folder from a copy. If the folder is sound, this is a defect of raydt: please report it"
-        raise ModelFileError(f"does not hold what a run needs: {reason}", file=place, remedy=remedy) from error
+        raise ModelFileError(message("runs.unfit", reason=reason), file=place) from error
 
 
 def default_location(name: str) -> Path:

@@ -17,14 +17,13 @@ from raydt.errors import FormatVersionError, InputError, ModelFileError
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
 from raydt.streams.options import make_stream
-
-_STATES = "Give a run folder, its checkpoints/ or one of them, or a folder that save wrote with_examples=True"
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
@@ -45,7 +44,7 @@ def no_rows(config: Config) -> InputError:
     """The error of a source without rows."""
     path = getattr(config.source, "path", None)
     one = path if isinstance(path, str) else None
-    return InputError("the file has no rows", file=one, remedy="Check source.path")
+    return InputError(message("runs.no_rows"), file=one)
 
 
 def config_of(folder: RunFolder) -> Config:
@@ -62,9 +61,8 @@ def config_of(folder: RunFolder) -> Config:
     try:
         return load_config(without_retired(load_yaml(folder.read_text("config.yaml"))))
     except (OSError, ValueError, TypeError) as error:
-        reason = "; ".join(str(error).splitlines()[:3])
-        remedy = "Restore the run folder from a copy, or run the replay again"
-        raise InputError(f"it is damaged ({reason})", file=f"{folder.location}/config.yaml", remedy=remedy) from error
+        said = message("runs.damaged_config", reason="; ".join(str(error).splitlines()[:3]))
+        raise InputError(said, file=f"{folder.location}/config.yaml") from error
 
 
 def require_format(folder: RunFolder) -> None:
@@ -140,7 +138,7 @@ def last_state(states: RunFolder) -> RunFolder:
     """
     if numbers := complete(states):
         return states.inside(str(numbers[-1]))
-    raise InputError("there is no complete state here", file=states.location, remedy="Run the replay again")
+    raise InputError(message("runs.no_states"), file=states.location)
 
 
 def load_state(states: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
@@ -174,7 +172,7 @@ def find_state(location: str | Path) -> StatePlace:
         config = config_of(folder)
         return StatePlace(last_state(states_of(config, folder)), folder, config)
     if not folder.has(MANIFEST):
-        raise ModelFileError("there is no state here", file=folder.location, remedy=_STATES)
+        raise ModelFileError(message("runs.no_state"), file=folder.location)
     above, _, inside = folder.location.rpartition("/checkpoints/")
     run = RunFolder(above) if above and "/" not in inside else None
     if run is None or not run.has("config.yaml"):
@@ -193,8 +191,7 @@ def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]
     folder = location if isinstance(location, RunFolder) else find_state(location).folder
     saved = open_model(folder.root, filesystem=folder.filesystem)
     if not saved.is_state:
-        problem = "it is a model without training rows and can only predict"
-        raise ModelFileError(problem, file=folder.location, remedy=_STATES)
+        raise ModelFileError(message("runs.model_only"), file=folder.location)
     return saved, folder
 
 
@@ -211,9 +208,5 @@ def load_model(location: str | Path) -> SavedModel:
         folder.require_saved()
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
     if not inside and not folder.has(MANIFEST):
-        raise ModelFileError(
-            "there is no model here",
-            file=folder.location,
-            remedy="Give a run folder, its model/, or its checkpoints/ or one of them",
-        )
+        raise ModelFileError(message("runs.no_model"), file=folder.location)
     return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)

@@ -12,6 +12,7 @@ from pipelines.running.preflight import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
+from raydt.messages import Message, message
 from raydt.presentation.words import counted
 from raydt.redaction import WITHHELD
 from raydt.sources.base import Source
@@ -88,41 +89,29 @@ def _classes(source: Source, quote: bool) -> list[str]:
     return [str(label) if quote else WITHHELD for label in source.classes]
 
 
-def _warnings(config: Config, source: Source, rows: int) -> list[str]:
-    """Warnings about settings that can be run but are hardly meant; so many rows were read."""
+def _warnings(config: Config, source: Source, rows: int) -> list[Message]:
+    """Return warnings about settings that can be run but are hardly meant; ``rows`` were read."""
     found = [*_unbounded(config), *_all_warmup(config, source.n_rows), *doubtful(config, source)]
-    classes = len(source.classes)
+    classes, column = len(source.classes), getattr(config.source, "label", None)
     if classes <= MANY_CLASSES:
         return found
-    label = getattr(config.source, "label", None)
-    return [
-        *found,
-        f"column {label!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
-        f"memory grow with nodes times classes, and more than {MOST_CLASSES:,} are refused. Name another column in "
-        f"source.label if these are ids, learn them as numbers ({for_numbers()}), or list under "
-        "source.positive the labels that make one class",
-    ]
+    said = {"column": column, "classes": classes, "rows": rows, "most": MOST_CLASSES, "numeric": for_numbers()}
+    return [*found, message("configs.many_classes", **said)]
 
 
-def _all_warmup(config: Config, rows: int | None) -> list[str]:
-    """Say so if the warm-up leaves no row to predict."""
+def _all_warmup(config: Config, rows: int | None) -> list[Message]:
+    """Return a warning if the warm-up leaves no row to predict."""
     warmup = config.stream.warmup
     if rows is None or warmup < rows:
         return []
-    return [f"stream.warmup = {warmup:,} takes all {counted(rows, 'row')}: none will be predicted and scored"]
+    return [message("configs.all_warmup", warmup=warmup, rows=counted(rows, "row"))]
 
 
-def _unbounded(config: Config) -> list[str]:
-    """Say which copies of deleted examples a running job keeps although its checkpoints are bounded."""
+def _unbounded(config: Config) -> list[Message]:
+    """Return a warning of copies of deleted examples that a running job keeps although its checkpoints are bounded."""
     if config.erasure.deadline is None and config.checkpoint.max_age is None:
         return []
     places = ["predictions/"] if config.output.predictions else []
     if config.output.quote_values:
         places += ["quarantine/", "log.jsonl"]
-    if not places:
-        return []
-    return [
-        "checkpoint.max_age and erasure.deadline bound checkpoints only: ids and values in "
-        f"{', '.join(places)} stay until raydt purge after the run. To write none, set output.predictions: false and "
-        "output.quote_values: false"
-    ]
+    return [message("configs.unbounded_copies", places=", ".join(places))] if places else []

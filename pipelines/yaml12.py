@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from raydt.errors import ConfigError
+from raydt.messages import message
 
 #: Characters of the longest integer that is converted.
 LONGEST_INTEGER = 100
@@ -34,8 +35,8 @@ class _Loader(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
-            name = str(tag).replace(_PREFIX, "!!")
-            raise ConfigError(f"line {event.start_mark.line + 1}: tags such as {name} are not allowed. Leave it out")
+            said = message("configs.tag", tag=str(tag).replace(_PREFIX, "!!"))
+            raise ConfigError(said.at(f"line {event.start_mark.line + 1}"))
         node: yaml.Node | None = super().compose_node(parent, index)
         return node
 
@@ -52,7 +53,7 @@ class _Dumper(yaml.SafeDumper):
 def _integer(text: str) -> int:
     value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) <= LONGEST_INTEGER else 2**63
     if not -(2**63) <= value < 2**63:
-        raise ValueError(f"the integer {text[:30]}... does not fit into 64 bits. Write a smaller one")
+        raise ConfigError(message("configs.wide_integer", value=f"{text[:30]}..."))
     return value
 
 
@@ -84,19 +85,19 @@ class _Document:
 
     def value(self, node: yaml.Node) -> Any:
         """The value of a node; every alias has a value of its own."""
-        line = f"line {node.start_mark.line + 1}: "
+        line = f"line {node.start_mark.line + 1}"
         self._values += 1
         if self._values > MOST_VALUES:
-            raise ConfigError(f"these are more than {MOST_VALUES:,} values. Use fewer aliases")
+            raise ConfigError(message("configs.many_values", most=MOST_VALUES))
         if any(node is around for around in self._open):
-            raise ConfigError(f"{line}this value contains itself by an alias. Write out what is meant")
+            raise ConfigError(message("configs.endless_value").at(line))
         if len(self._open) > DEEPEST:
-            raise ConfigError(f"{line}values are nested deeper than {DEEPEST} levels. Flatten them")
+            raise ConfigError(message("configs.deep_value", most=DEEPEST).at(line))
         if isinstance(node, yaml.ScalarNode):
             try:
                 return _VALUES.get(node.tag, str)(node.value)
-            except ValueError as error:
-                raise ConfigError(f"{line}{error}") from error
+            except ConfigError as error:
+                raise ConfigError(error.args[0].at(line)) from error
         self._open.append(node)
         try:
             if isinstance(node, yaml.SequenceNode):
@@ -109,11 +110,11 @@ class _Document:
         """A mapping whose keys are distinct text."""
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key, line = self.value(key_node), f"line {key_node.start_mark.line + 1}: "
+            key, line = self.value(key_node), f"line {key_node.start_mark.line + 1}"
             if not isinstance(key, str):
-                raise ConfigError(f"{line}the key {key!r} is not text. Write it in quotes")
+                raise ConfigError(message("configs.key_kind", key=key).at(line))
             if key in result:
-                raise ConfigError(f"{line}the key {key!r} appears twice. Keep one of them")
+                raise ConfigError(message("configs.repeated_key", key=key).at(line))
             result[key] = self.value(value_node)
         return result
 
@@ -131,23 +132,23 @@ def load_yaml(text: str) -> Any:
         node = _Loader(text.removeprefix("\ufeff")).get_single_node()
         return None if node is None else _Document().value(node)
     except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        problem = str(error.problem)
-        words = next((words for part, words in _WORDS.items() if part in problem), "{}").replace("{}", problem)
-        raise ConfigError(f"{line}not valid YAML: {words}") from error
+        problem, mark = str(error.problem), error.problem_mark
+        name = next((name for part, name in _INVALID.items() if part in problem), "not_yaml")
+        said = message(f"configs.{name}", problem=problem)
+        raise ConfigError(said.at(f"line {mark.line + 1}") if mark else said) from error
     except yaml.reader.ReaderError as error:
-        line = f"line {text.count(chr(10), 0, error.position) + 1}: "
-        raise ConfigError(f"{line}the character U+{error.character:04X} is not allowed in YAML. Remove it") from error
+        said = message("configs.character", code=error.character)
+        raise ConfigError(said.at(f"line {text.count(chr(10), 0, error.position) + 1}")) from error
     except RecursionError as error:
-        raise ConfigError(f"values are nested deeper than {DEEPEST} levels. Flatten them") from error
+        raise ConfigError(message("configs.deep_value", most=DEEPEST)) from error
 
 
-#: Parts of PyYAML's messages, and what is said instead; {} is its message.
-_WORDS = {
-    "'\\t'": "a tab where only spaces are allowed. Indent with spaces",
-    "another document": "it holds a second document. Keep one",
-    "mapping values are not allowed": "{}. Is a colon missing above, or is the indentation wrong?",
-    "block end": "{}. Is the indentation right?",
+#: Parts of PyYAML's messages, and the sentences that take their place.
+_INVALID = {
+    "'\\t'": "tab",
+    "another document": "second_document",
+    "mapping values are not allowed": "missing_colon",
+    "block end": "indentation",
 }
 
 

@@ -7,6 +7,7 @@ import json
 import click
 
 from pipelines.commands.options import JSON, SET, print_result
+from raydt.messages import message
 
 
 @click.command(short_help="Write the HTML report of one run, or compare several.")
@@ -51,7 +52,7 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
         click.echo(json.dumps(json_schema(), indent=2))
         return 0
     if config is None:
-        raise click.UsageError("give a CONFIG, or --schema")
+        raise click.UsageError(message("commands.no_config"))
     result = look_at(load_config(config, overrides))
     print_result(result, validation_lines(result, config), as_json)
     return 0 if result["ok"] else 2

@@ -8,6 +8,7 @@ import click
 
 from pipelines.commands.options import JSON, KINDS, print_result
 from pipelines.printing import one_line
+from raydt.messages import message
 
 #: Formats of exported models, as in ``raydt.export``.
 _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
@@ -50,14 +51,11 @@ def predict(
 
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
     if result["skipped"]:
-        first = one_line(result["first_skipped"])
-        click.echo(f"warning: skipped {counted(result['skipped'], 'bad row')}; {first}", err=True)
+        rows, first = counted(result["skipped"], "bad row"), one_line(result["first_skipped"])
+        click.echo(message("commands.skipped_rows", rows=rows, first=first), err=True)
     if result["unseen"]:
-        click.echo(
-            f"warning: {counted(result['unseen'], 'row')} with categories the model has never seen, in "
-            f"{one_line(', '.join(result['unseen_columns']))}",
-            err=True,
-        )
+        rows, columns = counted(result["unseen"], "row"), one_line(", ".join(result["unseen_columns"]))
+        click.echo(message("commands.unseen_categories", rows=rows, columns=columns), err=True)
     print_result(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
     return 0
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from raydt.messages import message
+
 if TYPE_CHECKING:
     from pipelines.receipts import ReceiptFile
 
@@ -44,7 +46,7 @@ def receipt_file(receipts: str | None, key: str | None, sign: str | None) -> Rec
     from pipelines.receipts import ReceiptFile
 
     if receipts is None and (key is not None or sign is not None):
-        raise click.UsageError("--receipt-key and --sign apply only with --receipts FILE")
+        raise click.UsageError(message("commands.no_receipts"))
     if receipts is not None and key is None:
-        raise click.UsageError("--receipts needs --receipt-key FILE, the key that hashes ids")
+        raise click.UsageError(message("commands.no_key"))
     return ReceiptFile(receipts, str(key), sign) if receipts is not None else None

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pipelines.commands.options import JSON, RECEIPT_KEY, print_result
+from raydt.messages import message
 
 
 @click.command(short_help="Check a run's last state against its raw examples.")
@@ -79,9 +80,7 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
         print_result(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
     if state is not None or receipt_key is not None or public_key is not None:
-        raise click.UsageError(
-            f"{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one"
-        )
+        raise click.UsageError(message("commands.not_receipts", run=run))
     found = verify_run(run)
     print_result(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3

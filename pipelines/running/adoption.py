@@ -23,6 +23,7 @@ from raydt.errors import InputError
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import OF_THE_FOLDER, read_manifest
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.sessions.saved_model import understood
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
@@ -58,8 +59,7 @@ class Adoption:
         self._place = place.location
         self._steps: list[dict[str, Any]] = self._saved.meta.get("lineage", [])
         if not self._steps:
-            remedy = "Give the folder that raydt update --out wrote, or leave out --from"
-            raise InputError("no update is in the lineage of this state", file=self._place, remedy=remedy)
+            raise InputError(message("runs.not_updated"), file=self._place)
         lineages = [(number, self._lineage(number)) for number in reversed(store.numbers())]
         #: Whether the run has these updates already.
         self.done = bool(lineages) and begins_with(lineages[0][1] or [], self._steps)
@@ -69,15 +69,7 @@ class Adoption:
         self._before = made_from[0][0] if made_from else None
         self._new = self._steps[len(made_from[0][1]) :] if made_from else []
         if self._before is None and not self.done:
-            raise self._moved_on("no checkpoint that it was made from")
-
-    def _moved_on(self, lacks: str) -> InputError:
-        run = self._folder.location
-        return InputError(
-            f"{run} has {lacks}: it is another run, or has been resumed since",
-            file=self._place,
-            remedy=f"Update its last state: raydt update {run} --out ...",
-        )
+            raise InputError(message("runs.unknown_state", run=folder.location), file=self._place)
 
     def _lineage(self, number: int) -> list[dict[str, Any]] | None:
         """Return the lineage of a checkpoint; None if its manifest is damaged."""
@@ -119,8 +111,7 @@ class Adoption:
         with fitting(place.location):
             require_same(self._config, data, stream, before.meta, place.location)
             if session.digest() != self._new[0]["digest_before"]:
-                problem = f"it was not made from {place.location}: the digests differ"
-                raise InputError(problem, file=self._place, remedy="Update the last state of this run")
+                raise InputError(message("runs.other_digest", checkpoint=place.location), file=self._place)
             meta, components = self._contents(before, stream)
         log.info("run updated", extra={"event": UPDATED, "lineage": self._steps})
         self._folder.delete("summary.json")
@@ -144,7 +135,7 @@ class Adoption:
         try:
             tables.require({**recorder, "prequential": scores})
         except InputError as error:
-            raise self._moved_on("not the tables of then") from error
+            raise InputError(message("runs.later_tables", run=self._folder.location), file=self._place) from error
         recorder |= {
             "updates": offset,
             "inserts": recorder["inserts"] + inserts,
@@ -161,11 +152,7 @@ class Adoption:
 
     def _require_able(self, stream: Stream, start: int, inserts: int) -> None:
         """Refuse a stream whose next updates do not fit the state."""
-        problem = None
         if start < self._config.stream.warmup:
-            problem = "the run was in its warm-up (stream.warmup) when it was updated"
-        elif inserts and stream.source.id_kind == "row":
-            problem = "it has inserted rows with running numbers, which the next rows of the source have as ids, too"
-        if problem is not None:
-            remedy = "Start a new run, of data without the deleted examples"
-            raise InputError(problem, file=self._place, remedy=remedy)
+            raise InputError(message("runs.warmup_update"), file=self._place)
+        if inserts and stream.source.id_kind == "row":
+            raise InputError(message("runs.running_numbers"), file=self._place)

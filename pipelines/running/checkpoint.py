@@ -36,6 +36,7 @@ from raydt.exchange.snapshot import Barrier, Segment
 from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.presentation.words import duration
 from raydt.sessions.saved_model import SavedModel, understood
 from raydt.sessions.session import Session
@@ -144,12 +145,9 @@ class Checkpointer:
         """
         age = self.store.copies.age()
         if self._deadline is not None and age * 1e6 > microseconds(self._deadline):
-            cause = self._cause or "No checkpoint was written in time, or the clock was wrong when a process began"
-            raise DeadlineMissedError(
-                f"erasure.deadline = {self._deadline} is missed: checkpoints may have held a deleted example for "
-                f"{duration(age)}. {cause}. Fix the cause, then run raydt resume with --set erasure.deadline=null, and "
-                "raydt purge"
-            )
+            cause = self._cause or message("runs.late_checkpoint")
+            said = message("runs.deadline_missed", deadline=self._deadline, age=duration(age), cause=cause)
+            raise DeadlineMissedError(said)
 
     def require_success(self) -> None:
         """Stop a run whose checkpoints keep failing.
@@ -160,11 +158,9 @@ class Checkpointer:
             The last :data:`MOST_FAILURES` checkpoints have failed.
         """
         if self._failed_in_a_row >= MOST_FAILURES:
-            last = "there is no checkpoint" if self.last is None else f"the last one is of update {self.last:,}"
-            raise CheckpointsFailError(
-                f"the last {self._failed_in_a_row} checkpoints could not be written, and {last}: {self._cause}. "
-                "Fix the cause, then run raydt resume"
-            )
+            name = "no_checkpoint" if self.last is None else "old_checkpoint"
+            said = {"failed": self._failed_in_a_row, "last": self.last, "cause": self._cause}
+            raise CheckpointsFailError(message(f"runs.{name}", **said))
 
     def settle(self) -> None:
         """Wait for what is being written."""
@@ -193,7 +189,7 @@ class Checkpointer:
             self._note_failure(error)
             extra = {"event": "checkpoint_failed", "at": content.number}
             why = None if isinstance(error, RaydtError) else error
-            log.warning("a checkpoint could not be written: %s", error, extra=extra, exc_info=why)
+            log.warning(message("runs.checkpoint_failed", error=message_of(error)), extra=extra, exc_info=why)
         finally:
             with self._lock:
                 self._busy = False
@@ -296,20 +292,18 @@ def newest_restorable(
         except FormatVersionError:
             raise
         except InputError as error:
-            what = str(InputError(error.problem, file=error.file, column=error.column, row=error.row))
-            then = ". Using the one before" if number != numbers[0] else ""
-            log.warning("checkpoint skipped: %s%s", what, then, extra={"event": "checkpoint_damaged", "at": number})
+            said = message("runs.checkpoint_skipped", problem=message_of(error.but(remedy=None)))
+            said = said if number != numbers[0] else said.alone()
+            log.warning(said, extra={"event": "checkpoint_damaged", "at": number})
             newest = newest or error
             continue
         return Restorable(checkpoint, saved, recorder, recorded, known)
     if newest is not None:
-        raise RaydtError(
-            f"none of the checkpoints can be used; the newest: {newest}. To start at the first update instead, move "
-            f"{store.folder.location} away, then run raydt resume {folder.location}"
-        ) from newest
+        places = {"folder": store.folder.location, "run": folder.location}
+        raise RaydtError(message("runs.bad_checkpoints", error=message_of(newest), **places)) from newest
     require_updated({}, lineage, store.folder.location)
     store.continue_from(None)
-    log.warning("there is no complete checkpoint: starting at the first update", extra={"event": "restarted"})
+    log.warning(message("runs.from_beginning"), extra={"event": "restarted"})
     return None
 
 
@@ -317,7 +311,7 @@ def _numbers(store: CheckpointStore) -> list[int]:
     try:
         return store.numbers()
     except OSError as error:
-        raise RaydtError(f"{store.folder.location}: the checkpoints cannot be read: {error}") from error
+        raise RaydtError(message("runs.checkpoints_unreadable", error=str(error)).at(store.folder.location)) from error
 
 
 def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:

@@ -13,16 +13,17 @@ from typing import Any
 from pipelines.config import PATH_KEYS, Config, last_component
 from pipelines.updating.lineage import begins_with
 from raydt.errors import ConfigError
+from raydt.messages import Message, message
 from raydt.sources.identity import Identity, differences, file_differences
 from raydt.streams.base import Stream
 
 _MODEL = ("source", "stream", "learner")
 
-#: Keys of operation that cannot change either, and why.
+#: Keys of operation that cannot change either, and the sentences that say why.
 _FIXED = {
-    "checkpoint.path": "the checkpoints of the run are there",
-    "output.predictions": "the table would begin or end in the middle of the run",
-    "output.metrics_every": "the rows of the table would not be of one kind",
+    "checkpoint.path": "path_change",
+    "output.predictions": "predictions_change",
+    "output.metrics_every": "rows_change",
 }
 
 #: Differences that are shown.
@@ -46,21 +47,20 @@ def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) 
     """
     before, after = dict(_flat(then, "")), dict(_flat(now, ""))
     found = [
-        f"{key} = {_shown(after, key)} here, {_shown(before, key)} in the run{_because(key)}"
+        message(f"runs.{_FIXED.get(key, 'change')}", key=key, now=_shown(after, key), then=_shown(before, key))
         for key in sorted(before.keys() | after.keys())
         if (key in _FIXED or key.partition(".")[0] in _MODEL)
         and _counted(key, before.get(key)) != _counted(key, after.get(key))
     ]
     if found:
-        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        model = any(line.partition(".")[0] in _MODEL for line in found)
-        kept = "model config" if model else "kind of tables or checkpoint path"
-        raise ConfigError(
-            f"{place}: cannot resume with a different {kept}:",
-            *(f"  {line}" for line in (*found[:_SHOWN], *more)),
-            "only cluster, checkpoint (except its path), erasure, output.report, output.quote_values and the folders "
-            "of the data may change. For any other change, start a new run with raydt replay",
-        )
+        more = [message("runs.more_changes", changes=len(found) - _SHOWN)] if len(found) > _SHOWN else []
+        model = any(change.id == "runs.change" for change in found)
+        raise _refusal(message("runs.other_model" if model else "runs.other_tables"), place, [*found[:_SHOWN], *more])
+
+
+def _refusal(said: Message, place: str, lines: Sequence[str]) -> ConfigError:
+    """Return the error of a message, whose lines stand between its problem and its remedy."""
+    return ConfigError(said.alone().at(place), *(f"  {line}" for line in lines), said.remedy)
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -84,10 +84,6 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
     return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
 
 
-def _because(key: str) -> str:
-    return f" ({_FIXED[key]})" if key in _FIXED else ""
-
-
 def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
     """Refuse a checkpoint of another model config or of other data, and say in what they differ.
 
@@ -108,23 +104,16 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
     ConfigError
     """
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
-        raise ConfigError(
-            f"{place}: this state was written by raydt update, not by a run. Move it out of the checkpoints, and give "
-            "its folder to raydt resume with --from"
-        )
+        raise ConfigError(message("runs.updated_state").at(place))
     if not config.has_made(meta):
         refuse_changes(meta.get("config", {}), config.resolved(), place)
-        raise ConfigError(f"{place}: the checkpoint has another model config. Restore config.yaml as the run wrote it")
+        raise ConfigError(message("runs.edited_config").at(place))
     changes = data_changes(data, stream, meta)
     if changes:
         keys = ["source.path"] if meta["source_fingerprint"] != data.fingerprint else []
         keys += [f"stream.{key}" for key in stream.inputs() if any(c.startswith(f"stream.{key}: ") for c in changes)]
-        elsewhere = " ".join(f"--set {key}=..." for key in keys)
-        raise ConfigError(
-            f"{place}: the data differ from those of the checkpoint:",
-            *(f"  {line}" for line in changes),
-            f"Restore the data (they may be in another folder: {elsewhere}), or start a new run",
-        )
+        options = " ".join(f"--set {key}=..." for key in keys)
+        raise _refusal(message("runs.other_data", options=options), place, changes)
 
 
 def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]], place: str) -> list[dict[str, Any]]:
@@ -146,10 +135,7 @@ def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]
     """
     known: list[dict[str, Any]] = meta.get("lineage", [])
     if not begins_with(known, lineage):
-        raise ConfigError(
-            f"{place}: the run was updated after update {lineage[-1]['offset']:,}, and no checkpoint has the update. "
-            "Give the state that raydt update wrote: raydt resume RUN --from STATE"
-        )
+        raise ConfigError(message("runs.updated_since", update=lineage[-1]["offset"]).at(place))
     return known
 
 
@@ -159,7 +145,7 @@ def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> lis
     if meta["source_fingerprint"] != data.fingerprint:
         then = meta.get("source")
         found = differences(then, data.description) if isinstance(then, dict) else []
-        found = found or ["the fingerprints differ"]
+        found = found or [message("runs.other_fingerprint")]
     for key, now in stream.inputs().items():
         then = meta.get(key)
         change = file_differences(then, now) if isinstance(then, dict) else None

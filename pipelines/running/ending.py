@@ -32,10 +32,11 @@ from pipelines.running.interruption import HASTE_SECONDS, Interruption
 from pipelines.running.records.recorder import Recorder
 from pipelines.running.records.recoveries import Recoveries
 from pipelines.running.records.table_parts import writing
-from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError
+from raydt.errors import ConfigError, InputError, NotWrittenError, RaydtError, RestartsSpentError, message_of
 from raydt.exchange.faults import fault
 from raydt.folders.manifest import parsed
 from raydt.learners import description_of
+from raydt.messages import Message, message
 from raydt.presentation.words import counted
 from raydt.sources.base import Source
 from raydt.sources.identity import Identity
@@ -229,8 +230,8 @@ class Ending:
 
     def kept(self, summary: dict[str, Any], error: Exception) -> str:
         """Return what a failed run keeps, and how to resume it if the cause can pass."""
-        what = "model and state" if summary["model_digest"] is not None else "tables, but no model"
-        text = f"{counted(summary['updates'], 'update')} in {self._folder.location} ({what})"
+        name = "kept_model" if summary["model_digest"] is not None else "kept_tables"
+        text = message(f"runs.{name}", updates=counted(summary["updates"], "update"), run=self._folder.location)
         # A bad row is there the next time too, and an error after all restarts names its own remedy.
         stays = isinstance(error, (ConfigError, InputError)) and not isinstance(error, NotWrittenError)
         if stays or isinstance(error, RestartsSpentError):
@@ -259,8 +260,9 @@ class Ending:
             self._interruption.hold()
         return seconds
 
-    def _interrupted(self, summary: dict[str, Any]) -> str:
-        return f"interrupted at update {summary['updates']:,}; {how_to_resume(summary, self._folder.location)}"
+    def _interrupted(self, summary: dict[str, Any]) -> Message:
+        resume = how_to_resume(summary, self._folder.location)
+        return message("runs.interrupted_at", update=summary["updates"], resume=resume)
 
 
 def write_report(folder: RunFolder) -> bool:
@@ -268,12 +270,8 @@ def write_report(folder: RunFolder) -> bool:
     try:
         publish_report(folder)
     except Exception as error:  # whatever it is, the run is what counts
-        log.warning(
-            "the report could not be written: %s. The run is complete. Write its report: raydt report %s",
-            error,
-            folder.location,
-            extra={"event": "report_failed"},
-        )
+        unwritten = message("runs.no_report", error=message_of(error), run=folder.location)
+        log.warning(unwritten, extra={"event": "report_failed"})
         log.info("why the report was not written", exc_info=error)
         return False
     return True
@@ -331,14 +329,14 @@ def read_summary(folder: RunFolder) -> dict[str, Any]:
     try:
         summary = parsed(folder.read_text("summary.json"))
     except (OSError, ValueError) as error:
-        raise damaged_summary(folder, f"it cannot be read ({error})") from error
-    needed = ("status", "exit_reason", "error", "updates", "model_digest")
-    if not isinstance(summary, dict) or any(name not in summary for name in needed):
-        raise damaged_summary(folder, "it is not the summary of a run")
-    return summary
+        raise damaged_summary(folder, str(error)) from error
+    known = summary if isinstance(summary, dict) else {}
+    missing = [name for name in ("status", "exit_reason", "error", "updates", "model_digest") if name not in known]
+    if missing:
+        raise damaged_summary(folder, message("runs.missing_keys", keys=", ".join(missing)))
+    return known
 
 
 def damaged_summary(folder: RunFolder, problem: str) -> InputError:
-    """The error of a summary that cannot be used."""
-    file = f"{folder.location}/summary.json"
-    return InputError(problem, file=file, remedy="Restore the run folder from a copy, or run the replay again")
+    """Return the error of a summary that cannot be used."""
+    return InputError(message("runs.damaged_summary", problem=problem), file=f"{folder.location}/summary.json")

@@ -24,6 +24,7 @@ from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.features import Features
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.messages import message
 from raydt.presentation.words import counted
 from raydt.sessions.session import InProcessSession, Session
 from raydt.sessions.warmup import compile_missing
@@ -145,10 +146,7 @@ class Incarnations:
         if cluster.answers():
             return cluster
         if not cluster.started:
-            raise RaydtError(
-                f"the Ray cluster at {cluster.address} no longer answers. Start it again, or name "
-                "another one with --address, then run raydt resume"
-            )
+            raise RaydtError(message("runs.cluster_gone", address=cluster.address))
         cluster.close()
         self._cluster = self._connect("local")
         return self._cluster
@@ -171,7 +169,7 @@ class Incarnations:
         except ConfigError as error:
             if self.epoch == self._before + 1:
                 raise
-            raise RaydtError(f"after the loss of a process, {error}; then run raydt resume") from error
+            raise RaydtError(message("runs.after_loss", error=str(error))) from error
 
     def close(self) -> None:
         """End the last incarnation and leave Ray. Returns also if its processes are stopped, or Ray is gone."""
@@ -231,15 +229,11 @@ class RestartBudget:
             return
         times = Counter(what for _, what, _ in self._losses)
         losses = "; ".join(what if n == 1 else f"{what} ({n} times)" for what, n in times.items())
-        advice = "".join(f"{text}. " for text in dict.fromkeys(advice for _, _, advice in self._losses) if text)
-        minutes = counted(max(1, round((now - self._losses[0][0]) / 60)), "minute")
-        kept = (
-            ""
-            if run is None
-            else f"The last checkpoint (update {checkpoint:,}) is intact. Resume from it: raydt resume {run}"
-            if checkpoint is not None
-            else f"There is no checkpoint yet. Start at the first update: raydt resume {run}"
-        )
-        raise RestartsSpentError(
-            f"{counted(self.most, 'restart')} in {minutes} did not help: {losses}. {advice}{kept}".strip()
-        )
+        remedies = [text for text in dict.fromkeys(advice for _, _, advice in self._losses) if text]
+        if run is not None and checkpoint is None:
+            remedies.append(message("runs.missing_checkpoint", run=run))
+        elif run is not None:
+            remedies.append(message("runs.intact_checkpoint", update=checkpoint, run=run))
+        minutes, restarts = max(1, round((now - self._losses[0][0]) / 60)), counted(self.most, "restart")
+        said = {"restarts": restarts, "minutes": counted(minutes, "minute"), "losses": losses}
+        raise RestartsSpentError(message("runs.restarts_spent", **said, remedy=". ".join(remedies)))

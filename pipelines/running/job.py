@@ -38,6 +38,7 @@ from raydt.errors import InputError
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
+from raydt.messages import message
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
 
@@ -228,7 +229,7 @@ class _Start:
         return placed
 
     def _announce(self, placement: Placement) -> None:
-        self.progress.stage(f"starting {self.config.learner.kind}: {placement.in_words()}")
+        self.progress.stage(message("runs.starting", learner=self.config.learner.kind, where=placement.in_words()))
 
 
 def _run(
@@ -266,11 +267,10 @@ def _existing(run: str | Path) -> RunFolder:
     """
     folder = RunFolder(run)
     if folder.has("sweep.json"):
-        problem = "this is a sweep, not a run, and a sweep cannot be resumed"
-        raise InputError(problem, file=folder.location, remedy="Run the sweep again with --overwrite")
+        raise InputError(message("runs.sweep"), file=folder.location)
     if not folder.has("config.yaml"):
-        what = "this is a model or a state, not a run" if folder.has(MANIFEST) else "there is no run here"
-        raise InputError(what, file=folder.location, remedy="Give the folder that replay wrote")
+        said = message("runs.saved_model" if folder.has(MANIFEST) else "runs.no_run")
+        raise InputError(said, file=folder.location)
     return folder
 
 
@@ -284,11 +284,11 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 def _completed(folder: RunFolder, progress: Reporter) -> RunResult:
     """The result of a run that has completed; of its report too, if its last process did not get to that."""
     if _lacks_report(folder):
-        progress.stage(f"{folder.location}: the run has completed, only its report is missing")
+        progress.stage(message("runs.report_missing").at(folder.location))
         with log_to(folder, may_quote(folder.location)):
             write_report(folder)
     else:
-        progress.stage(f"{folder.location}: the run has completed; there is nothing to do")
+        progress.stage(message("runs.completed").at(folder.location))
     return RunResult(folder.location, read_summary(folder))
 
 

@@ -42,6 +42,7 @@ from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
 from raydt.folders.copies import Copies
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import description_of, traits_of
+from raydt.messages import Message, message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
@@ -182,7 +183,7 @@ class Run:
         """
         restoring = self._past is not None
         if self._past is not None:
-            what = f"resumed after {self._past.ended}"
+            what = message("runs.resumed", ended=self._past.ended)
             self.recoveries.begin("resumed", what, self.incarnations.epoch, self._past.updates)
         while True:
             try:
@@ -202,16 +203,16 @@ class Run:
                 self._recover_from(lost)
                 restoring = True
 
-    def _beginning_in_words(self) -> str:
-        """Sentence that names the update a run resumes from, or that it starts again."""
+    def _beginning_in_words(self) -> Message:
+        """Return the sentence that names the update a run resumes from, or that it starts again."""
         last, states = self.checkpointer.last, self.checkpointer.store.folder
         if last is None:
-            return "there is no complete checkpoint: starting at the first update"
-        text = f"resuming from update {last:,}"
+            return message("runs.from_beginning")
         with contextlib.suppress(OSError):
             taken = states.filesystem.get_file_info(states.path(f"{last}/{MANIFEST}")).mtime
-            text += f" (checkpoint of {taken.astimezone():%H:%M:%S})" if taken is not None else ""
-        return text
+            if taken is not None:
+                return message("runs.continuing_checkpoint", update=last, time=taken.astimezone())
+        return message("runs.continuing", update=last)
 
     def _withdraw(self) -> None:
         """An attempt that has changed nothing does not count."""
@@ -281,12 +282,12 @@ class Run:
             nonlocal show_at
             if not batch.start:  # the first rows are read
                 for problem in doubtful(self.config, self.stream.source):
-                    log.warning("%s", problem, extra={"event": "doubtful_column"})
+                    log.warning(problem, extra={"event": "doubtful_column"})
             self.context.seq = recorder.updates
             recovered = self.recoveries.has_result()
             if recovered is not None and recovered["kind"] == "lost":
-                again = f"resuming from update {recovered['from_update']:,}"
-                progress.stage(f"recovered in {duration(recovered['seconds'])}, {again}")
+                took, update = duration(recovered["seconds"]), recovered["from_update"]
+                progress.stage(message("runs.recovered", duration=took, update=update))
             fault("driver.recorded")
             self.meter.batch(recorder.statistics, recorder.updates, now.session.under_way)
             self.checkpointer.require_success()
@@ -369,9 +370,8 @@ class Run:
         try:
             return max(store.numbers(), default=None)
         except OSError as error:
-            raise RaydtError(
-                f"{lost}, and the run cannot roll back to a checkpoint now: {store.folder.location}: {error}"
-            ) from error
+            said = message("runs.no_rollback", lost=str(lost), folder=store.folder.location, error=str(error))
+            raise RaydtError(said) from error
 
     def _cut_short(self, progress: Reporter) -> str | None:
         """The last words of a run that has no time for an orderly end. Called in another thread."""

@@ -17,6 +17,7 @@ from raydt.examples.features import Features
 from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
 from raydt.folders.manifest import MANIFEST
 from raydt.learners.base import LearnerOptions
+from raydt.messages import Message, message
 from raydt.sources.base import Source
 from raydt.sources.options import FileOptions
 
@@ -24,10 +25,7 @@ from raydt.sources.options import FileOptions
 def require_ray(config: Config, address: str) -> None:
     """Refuse an address for a config that runs without Ray."""
     if config.cluster.backend == "in_process":
-        raise ConfigError(
-            f"--address {address}: the config runs in this process, without Ray. "
-            "Leave --address out, or add --set cluster.backend=ray"
-        )
+        raise ConfigError(message("configs.needless_address", address=address))
 
 
 def features_of(source: Source, options: LearnerOptions) -> Features:
@@ -35,8 +33,8 @@ def features_of(source: Source, options: LearnerOptions) -> Features:
     return dataclasses.replace(source.features, groups=options.feature_groups)
 
 
-def doubtful(config: Config, source: Source) -> list[str]:
-    """Say which columns of categories look like numbers or times, unless the config names them as categories."""
+def doubtful(config: Config, source: Source) -> list[Message]:
+    """Return the columns of categories that look like numbers or times, but for those that the config names so."""
     if not isinstance(config.source, FileOptions):
         return []
     values = source.state()["categories"]
@@ -44,7 +42,7 @@ def doubtful(config: Config, source: Source) -> list[str]:
     for name in values.keys() & set(source.features.names) - set(config.source.categorical):
         words = doubt(pa.array([value for value in values[name] if isinstance(value, str)], pa.string()))
         if words is not None:
-            found.append(f"column {name!r} {words}, or list the column under source.categorical if they are names")
+            found.append(message("configs.number_like", column=name, doubt=words))
     return sorted(found)
 
 
@@ -58,18 +56,14 @@ def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
     place = f"checkpoint.path = {states.location}"
     places = [real_path(each.root) if each.is_local else each.location for each in (states, folder)]
     if places[0] == places[1]:
-        raise ConfigError(
-            f"{place}: this is the run folder itself. Remove checkpoint.path to use its folder "
-            "checkpoints, or choose another folder"
-        )
+        raise ConfigError(message("configs.run_path").at(place))
     if states.is_local and states.root != os.path.join(folder.root, "checkpoints"):
         path = Path(states.root)
         there = next(above for above in (path, *path.parents) if above.exists())
         if not there.is_dir():
-            what = "this is a file" if there == path else f"{there} is a file"
-            raise ConfigError(f"{place}: {what}. Set checkpoint.path to a folder, or leave it out")
+            raise ConfigError(message("configs.file_path", file=str(there)).at(place))
         if not os.access(there, os.W_OK | os.X_OK):
-            raise ConfigError(f"{place}: {there} cannot be written. Set checkpoint.path to a folder of your own")
+            raise ConfigError(message("configs.closed_path", folder=str(there)).at(place))
 
 
 def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
@@ -91,13 +85,11 @@ def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
     if not ours:
         return
     if not overwrite:
-        raise ConfigError(
-            f"{place}: it holds checkpoints of another run. Choose another folder, or replace them with --overwrite"
-        )
+        raise ConfigError(message("configs.used_path").at(place))
     files = [file for name in sorted(ours) for file in states.files(name)]
     strange = next((file for file in files if not is_checkpoint_file(file)), None)
     if strange is not None:
-        raise ConfigError(f"{place}: {strange} is not part of a checkpoint. Choose another folder")
+        raise ConfigError(message("configs.foreign_path", file=strange).at(place))
     for file in sorted(files, key=lambda file: not file.endswith(f"/{MANIFEST}")):  # none is left without its rows
         states.delete(file)
     for name in ours:
@@ -110,5 +102,5 @@ def location_of(out: str | Path | None, name: str) -> str | Path:
         out = default_location(name)
     # A job's working directory is a copy of the submitted one that Ray deletes afterwards.
     if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "://" not in str(out) and not os.path.isabs(out):
-        raise ConfigError(f"--out {out}: inside a Ray job the run folder must be an absolute path or a URI")
+        raise ConfigError(message("runs.relative_folder", out=str(out)))
     return out

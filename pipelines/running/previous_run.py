@@ -15,6 +15,7 @@ from pipelines.config import Config
 from pipelines.logs import LOG
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recoveries import WITHDRAWN
+from raydt.messages import message
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
         started=_moment(best("started", None)),
         epoch=max((epoch for epoch in epochs if isinstance(epoch, int)), default=0),
         recoveries=recoveries,
-        ended=str(summary["exit_reason"]) if summary is not None else "the driver was lost",
+        ended=str(summary["exit_reason"]) if summary is not None else message("runs.driver_lost"),
         lineage=max(lineages, key=len),
         updates=int(summary["updates"]) if summary is not None else None,
     )

@@ -16,6 +16,7 @@ from pipelines.config import load_config
 from pipelines.display import validation_lines
 from pipelines.validation import look_at
 from raydt.errors import InputError
+from raydt.messages import message
 from tests.changelogs import SPELLINGS, spelled
 from tests.refusals import refused
 
@@ -83,7 +84,7 @@ def test_validate_says_how_many_updates_there_are_at_most(tmp_path):
     table = spelled([("i", 1, 0.0, "p", "no"), ("u", 1, 1.0, "q", "yes")], "flink")
     pq.write_table(table, tmp_path / "log.parquet")
     pacsv.write_csv(table, str(tmp_path / "log.csv"))
-    for kind, words in (("parquet", "at most 3"), ("csv", "not known in advance")):
+    for kind, words in (("parquet", "at most 3"), ("csv", message("commands.unknown_length"))):
         source = {"kind": kind, "path": str(tmp_path / f"log.{kind}"), "id": "id", "op": "op"}
         config = load_config({"source": source, "stream": {"model": "changelog"}, "learner": {"kind": "fudyadt"}})
         lines = [line.split(maxsplit=1) for line in validation_lines(look_at(config), "c").splitlines()]

@@ -24,6 +24,7 @@ import pipelines
 from pipelines.running import interruption
 from pipelines.running.interruption import Interruption
 from pipelines.yaml12 import dump_yaml
+from raydt.messages import message
 
 pytestmark = pytest.mark.nightly
 
@@ -105,10 +106,10 @@ class Command:
         assert (self.summary["model_digest"] is not None) == digest
         assert psutil.wait_procs(self.others, timeout=10)[1] == []
         if not digest:
-            last, at = self.summary["checkpoints"]["last"], f"{self.summary['updates']:,}"
-            continues = "starts at the first update" if last is None else f"continues from update {last:,}"
-            line = f"raydt resume {self.run} {continues}"
-            assert self.err.splitlines()[-1] == f"interrupted at update {at}; {line}" or line in self.out
+            last, at = self.summary["checkpoints"]["last"], self.summary["updates"]
+            line = message("runs.resume_start" if last is None else "runs.resume", run=self.run, update=last)
+            ended = message("runs.interrupted_at", update=at, resume=line)
+            assert self.err.splitlines()[-1] == ended or line in self.out
 
 
 @pytest.fixture

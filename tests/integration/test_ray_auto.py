@@ -16,6 +16,7 @@ import pytest
 
 import pipelines
 from pipelines.progress import Reporter
+from raydt.messages import message
 from tests.nets.test_nodes import Nodes, of_a_process
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
@@ -46,7 +47,7 @@ def test_auto_takes_what_is_free_on_the_nodes(tmp_path: Path) -> None:
     facts = of_a_process("tests.integration.test_ray_auto", str(tmp_path))
     ones, twos = facts["ones"], facts["twos"]
     assert ones["shards"] == 4
-    assert "4 shards (auto: the cluster has room for no more" in ones["first line"]
+    assert f"4 shards (auto: {message('runs.full_cluster')})" in ones["first line"]
     # One node has room for a shard of two CPUs. The sum of the free CPUs would allow two.
     assert twos["shards"] == 1
     assert facts["equal"]

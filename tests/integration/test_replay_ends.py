@@ -25,6 +25,7 @@ from raydt.errors import CheckpointsFailError, DeadlineMissedError, NotWrittenEr
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.sessions.session import InProcessSession
 from tests.integration.killed_driver import killed_replay
+from tests.refusals import refused
 
 RNG = np.random.default_rng(5)
 N = 600
@@ -98,7 +99,7 @@ def test_a_run_whose_checkpoints_keep_failing_stops_with_the_cause(
 
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointStore, "write", write_twice)
-        with pytest.raises(CheckpointsFailError, match=r"the last 5 checkpoints could not be written.*no space left"):
+        with refused("runs.old_checkpoint", CheckpointsFailError, failed=5, cause="no space left"):
             pipelines.replay(job, tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["checkpoints"]["written"]) == ("failed", 2)
@@ -147,8 +148,9 @@ def test_a_missed_erasure_deadline_fails_the_run(tmp_path: Path, monkeypatch: py
         cli, ["replay", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "run")], standalone_mode=False
     )
     assert isinstance(result.exception, DeadlineMissedError), result.output
-    assert "erasure.deadline = 2s is missed" in str(result.exception)
-    assert "the disk is full" in str(result.exception)
+    said = result.exception.message
+    assert (said.id, said.parameters["deadline"]) == ("runs.deadline_missed", "2s")
+    assert "the disk is full" in said.parameters["cause"]
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["exit_code"]) == ("failed", 1)
     assert "erasure.deadline" in summary["error"]

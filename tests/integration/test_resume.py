@@ -24,6 +24,7 @@ from pipelines import replay, resume
 from pipelines.auditing import audit_run
 from pipelines.yaml12 import dump_yaml
 from raydt.exchange.faults import injected
+from raydt.messages import message
 from tests.integration.killed_driver import killed_replay
 
 pytestmark = pytest.mark.nightly
@@ -164,7 +165,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
     assert not (run / "summary.json").exists()
     summary = resumed(run)
     (entry,) = summary["recoveries"]
-    assert (entry["kind"], entry["what"]) == ("resumed", "resumed after the driver was lost")
+    assert (entry["kind"], entry["what"]) == ("resumed", message("runs.resumed", ended=message("runs.driver_lost")))
     assert (entry["at_update"], summary["restarts"]) == (None, 0)
     assert (entry["from_update"] == 0) == (place == PLACES[0]), entry
     require_same(run, undisturbed(model))
@@ -195,7 +196,7 @@ def test_the_command_goes_on_after_a_kill(
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     again = raydt("resume", tmp_path / "run")
     assert again.returncode == 0
-    assert "the run has completed; there is nothing to do" in again.stderr
+    assert message("runs.completed") in again.stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 

@@ -23,6 +23,7 @@ from pipelines import replay, sweep
 from pipelines.cli import cli
 from pipelines.sweeping import job, rows
 from raydt.errors import ConfigError, InputError
+from tests.refusals import refused
 
 pytestmark = pytest.mark.nightly
 
@@ -182,7 +183,7 @@ def test_a_setting_that_is_not_valid_is_named_before_anything_runs(tmp_path, mon
             {"stream.model": ["incremental", "changelog"]},
             tmp_path / "a",
         )
-    with pytest.raises(ConfigError, match="runs in this process"):
+    with refused("configs.needless_address", ConfigError, address="auto"):
         sweep(config(), ["learner.epsilon=0.1"], tmp_path / "a", address="auto")
     assert not (tmp_path / "a").exists()
 
@@ -220,7 +221,7 @@ def test_a_used_folder_is_refused_and_replaced_on_demand(here, tmp_path):
     grid = ["learner.epsilon=0.5"]
     small = config(source={"kind": "synthetic", "generator": "sea", "n": 400})
     first = sweep(small, grid, tmp_path / "a")
-    with pytest.raises(ConfigError, match=r"holds a run \(completed\)"):
+    with refused("runs.other_run", ConfigError, status="completed"):
         sweep(small, grid, tmp_path / "a")
     again = sweep(small, grid, tmp_path / "a", overwrite=True)
     assert untimed(again.table) == untimed(first.table)

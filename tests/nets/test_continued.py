@@ -28,6 +28,7 @@ from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import Changelog
 from tests.cases import Trial, change_log, every_case, never, one_of_each
 from tests.nets.test_runs import exactly
+from tests.refusals import refused
 from tests.small_tables import examples, table_of, written
 
 UPDATES = 120
@@ -112,7 +113,7 @@ class Updated:
         """Take the state in, with a kill before that is done, and one more while the stream continues."""
         with injected(at("checkpoint.before_manifest", 1)), pytest.raises(Killed):
             pipelines.resume(self.run, state=self.state)
-        with pytest.raises(ConfigError, match="--from STATE"):
+        with refused("runs.updated_since", ConfigError):
             pipelines.resume(self.run)
         with injected(at("driver.recorded", 1)), pytest.raises(Killed):
             pipelines.resume(self.run, state=self.state)

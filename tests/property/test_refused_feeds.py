@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -14,6 +13,8 @@ from pipelines import replay
 from pipelines.config import load_config
 from pipelines.validation import look_at
 from raydt.errors import UpdateError
+from raydt.messages import sentences
+from tests.refusals import refused
 from tests.volume import examples
 
 #: Moves of a feed in order: at each, an id is inserted if it is not live, and else deleted or replaced.
@@ -60,10 +61,8 @@ def test_a_swapped_pair_is_told_where_its_other_half_is(
     assert found["stops_at"] == at, (swapped, found)
     first = found["bad_updates"][0]
     assert "skip" not in first, first
-    verb, side = ("deletes", "before") if swapped[at][0] == "c" else ("inserts", "after")
-    assert re.search(
-        rf"; row {at + 1} of .*feed\.csv {verb} it later\. Let the deletion come {side} the insertion", first
-    )
+    remedy = sentences("runs")["early_insertion" if swapped[at][0] == "c" else "early_deletion"][1]
+    assert re.search(rf"; row {at + 1} of .*feed\.csv .*\. {remedy}$", first)
     assert f"row {at + 1} of" in look_at(load_config(config_of(tmp_path, swapped, text_ids, "skip")))["bad_updates"][0]
     assert look_at(load_config(config_of(tmp_path, feed, text_ids, "error")))["ok"]  # the advice, followed
 
@@ -72,7 +71,7 @@ def test_a_replay_says_when_skipping_is_right(tmp_path: Path) -> None:
     """It has not read on, and so names the condition."""
     for number, feed in enumerate(([("c", 1), ("c", 1), ("d", 1)], [("c", 1), ("d", 2), ("c", 2)])):
         config = config_of(tmp_path, feed, False, "error")
-        with pytest.raises(UpdateError, match=r"; or, if no later update names this id, set stream\.on_error: skip$"):
+        with refused("runs.refused_id", UpdateError):
             replay(config, tmp_path / f"run{number}")
         summary = json.loads((tmp_path / f"run{number}" / "summary.json").read_text(encoding="utf-8"))
         assert summary["updates"] == 1

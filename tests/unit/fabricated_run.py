@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from raydt.folders.arrays import save_folder
+from raydt.messages import message
 
 FEATURES = ["period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer", "weekday"]
 
@@ -191,7 +192,7 @@ def fabricated_run(folder: Path, *, rows: int = 450, every: int = 100, rebuilds:
         "peak_rss_bytes": 312_400_000,
         "shards": 2,
         "backend": "ray",
-        "where": "on Ray: a coordinator and 2 shards",
+        "where": message("runs.with_shards", shards="2 shards"),
         "restarts": 0,
         "recoveries": [],
         "checkpoints": {"written": 7, "failed": 0, "seconds": 0.6, "bytes": 1_900_000, "last": last["seq"]},

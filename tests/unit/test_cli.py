@@ -25,8 +25,10 @@ from pipelines.running.incarnations import Incarnations
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import RaydtError
 from raydt.examples.features import Features
+from raydt.messages import message
 
 ROOT = Path(__file__).parents[2]
+FOUR_SHARDS = message("configs.idle_shards", shards=4, cause="3 features", most=3)
 
 
 @pytest.mark.parametrize("command", sorted(cli.commands))
@@ -67,7 +69,7 @@ def test_doctor_compiles_all_kernels(raydt, monkeypatch):
 def test_a_retired_command_names_what_to_use_instead(raydt):
     code, _, err = raydt("warmup")
     assert code == 2
-    assert "warmup was retired. Use raydt doctor --compile" in err
+    assert message("commands.retired", command="warmup", instead="raydt doctor --compile") in err
 
 
 def test_version_and_no_arguments(raydt):
@@ -80,7 +82,7 @@ def test_results_are_on_stdout_and_progress_on_stderr(raydt, job, tmp_path):
     assert code == 0
     assert json.loads(out)["updates"] == 500
     assert json.loads(out)["path"] == str(tmp_path / "run")
-    assert err == "starting fudyadt: this process does all work\n"
+    assert err == message("runs.starting", learner="fudyadt", where=message("runs.in_process")) + "\n"
 
 
 def test_the_text_names_the_run_and_the_baselines(raydt, job, tmp_path):
@@ -98,17 +100,20 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["replay", "absent.yaml"], "absent.yaml: cannot read the config"),
-        (["replay", "{job}", "--set", "learner.epsilom=1"], "Did you mean 'epsilon'?"),
+        (
+            ["replay", "absent.yaml"],
+            message("configs.unreadable", reason="No such file or directory").at("absent.yaml"),
+        ),
+        (["replay", "{job}", "--set", "learner.epsilom=1"], message("configs.misspelt_key", close="'epsilon'")),
         (["replay", "{job}", "--out", "{here}"], "not empty"),
         (["replay", "{job}", "--frobnicate"], "No such option"),
-        (["validate"], "give a CONFIG, or --schema"),
-        (["audit", "{here}"], "no finished run"),
-        (["predict", "{here}", "x.parquet", "--out", "y.parquet"], "there is no model here"),
+        (["validate"], message("commands.no_config")),
+        (["audit", "{here}"], message("runs.no_summary")),
+        (["predict", "{here}", "x.parquet", "--out", "y.parquet"], message("runs.no_model")),
         (["replay", "{job}", "--out", "{job}/x"], "cannot be created"),
-        (["replay", "{job}", "--address", "auto"], "add --set cluster.backend=ray"),
-        (["replay", "{job}", "--set", "cluster.shards=4"], "cluster.shards to at most 3"),
-        (["validate", "{job}", "--set", "cluster.shards=4"], "cluster.shards to at most 3"),
+        (["replay", "{job}", "--address", "auto"], message("configs.needless_address", address="auto")),
+        (["replay", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
+        (["validate", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["report", "{here}"], "not a run folder"),
     ],
 )
@@ -131,7 +136,7 @@ def test_a_bad_row_is_one_line_and_its_traceback_is_in_the_log(raydt, tmp_path):
     assert "Traceback" in (tmp_path / "run" / "log.jsonl").read_text()
     code, _, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
     assert code == 2
-    assert "holds a run (failed)" in err
+    assert message("runs.other_run", status="failed") in err
     out = raydt("audit", tmp_path / "run")[1]
     assert re.match(r"run +failed \(InputError\); audited at update 1\n", out)
     fixed = ("--set", "stream.on_error=skip", "--overwrite")
@@ -362,7 +367,7 @@ def test_a_failed_replay_says_what_it_kept_and_where(raydt, tmp_path):
     error, kept = err.splitlines()[-2:]
     assert error.startswith("error: ")
     assert "row 10, column 'a'" in error
-    assert kept == f"kept: 10 updates in {tmp_path / 'run'} (model and state)"
+    assert kept == message("runs.kept_model", updates="10 updates", run=tmp_path / "run").at("kept")
     assert "kept" not in raydt("replay", tmp_path / "none.yaml")[2]
 
 
@@ -374,7 +379,7 @@ def test_categories_that_the_model_has_not_seen_are_counted(raydt, tmp_path):
     (tmp_path / "new.csv").write_text("a,s,t\n1,r,m\n9,p,m\n,r,m\n3,z,m\n")
     command = ("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "out.parquet")
     _, _, err = raydt(*command, "--on-error", "skip")
-    assert "warning: 2 rows with categories the model has never seen, in s\n" in err
+    assert message("commands.unseen_categories", rows="2 rows", columns="s") + "\n" in err
     (tmp_path / "new.csv").write_text("a,s,t\n1,p,m\n9,q,m\n")
     assert raydt(*command, "--overwrite")[2] == ""
 

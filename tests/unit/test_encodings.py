@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from raydt.messages import message
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("raydt", "actors", "pipelines", "examples", "benchmarks", "docs/.site")
 TEXT_STREAMS = ("fdopen", "TextIOWrapper", "NamedTemporaryFile", "FileHandler")
@@ -140,7 +142,7 @@ def test_commands_in_a_locale_of_ascii(tmp_path: Path) -> None:
     codes = [int(line.split()[1]) for line in printed.splitlines() if line.startswith("ended ")]
     assert codes == [code for code, _ in commands], printed + told
     assert "не" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "this process encodes the names of files as ascii" in told
+    assert message("commands.locale_name", name="", encoding="ascii").remedy in told
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:

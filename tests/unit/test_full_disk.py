@@ -18,6 +18,8 @@ from raydt.errors import STORAGE_REMEDIES, ConfigError
 from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here
+from raydt.messages import message
+from tests.refusals import refused
 from tests.storage_faults import Fault, FaultyStorage
 
 CONFIG = {
@@ -159,7 +161,7 @@ class TestPlaceOfCheckpoints:
         replay(CONFIG, run)
         before = sorted(run.rglob("*"))
         ended = raydt("replay", tmp_path / "job.yaml", "--out", run, "--overwrite")
-        assert_one_error(ended, 2, "a file. Set checkpoint.path to a folder, or leave it out")
+        assert_one_error(ended, 2, message("configs.file_path", file=f"{tmp_path}/file"))
         assert sorted(run.rglob("*")) == before
         assert (tmp_path / "file").read_text() == "mine"
 
@@ -167,5 +169,5 @@ class TestPlaceOfCheckpoints:
         cut(run, {**CONFIG, "checkpoint": {**CONFIG["checkpoint"], "path": f"{tmp_path}/states"}})
         (tmp_path / "states").rename(tmp_path / "kept")
         (tmp_path / "states").touch()
-        with pytest.raises(ConfigError, match=r"checkpoint.path = .*/states: this is a file"):
+        with refused("configs.file_path", ConfigError, file=f"{tmp_path}/states"):
             resume(run)

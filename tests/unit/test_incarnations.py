@@ -11,6 +11,8 @@ from pipelines.running.incarnations import Incarnations, RestartBudget
 from raydt.errors import ProcessLostError, RestartsSpentError
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch
+from raydt.messages import message
+from tests.refusals import refused
 
 CONFIG = {
     "source": {"kind": "synthetic", "generator": "sea", "n": 10},
@@ -52,12 +54,14 @@ class TestRestartBudget:
         budget = RestartBudget()
         for index in range(5):
             budget.spend(ProcessLostError("shard 1 died", "Look"), 100.0 + index, run="runs/a", checkpoint=None)
-        with pytest.raises(RestartsSpentError) as caught:
+        said = {
+            "restarts": "5 restarts",
+            "minutes": "4 minutes",
+            "losses": "shard 1 died (5 times); the coordinator died",
+            "remedy": f"Look. {message('runs.intact_checkpoint', update=12_000, run='runs/a')}",
+        }
+        with refused("runs.restarts_spent", RestartsSpentError, **said) as caught:
             budget.spend(ProcessLostError("the coordinator died"), 340.0, run="runs/a", checkpoint=12_000)
-        assert str(caught.value) == (
-            "5 restarts in 4 minutes did not help: shard 1 died (5 times); the coordinator died. Look. The last "
-            "checkpoint (update 12,000) is intact. Resume from it: raydt resume runs/a"
-        )
         assert caught.value.exit_code == 1
         assert not isinstance(caught.value, ProcessLostError)
 
@@ -65,9 +69,9 @@ class TestRestartBudget:
         budget = RestartBudget(most=1, seconds=60)
         for minute in range(10):
             budget.spend(ProcessLostError("shard 1 died"), 60.0 * minute, run="r", checkpoint=5)
-        with pytest.raises(RestartsSpentError, match="1 restart in 1 minute did not help"):
+        with refused("runs.restarts_spent", RestartsSpentError, restarts="1 restart", minutes="1 minute"):
             budget.spend(ProcessLostError("shard 1 died"), 599.0, run="r", checkpoint=5)
 
     def test_without_a_checkpoint_it_says_so(self):
-        with pytest.raises(RestartsSpentError, match=r"no checkpoint yet. Start at the first update: raydt resume r"):
+        with refused("runs.restarts_spent", RestartsSpentError, remedy=message("runs.missing_checkpoint", run="r")):
             RestartBudget(most=0).spend(ProcessLostError("shard 1 died"), 0.0, run="r", checkpoint=None)

@@ -77,4 +77,4 @@ def test_a_run_at_work_names_its_checkpoints(raydt, states: Path) -> None:
     (run / "summary.json").unlink()
     code, _, err = raydt("predict", run, "new.parquet", "--out", "p.parquet")
     assert code == 2
-    assert "Until then, give its checkpoints/, of which the newest complete one is taken" in err
+    assert message("runs.unsaved", run=run) in err

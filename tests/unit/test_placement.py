@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -16,6 +15,8 @@ from pipelines.operation import Cluster
 from pipelines.placement import MOST_SHARDS, place
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.messages import Message, message
+from tests.refusals import refused
 
 NAMED, FOREST = {"address": "10.0.0.1:6379"}, {"kind": "forest", "n_estimators": 100}
 #: Rows of four features from which shards are faster.
@@ -37,6 +38,14 @@ def placed(learner: str | dict[str, Any], columns: int = 4, rows: int | None = N
     return place(config, features, rows, free)
 
 
+def auto(shards: int, limit: str, **parameters: Any) -> str:
+    """Name a number of shards and its limit."""
+    return f"{shards} shards (auto: {message(f'runs.{limit}', **parameters)})"
+
+
+SEVEN = auto(7, "full_machine", cpus="7 CPUs")
+
+
 @pytest.fixture(autouse=True)
 def _seven_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -45,33 +54,48 @@ def _seven_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "shards", "words"),
+    ("given", "shards", "words", "parameters"),
     [
-        ({"learner": "gbdt", "backend": "in_process"}, 1, "^this process does all work$"),
-        ({"learner": "gbdt", "backend": "in_process", "shards": 3}, 3, "^this process does all work$"),
-        ({"learner": "gbdt", "memory_limit": 0, "shards": 1}, 1, "^on Ray: a coordinator and 1 shard$"),
-        ({"learner": "gbdt", "memory_limit": 0}, 4, r"and 4 shards \(auto: more would have no work\)$"),
-        ({"learner": "fudyadt", "columns": 50, "memory_limit": 0}, 7, r"\(auto: this machine has 7 CPUs\)$"),
-        ({"learner": "fudyadt", "columns": 50, "memory_limit": 0, **NAMED}, None, "^on Ray: a coordinator and shards$"),
-        ({"learner": FOREST, "columns": 3}, 7, r"\(auto: this machine has 7 CPUs\)$"),  # it divides its trees
-        ({"learner": FOREST, "resources": {"shard": {"num_cpus": 2}}}, 3, "7 CPUs"),
-        ({"learner": "confidence_tree", "rows": 10**9}, 1, "not make confidence_tree faster"),
-        ({"learner": "sparse_tree", "sparse": 5, "shards": 2}, 2, "not make sparse_tree faster"),
-        ({"learner": "confidence_tree", "memory_limit": 80, "shards": 2}, 2, "below 3 live.* and 2 shards .*memory"),
-        ({"learner": "fudyadt"}, 4, "below 5,000,000 live examples, and 4 shards .*faster"),
-        ({"learner": "fudyadt", "rows": MANY}, 4, "4 shards .*faster"),
-        ({"learner": "fudyadt", "rows": MANY - 1}, 1, "be faster from 5,000,000 .* at most 4,999,999.*in_process"),
-        ({"learner": "fudyadt", "rows": MANY - 1, **NAMED}, 1, "be faster"),
-        ({"learner": "fudyadt", "rows": MANY, "window": 2}, 1, "at most 2[.]"),
-        ({"learner": "fudyadt", "rows": 2, "sparse": 5, "shards": 2}, 2, "and 2 shards from"),
-        ({"learner": "fudyadt", "memory_limit": 80, "rows": 2}, 1, "hold the examples from 3 live"),
-        ({"learner": "fudyadt", "memory_limit": 80, "rows": 3, "shards": 2}, 2, "2 shards .*memory_limit"),
+        ({"learner": "gbdt", "backend": "in_process"}, 1, "in_process", {}),
+        ({"learner": "gbdt", "backend": "in_process", "shards": 3}, 3, "in_process", {}),
+        ({"learner": "gbdt", "memory_limit": 0, "shards": 1}, 1, "with_shards", {"shards": "1 shard"}),
+        ({"learner": "gbdt", "memory_limit": 0}, 4, "with_shards", {"shards": auto(4, "idle_shards")}),
+        ({"learner": "fudyadt", "columns": 50, "memory_limit": 0}, 7, "with_shards", {"shards": SEVEN}),
+        ({"learner": "fudyadt", "columns": 50, "memory_limit": 0, **NAMED}, None, "with_shards", {"shards": "shards"}),
+        ({"learner": FOREST, "columns": 3}, 7, "with_shards", {"shards": SEVEN}),  # it divides its trees
+        ({"learner": FOREST, "resources": {"shard": {"num_cpus": 2}}}, 3, "with_shards", {}),
+        ({"learner": "confidence_tree", "rows": 10**9}, 1, "no_faster", {"learner": "confidence_tree"}),
+        ({"learner": "sparse_tree", "sparse": 5, "shards": 2}, 2, "no_faster", {"learner": "sparse_tree"}),
+        (
+            {"learner": "confidence_tree", "memory_limit": 80, "shards": 2},
+            2,
+            "beyond_limit",
+            {"size": "3 live examples", "shards": "2 shards"},
+        ),
+        ({"learner": "fudyadt"}, 4, "shards_faster", {"size": f"{MANY:,} live examples"}),
+        ({"learner": "fudyadt", "rows": MANY}, 4, "shards_faster", {}),
+        (
+            {"learner": "fudyadt", "rows": MANY - 1},
+            1,
+            "small",
+            {"size": f"{MANY:,} live examples", "live": MANY - 1},
+        ),
+        ({"learner": "fudyadt", "rows": MANY - 1, **NAMED}, 1, "small", {}),
+        ({"learner": "fudyadt", "rows": MANY, "window": 2}, 1, "small", {"live": 2}),
+        ({"learner": "fudyadt", "rows": 2, "sparse": 5, "shards": 2}, 2, "shards_faster", {"shards": "2 shards"}),
+        ({"learner": "fudyadt", "memory_limit": 80, "rows": 2}, 1, "fits", {"size": "3 live examples"}),
+        ({"learner": "fudyadt", "memory_limit": 80, "rows": 3, "shards": 2}, 2, "beyond_limit", {"shards": "2 shards"}),
     ],
 )
-def test_the_place_of_the_work(given: dict[str, Any], shards: int | None, words: str) -> None:
+def test_the_place_of_the_work(
+    given: dict[str, Any], shards: int | None, words: str, parameters: dict[str, Any]
+) -> None:
     found = placed(**given)
     assert found.shards == shards
-    assert re.search(words, found.in_words()), found
+    assert isinstance(found.where, Message)
+    assert found.where.id == f"runs.{words}"
+    assert parameters.items() <= found.where.parameters.items()
+    assert bool(found.advice) == (words in ("small", "fits"))
 
 
 #: What is free on each node.
@@ -100,23 +124,25 @@ def test_a_cluster_has_room_on_its_nodes(shard: dict[str, Any], free: list[Any],
     resources = {"shard": shard}
     found = placed(FOREST, 3, 10, free=free, resources=resources, **NAMED)
     assert found.shards == max(1, expected)
-    assert ("slower" if expected == MOST_SHARDS else "room") in found.where
+    assert message("runs.most_shards" if expected == MOST_SHARDS else "runs.full_cluster") in found.where
     if expected < MOST_SHARDS:
         assert not have_room(free, bundles(expected + 1, resources))
         assert not expected or have_room(free, bundles(expected, resources))
 
 
 @pytest.mark.parametrize(
-    ("given", "most"),
+    ("given", "problem", "parameters"),
     [
-        ({"learner": "fudyadt", "shards": 5}, "4 features.* at most 4"),
-        ({"learner": {"kind": "fudyadt", "feature_groups": 3}, "shards": 4}, "feature_groups.* at most 3"),
-        ({"learner": FOREST, "shards": 101}, "100 parts.* at most 100"),
-        ({"learner": {**FOREST, "n_estimators": 9999}, "shards": 9999}, "CPUs.* cluster.address"),
+        ({"learner": "fudyadt", "shards": 5}, "idle_shards", {"cause": "4 features", "most": 4}),
+        ({"learner": {"kind": "fudyadt", "feature_groups": 3}, "shards": 4}, "idle_shards", {"most": 3}),
+        ({"learner": FOREST, "shards": 101}, "idle_shards", {"most": 100}),
+        ({"learner": {**FOREST, "n_estimators": 9999}, "shards": 9999}, "many_shards", {"shards": 9999}),
     ],
 )
-def test_more_shards_than_can_have_work_or_a_cpu_are_refused(given: dict[str, Any], most: str) -> None:
-    with pytest.raises(ConfigError, match=most):
+def test_more_shards_than_can_have_work_or_a_cpu_are_refused(
+    given: dict[str, Any], problem: str, parameters: dict[str, Any]
+) -> None:
+    with refused(f"configs.{problem}", ConfigError, **parameters):
         placed(**given)
     assert placed(**{**given, "shards": 2}).shards == 2
 

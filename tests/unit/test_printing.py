@@ -13,6 +13,7 @@ from pipelines.printing import TerminalFormatter, escaped, shortened
 from pipelines.progress import Lines
 from pipelines.terminal import terminal
 from raydt.errors import ConfigError, InputError
+from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
 
 FORGING = "new\nerror: all is lost\r\x1b[2K\u202etxt.\u2028\ud800"
@@ -46,16 +47,16 @@ LONG = "x" * 1_000_000
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        (".".join(["a"] * 5000) + "=1", "the key has 5,000 parts. Write a key of the config"),
-        ("learner." + ".".join(["a"] * 600) + "=1", "the key has 601 parts. Write a key of the config"),
-        ("source.n=" + "[" * 5000, "nested deeper than 100"),
-        (LONG, "not of the form a.b=value"),
+        (".".join(["a"] * 5000) + "=1", message("configs.long_key", parts=5000)),
+        ("learner." + ".".join(["a"] * 600) + "=1", message("configs.long_key", parts=601)),
+        ("source.n=" + "[" * 5000, message("configs.deep_value", most=100)),
+        (LONG, message("configs.override")),
         (f"{LONG}=1", "unknown key. Valid keys are source"),
         (f"learner.{LONG}=1", "unknown key. Valid keys are kind"),
-        (f"learner.kind={LONG}", "not one of best_split"),
-        (f"learner.epsilon={LONG}", "must be a number"),
+        (f"learner.kind={LONG}", "best_split, "),
+        (f"learner.epsilon={LONG}", "learner.epsilon = 'xxx"),
         (f"learner.epsilon={{{LONG}", "not valid YAML"),
-        (f"source.kind.x={LONG}", "'kind' is a value, not a section"),
+        (f"source.kind.x={LONG}", message("configs.no_section", part="'kind'")),
     ],
 )
 def test_an_override_that_fills_pages_is_one_short_error(raydt, job, override, said):
@@ -70,9 +71,10 @@ def test_an_override_that_fills_pages_is_one_short_error(raydt, job, override, s
 def test_other_values_that_fill_pages_are_cut_and_paths_are_not(raydt, tmp_path):
     code, _, err = raydt("validate", LONG)
     assert (code, len(err) < 1200) == (2, True)
-    assert err.endswith("xxx: cannot read the config: File name too long\n")
+    assert err.endswith(f"xxx: {message('configs.unreadable', reason='File name too long')}\n")
     path = tmp_path / "/".join(["folder"] * 100) / "job.yaml"
-    assert raydt("validate", path)[2] == f"error: {path}: cannot read the config: No such file or directory\n"
+    said = message("configs.unreadable", reason="No such file or directory")
+    assert raydt("validate", path)[2] == f"error: {path}: {said}\n"
     assert shortened("abcdefghij", 10) == "abcdefghij"
     assert shortened("abcdefghijk", 10) == "abcd...ijk"
 

@@ -25,6 +25,7 @@ from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.folders.folder import Folder
+from raydt.messages import message
 from tests.canaries import canary, hits
 from tests.small_tables import SCHEMA, derived, examples, written
 
@@ -112,7 +113,7 @@ def test_a_second_purge_has_nothing_to_do_and_says_so(run: Path, tmp_path: Path)
     assert "nothing to do" in CliRunner().invoke(cli, ["purge", str(run)]).output
     (tmp_path / "ids.csv").write_text(f"id\n{canary()['id']}\n")
     result = CliRunner().invoke(cli, ["purge", str(run), "--ids", str(tmp_path / "ids.csv"), "--dry-run"])
-    assert "nothing to do: none holds an example with one of these ids" in result.output
+    assert message("commands.no_ids") in result.output
     assert (contents(run), receipt(run)) == (before, entries)
     # What has come since is found, alone.
     (run / "report.html").write_text(canary()["id"])

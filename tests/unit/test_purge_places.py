@@ -23,8 +23,10 @@ from raydt import FullyDynamicTreeClassifier
 from raydt.errors import InputError
 from raydt.folders import lock
 from raydt.folders.folder import Folder
+from raydt.messages import message
 from tests import strangers
 from tests.canaries import hits
+from tests.refusals import refused
 
 
 def replayed(folder: Path, **checkpoint: Any) -> Path:
@@ -80,7 +82,7 @@ def test_files_of_others_beside_checkpoints_elsewhere_and_in_a_state_are_left_al
         assert purge(place)["left_alone"] == sorted(names)
         assert strangers.seen(folder, foreign) == before
     shown = CliRunner().invoke(cli, ["purge", str(saved)]).output
-    assert "Left alone, as raydt did not write them:" in shown
+    assert message("commands.left_alone") in shown
     assert CliRunner().invoke(cli, ["purge", str(saved), "--json"], standalone_mode=False).return_value == 0
 
 
@@ -161,5 +163,5 @@ def test_an_end_that_is_no_time_is_one_error(tmp_path: Path) -> None:
     for ended in (None, 7, "yesterday"):
         summary = json.loads((run / "summary.json").read_text())
         (run / "summary.json").write_text(json.dumps({**summary, "ended": ended}))
-        with pytest.raises(InputError, match=r"summary\.json: ended is no time"):
+        with refused("runs.damaged_summary", InputError):
             purge(run)

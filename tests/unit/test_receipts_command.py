@@ -20,6 +20,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.messages import message_of
 from tests.refusals import refused
+from raydt.messages import message
 
 
 def raydt(*arguments: Any) -> tuple[int, Any]:
@@ -68,19 +69,19 @@ def test_a_dry_run_appends_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "said"),
     [
-        (["--receipts", "r.jsonl"], "needs --receipt-key"),
-        (["--receipt-key", "key"], "apply only with --receipts"),
-        (["--receipts", "r.jsonl", "--receipt-key", "none"], "key of receipts"),
+        (["--receipts", "r.jsonl"], message("commands.no_key")),
+        (["--receipt-key", "key"], message("commands.no_receipts")),
+        (["--receipts", "r.jsonl", "--receipt-key", "none"], "cannot be used as the key"),
     ],
 )
-def test_what_does_not_fit_is_one_error(folder: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_what_does_not_fit_is_one_error(folder: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
     ids_file(tmp_path / "gone.csv", ["k0008"])
-    with pytest.raises(Exception, match=message):
+    with pytest.raises(Exception, match=said):
         raydt("update", folder / "run", "--delete", tmp_path / "gone.csv", "--out", tmp_path / "out", *arguments)
     assert not (tmp_path / "out").exists()
-    with pytest.raises(Exception, match="is not a file of receipts"):
+    with pytest.raises(Exception, match=message("commands.not_receipts", run=folder / "third")):
         raydt("verify", folder / "third", folder / "second")
 
 
@@ -176,7 +177,7 @@ def test_an_update_that_was_killed_is_run_again(folder: Path, tmp_path: Path, mo
     receipts = len(chain.read_bytes().splitlines())
     assert receipts == 2 + (moment in ("manifest", "end"))
     if moment == "end":  # all is done
-        with pytest.raises(ConfigError, match="the folder is not empty"):
+        with pytest.raises(ConfigError, match="not empty"):
             raydt(*command)
     else:
         assert (out / ".lock").exists()
@@ -193,11 +194,11 @@ def test_what_no_update_has_left_is_not_removed(folder: Path, tmp_path: Path, fo
     out.mkdir(parents=True)
     for name in (".lock", "coordinator.0123456789abcdef.npz", foreign):
         (out / name).write_text("mine")
-    with pytest.raises(ConfigError, match="the folder is not empty"):
+    with pytest.raises(ConfigError, match="not empty"):
         raydt(*command)
     (out / foreign).unlink()
     (out / ".lock").unlink()  # without it nobody knows who wrote the rest
-    with pytest.raises(ConfigError, match="the folder is not empty"):
+    with pytest.raises(ConfigError, match="not empty"):
         raydt(*command)
     assert [path.name for path in out.iterdir()] == ["coordinator.0123456789abcdef.npz"]
     assert not (tmp_path / "receipts.jsonl").exists()

@@ -16,6 +16,7 @@ from pipelines import replay
 from raydt.errors import RaydtError
 from raydt.exchange.faults import injected
 from raydt.folders.lock import LOCK
+from tests.refusals import refused
 
 CONFIG = {
     **JOB,
@@ -65,8 +66,9 @@ def test_one_error_says_that_the_run_is_lost(point: str, how: Callable[[Path], N
             if stopped:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    with injected(remove), pytest.raises(RaydtError, match=rf"^{run}: the run folder was removed") as raised:
+    with injected(remove), refused("runs.removed", RaydtError) as raised:
         replay(CONFIG, run)
+    assert str(raised.value).startswith(f"{run}: ")
     assert not raised.value.kept
     assert not (run / "summary.json").exists()
     if how is replaced:

@@ -20,6 +20,8 @@ from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked
+from raydt.messages import message
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
@@ -93,44 +95,44 @@ def run(data, tmp_path):
     return cut(data, tmp_path / "run")
 
 
-def refused(run, *overrides, error=ConfigError):
-    """The message of a resume that is refused, which has changed nothing."""
+def refusal_of(run, *overrides, error=ConfigError):
+    """The error of a resume that is refused, which has changed nothing."""
     before = contents(run)
     with pytest.raises(error) as raised:
         resume(run, overrides=overrides)
     assert raised.value.exit_code == 2
     assert contents(run) == before
-    return str(raised.value)
+    return raised.value
 
 
 class TestConfig:
     @pytest.mark.parametrize(
-        ("override", "words"),
+        ("override", "words", "now", "then"),
         [
-            ("learner.epsilon=0.2", 'learner.epsilon = 0.2 here, "auto" in the run'),
-            ("stream.on_error=skip", 'stream.on_error = "skip" here, "error" in the run'),
-            ("stream.warmup=10", "stream.warmup = 10 here, 0 in the run"),
-            ("source.limit=10", "source.limit = 10 here, null in the run"),
-            ("output.predictions=true", "output.predictions = true here, false in the run (the table would begin"),
-            ("output.metrics_every=10", "output.metrics_every = 10 here, 50 in the run (the rows of the table"),
-            ("checkpoint.path=/elsewhere", 'checkpoint.path = "/elsewhere" here, null in the run (the checkpoints of'),
+            ("learner.epsilon=0.2", "change", "0.2", '"auto"'),
+            ("stream.on_error=skip", "change", '"skip"', '"error"'),
+            ("stream.warmup=10", "change", "10", "0"),
+            ("source.limit=10", "change", "10", "null"),
+            ("output.predictions=true", "predictions_change", "true", "false"),
+            ("output.metrics_every=10", "rows_change", "10", "50"),
+            ("checkpoint.path=/elsewhere", "path_change", '"/elsewhere"', "null"),
         ],
     )
-    def test_of_another_model_or_other_tables_is_refused(self, run, override, words):
-        said = refused(run, override)
-        assert words in said
-        kept = "kind of tables or checkpoint path" if "in the run (" in words else "model config"
-        assert f"config.yaml: cannot resume with a different {kept}:" in said
-        assert "start a new run" in said
+    def test_of_another_model_or_other_tables_is_refused(self, run, override, words, now, then):
+        error = refusal_of(run, override)
+        assert error.message.id == ("runs.other_model" if words == "change" else "runs.other_tables")
+        assert error.lines[0].startswith(f"{run}/config.yaml: ")
+        change = message(f"runs.{words}", key=override.partition("=")[0], now=now, then=then)
+        assert error.lines[1:-1] == [f"  {change}"]
 
     def test_every_key_that_differs_is_named(self, run):
-        said = refused(run, "stream={model: sliding_window, window: 7}", "learner.max_depth=5")
-        for words in ('stream.model = "sliding_window"', "stream.window = 7 here, nothing in the run", "max_depth = 5"):
+        said = str(refusal_of(run, "stream={model: sliding_window, window: 7}", "learner.max_depth=5"))
+        for words in ('stream.model = "sliding_window"', "stream.window = 7 here, nothing", "max_depth = 5"):
             assert words in said
 
     def test_operation_may_change_and_is_kept_only_if_the_run_goes_on(self, run):
         written = (run / "config.yaml").read_text()
-        refused(run, "cluster.shards=1", "learner.epsilon=0.2")
+        refusal_of(run, "cluster.shards=1", "learner.epsilon=0.2")
         assert (run / "config.yaml").read_text() == written
         resume(run, overrides=["cluster.shards=1", "checkpoint.keep=1", "output.report=true"])
         assert "shards: 1" in (run / "config.yaml").read_text()
@@ -140,27 +142,27 @@ class TestConfig:
     def test_that_was_edited_by_hand_is_refused_by_what_the_checkpoint_says(self, run):
         text = (run / "config.yaml").read_text()
         (run / "config.yaml").write_text(text.replace("max_depth: 4", "max_depth: 9"))
-        assert "learner.max_depth = 9 here, 4 in the run" in refused(run)
+        change = message("runs.change", key="learner.max_depth", now=9, then=4)
+        assert refusal_of(run).lines[1:-1] == [f"  {change}"]
 
     def test_that_is_damaged_is_named(self, run):
         (run / "config.yaml").write_text("source: [")
-        said = refused(run, error=InputError)
-        assert "config.yaml" in said
-        assert "damaged" in said
+        error = refusal_of(run, error=InputError)
+        assert error.message.id == "runs.damaged_config"
+        assert "config.yaml" in str(error)
 
 
 class TestData:
     def test_may_lie_in_another_folder(self, run, data, tmp_path):
         shutil.move(data, tmp_path / "moved")
-        said = refused(run, error=InputError)
-        assert "no such file" in said
+        assert "no such file" in str(refusal_of(run, error=InputError))
         places = ("source.path={}/rows.parquet", "stream.deletion_log={}/log.parquet")
         assert resume(run, overrides=[text.format(tmp_path / "moved") for text in places]).status == "completed"
         assert audit_run(run).ok
 
     def test_of_another_name_are_another_config(self, run, data):
         shutil.copy(data / "rows.parquet", data / "other.parquet")
-        assert 'other.parquet" here' in refused(run, f"source.path={data / 'other.parquet'}")
+        assert 'other.parquet" here' in str(refusal_of(run, f"source.path={data / 'other.parquet'}"))
 
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -173,13 +175,13 @@ class TestData:
     )
     def test_that_changed_are_refused(self, run, data, changes, words):
         write_rows(data / "rows.parquet", **changes)
-        said = refused(run)
-        assert words in said
-        assert "Restore the data (they may be in another folder" in said
+        error = refusal_of(run)
+        assert words in str(error)
+        assert error.message.id == "runs.other_data"
 
     def test_a_deletion_log_that_changed_is_refused(self, run, data):
         pq.write_table(pa.table({"id": [3, 5, 7], "after": [10, 350, 390]}), data / "log.parquet")
-        assert "stream.deletion_log: log.parquet: 2 rows then, 3 now" in refused(run)
+        assert "stream.deletion_log: log.parquet: 2 rows then, 3 now" in str(refusal_of(run))
 
 
 class TestCheckpoints:
@@ -197,7 +199,7 @@ class TestCheckpoints:
         manifests = list((run / "checkpoints").glob("*/manifest.json"))
         for manifest in manifests:
             manifest.write_bytes(manifest.read_bytes()[:-1])
-        with pytest.raises(RaydtError, match=rf"none of the checkpoints can be used.* move {run}/checkpoints away"):
+        with refused("runs.bad_checkpoints", RaydtError, folder=f"{run}/checkpoints", run=str(run)):
             resume(run)
         assert checkpoints(run) == kept
         for manifest in manifests:
@@ -208,7 +210,7 @@ class TestCheckpoints:
         run = cut(data, tmp_path / "run", n=2)
         summary = resume(run).summary
         assert summary["recoveries"][0]["from_update"] == 0
-        assert "there is no complete checkpoint: starting at the first update" in caplog.text
+        assert message("runs.from_beginning") in caplog.text
         assert (summary["updates"], summary["inserts"]) == (402, 400)
 
     def test_an_updated_state_is_never_gone_on_from(self, run):
@@ -216,8 +218,9 @@ class TestCheckpoints:
         pq.write_table(pa.table({"id": [7]}), run.parent / "requests.parquet")
         update(last, delete=run.parent / "requests.parquet", out=run.parent / "updated")
         shutil.copytree(run.parent / "updated", run / "checkpoints" / "9999")
-        said = refused(run)
-        assert "checkpoints/9999: this state was written by raydt update" in said
+        error = refusal_of(run)
+        assert error.message.id == "runs.updated_state"
+        assert "checkpoints/9999: " in str(error)
 
     def test_a_damaged_last_state_is_not_audited_and_the_one_before_is_named(self, run):
         resume(run)
@@ -232,8 +235,9 @@ class TestPlaceOfCheckpoints:
         place = tmp_path / "states"
         cut(data, tmp_path / "first", checkpoint={"path": str(place)})
         job = config(data, checkpoint={"path": str(place)})
-        with pytest.raises(ConfigError, match=r"checkpoint.path = .*states: it holds checkpoints of another run"):
+        with refused("configs.used_path", ConfigError) as caught:
             replay(job, tmp_path / "second")
+        assert str(caught.value).startswith(f"checkpoint.path = {place}: ")
         assert not (tmp_path / "second").exists()
         assert resume(tmp_path / "first").status == "completed"
         (place / "notes").mkdir()
@@ -245,7 +249,7 @@ class TestPlaceOfCheckpoints:
     def test_other_files_are_never_removed(self, data, tmp_path):
         (tmp_path / "states" / "2024").mkdir(parents=True)
         (tmp_path / "states" / "2024" / "photo.jpg").touch()
-        with pytest.raises(ConfigError, match=r"2024/photo.jpg is not part of a checkpoint"):
+        with refused("configs.foreign_path", ConfigError, file="2024/photo.jpg"):
             replay(config(data, checkpoint={"path": str(tmp_path / "states")}), tmp_path / "run", overwrite=True)
         assert (tmp_path / "states" / "2024" / "photo.jpg").exists()
 
@@ -256,25 +260,25 @@ class TestRunFolder:
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
         again = resume(tmp_path / "run", overrides=["cluster.shards=1"])
         assert (again.status, again.digest) == ("completed", first.digest)
-        assert "learner.max_depth = 5 here, 4 in the run" in refused(tmp_path / "run", "learner.max_depth=5")
+        assert refusal_of(tmp_path / "run", "learner.max_depth=5").message.id == "runs.other_model"
         code, out, err = raydt("resume", tmp_path / "run", "--json")
         assert (code, json.loads(out)["model_digest"]) == (0, first.digest)
-        assert "there is nothing to do" in err
+        assert message("runs.completed") in err
         assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
 
     @pytest.mark.parametrize(
-        ("make", "words"),
+        ("make", "problem"),
         [
-            (lambda folder: None, "there is no run here. Give the folder that replay wrote"),
-            (lambda folder: (folder / "manifest.json").touch(), "this is a model or a state, not a run"),
-            (lambda folder: (folder / "sweep.json").touch(), "this is a sweep, not a run"),
+            (lambda folder: None, "no_run"),
+            (lambda folder: (folder / "manifest.json").touch(), "saved_model"),
+            (lambda folder: (folder / "sweep.json").touch(), "sweep"),
         ],
     )
-    def test_what_is_no_run_is_refused(self, tmp_path, make, words, raydt):
+    def test_what_is_no_run_is_refused(self, tmp_path, make, problem, raydt):
         make(tmp_path)
         code, _, err = raydt("resume", tmp_path)
         assert code == 2
-        assert words in err
+        assert message(f"runs.{problem}") in err
 
     def test_a_bad_row_stops_it_again_and_the_message_says_what_to_do(self, tmp_path, data, raydt):
         write_rows(data / "rows.parquet", x=np.where(np.arange(N) == 390, np.nan, 0.5))
@@ -284,7 +288,7 @@ class TestRunFolder:
         assert (code, "row 390" in err) == (2, True)
         code, _, err = raydt("resume", tmp_path / "run", "--set", "stream.on_error=skip")
         assert code == 2
-        assert 'stream.on_error = "skip" here, "error" in the run' in err
+        assert message("runs.change", key="stream.on_error", now='"skip"', then='"error"') in err
         assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] == 392
 
 

@@ -30,6 +30,8 @@ from pipelines.yaml12 import dump_yaml
 from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostError, RaydtError, RestartsSpentError
 from raydt.exchange.faults import injected
 from raydt.folders.checkpoint import CheckpointStore
+from raydt.messages import message, message_of
+from tests.refusals import refused
 
 CONFIG = {
     **JOB,
@@ -119,8 +121,7 @@ class TestReport:
         assert (code, "completed" in out) == (0, True)
         (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
         assert said.exc_info is None, "what has a traceback is not shown on stderr"
-        assert "report could not be written: [Errno 28] No space left on device" in said.getMessage()
-        assert said.getMessage().endswith(f"Write its report: raydt report {run}")
+        assert said.getMessage() == message("runs.no_report", error="[Errno 28] No space left on device", run=run)
         assert (summary_of(run)["status"], summary_of(run)["report_seconds"]) == ("completed", None)
         assert records(run, "report_failed")
         monkeypatch.undo()
@@ -173,9 +174,9 @@ class TestStorage:
             monkeypatch.setattr(CheckpointStore, "numbers", no_space)
             lose()
 
-        with injected(at(15, lose_with_the_disk)), pytest.raises(RaydtError) as raised:
+        with injected(at(15, lose_with_the_disk)), refused("runs.no_rollback", RaydtError) as raised:
             replay(CONFIG, run)
-        assert str(raised.value).startswith("shard 1 died, and the run cannot roll back to a checkpoint now: ")
+        assert raised.value.message.parameters["lost"] == "shard 1 died"
         assert f"raydt resume {run} continues from update 200" in raised.value.kept
 
 
@@ -184,12 +185,12 @@ def test_a_bad_row_does_not_pass_so_nothing_says_that_the_run_goes_on(run, tmp_p
     pq.write_table(pa.table({"x": x, "y": np.arange(500) % 2}), tmp_path / "rows.parquet")
     with pytest.raises(InputError, match="row 390") as raised:
         replay({**CONFIG, "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}}, run)
-    assert raised.value.kept == f"390 updates in {run} (model and state)"
+    assert raised.value.kept == message("runs.kept_model", updates="390 updates", run=run)
 
 
 def test_restarts_spent_before_the_first_update_leave_nothing_and_say_so(run, monkeypatch):
     monkeypatch.setattr(Incarnations, "open", lambda self: lose())
-    with pytest.raises(RestartsSpentError, match="5 restarts in 1 minute did not help: shard 1 died") as raised:
+    with refused("runs.restarts_spent", RestartsSpentError, restarts="5 restarts", minutes="1 minute") as raised:
         replay(CONFIG, run)
     assert "resume" not in str(raised.value)
     assert raised.value.kept == ""
@@ -241,7 +242,7 @@ class TestBeginning:
         assert not list(run.glob(".*"))
 
     def test_the_run_folder_itself_is_no_place_for_checkpoints(self, run):
-        with pytest.raises(ConfigError, match=r"checkpoint.path = .*: this is the run folder itself"):
+        with refused("configs.run_path", ConfigError):
             replay({**CONFIG, "checkpoint": {"path": str(run)}}, run)
         assert not run.exists()
 
@@ -264,7 +265,7 @@ def test_a_checkpoint_after_the_loss_of_row_segments_can_be_resumed(run, tmp_pat
 
 def test_a_run_that_was_killed_is_not_audited_and_the_message_says_what_to_do(run):
     cut(run)
-    with pytest.raises(InputError, match=rf"the run has not ended. .*resume it: raydt resume {run}"):
+    with refused("runs.not_ended", InputError, run=str(run)):
         audit_run(run)
 
 
@@ -275,16 +276,17 @@ def test_a_run_without_a_last_state_is_refused_by_all_and_its_checkpoints_are_no
         said = {"status": status, "exit_reason": "x", "error": None, "updates": 250, "model_digest": None}
         (run / "summary.json").write_text(json.dumps(said))
     pq.write_table(pa.table({"id": [1]}), tmp_path / "ids.parquet")
-    words = {None: "has not ended", "interrupted": "was interrupted, and left", "failed": "has failed, and left"}[
-        status
-    ]
+    problems = ("runs.not_ended", "runs.unsaved") if status is None else (f"runs.{status}",)
     for act in (
         lambda: audit_run(run),
         lambda: update(run, delete=tmp_path / "ids.parquet", out=tmp_path / "out"),
         lambda: load_model(run),
     ):
-        with pytest.raises(InputError, match=rf"the run {words}.*raydt resume {run}") as raised:
+        with pytest.raises(InputError) as raised:
             act()
+        said = message_of(raised.value)
+        assert said.id in problems
+        assert said.parameters["run"] == str(run)
         assert "None" not in str(raised.value)
     assert audit_state(run / "checkpoints" / "200").ok
     assert load_model(run / "checkpoints" / "200").is_state
@@ -321,16 +323,16 @@ def test_a_checkpoint_that_lacks_something_is_damaged(run, path, monkeypatch, ca
 
     monkeypatch.setattr(restoring, "read_checkpoint", lacking)
     before = contents()
-    with pytest.raises(
-        RaydtError, match=rf"none of the .*; the newest: {run}/checkpoints/200.*{path[-1]!r} is missing"
-    ):
+    with refused("runs.bad_checkpoints", RaydtError) as raised:
         resume(run)
+    assert re.search(rf"{run}/checkpoints/200.*{path[-1]!r} is missing", str(raised.value))
     assert contents() == before
     damaged.remove("100")
     caplog.clear()
     (entry,) = resume(run).summary["recoveries"]  # the attempt that failed does not count
     assert (entry["kind"], entry["from_update"]) == ("resumed", 100)
-    assert caplog.text.count("is missing. Using the one before") == 1
+    skipped = [record for record in caplog.records if getattr(record, "event", "") == "checkpoint_damaged"]
+    assert [(record.at, "is missing" in record.getMessage()) for record in skipped] == [(200, True)]
 
 
 class TestPast:

@@ -12,6 +12,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.folders import lock
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def remote(tmp_path):
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):
     (tmp_path / "x").touch()
-    with pytest.raises(ConfigError, match="not empty"):
+    with refused("runs.other_files", ConfigError):
         RunFolder.create(tmp_path)
-    with pytest.raises(ConfigError, match="is a file"):
+    with refused("runs.file", ConfigError):
         RunFolder.create(tmp_path / "x")
 
 
@@ -36,13 +37,13 @@ def test_a_run_is_replaced_only_on_request_and_nothing_else_ever(tmp_path):
     run = RunFolder.create(tmp_path / "run")
     run.write_text("config.yaml", "")
     run.write_text("notes.txt", "mine")
-    with pytest.raises(ConfigError, match="holds no run"):
+    with refused("runs.other_files", ConfigError):
         RunFolder.create(tmp_path / "run", overwrite=True)
     run.write_text("log.jsonl", "")
-    with pytest.raises(ConfigError, match=r"holds a run \(unfinished\).*--overwrite"):
+    with refused("runs.other_run", ConfigError, status="unfinished"):
         RunFolder.create(tmp_path / "run")
     run.write_text("summary.json", '{"status": "failed"}')
-    with pytest.raises(ConfigError, match=r"holds a run \(failed\)"):
+    with refused("runs.other_run", ConfigError, status="failed"):
         RunFolder.create(tmp_path / "run")
     (run_file := tmp_path / "home" / "part-00000.parquet").parent.mkdir()
     run_file.touch()
@@ -117,7 +118,7 @@ def test_text_is_replaced_as_a_whole(tmp_path):
 
 
 def test_a_folder_without_summary_is_no_run(tmp_path):
-    with pytest.raises(InputError, match="no finished run"):
+    with refused("runs.no_summary", InputError):
         RunFolder.existing(tmp_path)
 
 
@@ -144,7 +145,7 @@ def test_the_last_complete_state_is_loaded(tmp_path):
         save_folder(states.path(str(number)), "state", {**meta, "offset": number}, {"coordinator": {"a": np.ones(1)}})
     (tmp_path / "100" / "manifest.json").unlink()
     assert load_state(states)[0]["offset"] == 10
-    with pytest.raises(InputError, match="no complete state"):
+    with refused("runs.no_states", InputError):
         load_state(RunFolder(tmp_path / "absent"))
 
 

@@ -117,8 +117,9 @@ def test_a_config_without_a_column_of_times_is_named(tmp_path):
     (tmp_path / "c.yaml").write_text(
         "source: {kind: csv, path: t.csv}\nstream: {model: time_window, duration: 1h}\nlearner: {kind: fudyadt}\n"
     )
-    with pytest.raises(ConfigError, match=r"c\.yaml: stream\.model: time_window needs event times.* under source\.ts"):
+    with refused("configs.no_times", ConfigError) as caught:
         load_config(tmp_path / "c.yaml")
+    assert "c.yaml: " in str(caught.value)
 
 
 @pytest.mark.parametrize(

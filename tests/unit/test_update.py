@@ -22,6 +22,8 @@ from pipelines.updating import update
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder
+from raydt.messages import message
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -180,9 +182,9 @@ def test_places_that_cannot_be_used(shared: Path, tmp_path: Path) -> None:
         update(run, delete=gone)
     with pytest.raises(ConfigError, match="nothing to do"):
         update(run, dry_run=True)
-    with pytest.raises(InputError, match=r"without training rows.*Give a run folder"):
+    with refused("runs.model_only", InputError):
         update(run / "model", delete=gone, dry_run=True)
-    with pytest.raises(InputError, match="there is no state here"):
+    with refused("runs.no_state", InputError):
         update(tmp_path, delete=gone, dry_run=True)
 
 
@@ -286,7 +288,8 @@ def test_the_command_line(shared: Path, tmp_path: Path, capfd: pytest.CaptureFix
     gone = ids_file(tmp_path / "gone.csv", [f"k{i:04d}" for i in range(30)])
     code, out, err = raydt("update", shared / "run", "--delete", gone, "--out", tmp_path / "second")
     assert (code, err) == (0, "")
-    for said in ("30 deleted, 0 inserted", "170 examples, 200 before", "k0009", "and 20 more", "Copies of the deleted"):
+    copies = message("commands.copies")
+    for said in ("30 deleted, 0 inserted", "170 examples, 200 before", "k0009", "and 20 more", copies):
         assert said in out
     code, out, _ = raydt("update", shared / "run", "--delete", gone, "--dry-run", "--json")
     told = json.loads(out)

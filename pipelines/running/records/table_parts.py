@@ -19,11 +19,10 @@ import pyarrow.parquet as pq
 from pipelines.run_files import MERGING, PART
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, InputError, NotWrittenError
+from raydt.messages import message
 
 #: Rows of a row group, and so the most that a table keeps in memory.
 ROWS_PER_GROUP = 65_536
-
-_REMEDY = "Restore the run folder from a copy, or run the replay again"
 
 
 @contextmanager
@@ -33,7 +32,7 @@ def writing(place: str) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = STORAGE_REMEDIES.get(error.errno or 0)
-        raise NotWrittenError(f"cannot be written: {error}", file=place, remedy=remedy) from error
+        raise NotWrittenError(message("runs.not_written", error=str(error)), file=place, remedy=remedy) from error
 
 
 class Parts:
@@ -84,9 +83,8 @@ class Parts:
         for name, size in zip(state["parts"], state["bytes"], strict=True):
             if size not in (sizes.get(name), sizes.get("." + name)):
                 found = sizes.get(name, sizes.get("." + name))
-                problem = "is missing" if found is None else f"has {found} bytes"
-                file = f"{self.location}/{name}"
-                return InputError(f"{problem}: a checkpoint lists it with {size} bytes", file=file, remedy=_REMEDY)
+                said = "runs.missing_part" if found is None else "runs.other_size"
+                return InputError(message(said, found=found, size=size), file=f"{self.location}/{name}")
         return None
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from pipelines.running.records.table_parts import ROWS_PER_GROUP, Parts, writing
 from raydt.arrays.arrow import arrow_column
 from raydt.errors import NotWrittenError
 from raydt.examples.targets import CODES, NUMBERS
+from raydt.messages import message
 
 _BATCHES_PENDING = 512
 
@@ -177,4 +178,4 @@ def _schema_of(state: Mapping[str, Any]) -> pa.Schema | None:
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(state["schema"])))
     except (OSError, pa.ArrowException) as error:  # OSError: the bytes end too early
-        raise ValueError(f"the schema of a table: {error}") from error
+        raise ValueError(message("runs.table_schema", error=str(error))) from error

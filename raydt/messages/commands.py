@@ -1,0 +1,69 @@
+"""What the commands say of their options, and their verdicts."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+_FILE_NAME = "{name!r} cannot be used, since this process encodes the names of files as {encoding}"
+
+_DEMO = """\
+A decision tree on Ray inserted {run[inserts]:,} examples and deleted {run[deletes]:,} of them,
+at {run[updates_per_second]:,.0f} updates per second. The tree now holds {run[active]:,} examples.
+
+  accuracy     {scores[accuracy]}, each example predicted just before its insertion
+  no change    {scores[no_change]}, if one always predicts the last label
+  majority     {scores[majority]}, if one always predicts the most frequent label
+  tree         {run[nodes]} nodes, depth {run[depth]}, after {run[rebuilds]:,} rebuilds
+  shards       {run[shards]}, in {run[rounds]:,} message rounds ({requests:,} requests)
+  audit        conformance {run[audit][conformance]}, feasibility {run[audit][feasibility]}
+  model        {run[model_digest]}
+
+The report is at {path}/report.html
+Next: a longer stream, raydt replay configs/fudyadt.yaml; then your own data, see docs/tutorials/own-data.md"""
+
+SENTENCES: dict[str, Sentence] = {
+    "demo": _DEMO,
+    # Options
+    "retired": ("{command} was retired", "Use {instead}"),
+    "file_name": (_FILE_NAME, "Rename the file"),
+    "locale_name": (_FILE_NAME, "Set LC_ALL=C.UTF-8 and unset PYTHONUTF8"),
+    "no_config": "give a CONFIG, or --schema",
+    "no_receipts": "--receipt-key and --sign apply only with --receipts FILE",
+    "no_key": "--receipts needs --receipt-key FILE, the key that hashes ids",
+    "not_receipts": "{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one",
+    # predict
+    "skipped_rows": "warning: skipped {rows}; {first}",
+    "unseen_categories": "warning: {rows} with categories the model has never seen, in {columns}",
+    # validate
+    "valid": "valid",
+    "valid_but": "valid; {skipped} to be skipped",
+    "stops": "not usable: the replay would stop at update {update:,}",
+    "bad_rows": "not usable: {bad}",
+    "first_rows": "{bad} in the first {rows}",
+    "all_ids": "checked, of all {updates}",
+    "first_ids": "checked, of the first {updates}",
+    "other_ids": "checked, of the first {updates}; the replay checks the others as it goes",
+    "unknown_length": "not known in advance",
+    # verify
+    "equal": "equal: training from scratch gives this model",
+    "different": "different: the remaining examples do not give {parts}",
+    "receipts": "{receipts:,}, a complete chain; {deletions}, {purges}",
+    "gaps": "the model was changed without a receipt before receipt {receipts}",
+    "last_receipt": "belongs to the last receipt",
+    "other_receipt": "does not belong to the last receipt",
+    "same_model": "the same model",
+    "other_model": "a different model",
+    "history": "not possible, since the model depends on its history; run raydt audit",
+    "none_live": "none is live",
+    "some_live": "{live:,} are live in the state",
+    "maybe_key": "{live}, if the receipts have this key: those of an earlier version do not name their key",
+    # update and purge
+    "copies": "Copies of the deleted examples may remain in:",
+    "young": "{folder}: younger than --older-than, nothing done",
+    "no_dead": "nothing to do: no file holds an example that is not live",
+    "no_ids": "nothing to do: no file holds an example with one of these ids",
+    "files": "{removed:,} deleted or renamed; {rewritten:,} rewritten",
+    "dry_run": "{files}; nothing changed yet (--dry-run)",
+    "left_alone": "Left alone, as raydt did not write them:",
+    "out_of_reach": "Copies may remain, out of reach, in:",
+}

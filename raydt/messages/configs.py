@@ -1,0 +1,117 @@
+"""What is wrong with a config: its file, its keys and values, sections that do not fit each other; what is doubtful."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+_UNKNOWN = "unknown key"
+_INVALID = "not valid YAML: {problem}"
+
+SENTENCES: dict[str, Sentence] = {
+    # Values; the parameters are pydantic's
+    "mapping": "must be a mapping of keys",
+    "least": "must be at least {ge}",
+    "more": "must be greater than {gt}",
+    "most": "must be at most {le}",
+    "less": "must be less than {lt}",
+    "integer": "must be a whole number",
+    "number": "must be a number",
+    "finite": "must be a finite number",
+    "text": "must be text",
+    "boolean": "must be true or false",
+    "list": "must be a list, such as [a, b]",
+    "empty_list": "must not be empty",
+    "short_text": "must have a length of at least {min_length}",
+    "long_text": "must have a length of at most {max_length}",
+    "shards": "must be at least 1, or auto",
+    "choice": "must be one of {choices}",
+    "misspelt_choice": ("must be one of {choices}", "Did you mean {close!r}?"),
+    # Keys
+    "missing_key": ("missing", "Add {example}"),
+    "missing_choice": ("missing", "Choose one of {choices}"),
+    "unknown_key": (_UNKNOWN, "Valid keys are {keys}"),
+    "misspelt_key": (_UNKNOWN, "Did you mean {close}?"),
+    "foreign_key": (_UNKNOWN, "It is used only with {users}"),
+    # The file
+    "unreadable": "the config cannot be read: {reason}",
+    "data_file": ("this looks like data, not a config", "Give the YAML file that names the data under source.path"),
+    "large_file": ("the file is larger than {most} MiB", "Is it a config?"),
+    "not_utf8": ("not UTF-8 text", "Save the file as UTF-8"),
+    "no_sections": "a config is a mapping with the sections {sections}; this is {found}",
+    "no_home": ("this user has no home directory", "Write the path in full"),
+    # YAML
+    "tag": ("tags such as {tag} are not allowed", "Remove the tag"),
+    "wide_integer": ("the integer {value} does not fit into 64 bits", "Write a smaller one"),
+    "many_values": ("the config has more than {most:,} values", "Use fewer aliases"),
+    "endless_value": ("this value contains itself by an alias", "Write out the value"),
+    "deep_value": ("values are nested deeper than {most} levels", "Flatten them"),
+    "key_kind": ("the key {key!r} is not text", "Write the key in quotes"),
+    "repeated_key": ("the key {key!r} appears twice", "Keep one of them"),
+    "character": ("the character U+{code:04X} is not allowed in YAML", "Remove it"),
+    "tab": ("not valid YAML: a tab where only spaces are allowed", "Indent with spaces"),
+    "second_document": ("not valid YAML: a second document", "Keep one"),
+    "missing_colon": (_INVALID, "Is a colon missing above, or is the indentation wrong?"),
+    "indentation": (_INVALID, "Is the indentation right?"),
+    "not_yaml": _INVALID,
+    # --set
+    "override_utf8": "not UTF-8 text",
+    "override": ("must have the form a.b=value", "Write for example --set cluster.shards=4"),
+    "long_key": ("the key has {parts:,} parts", "Write a key of the config, such as cluster.shards"),
+    "no_section": ("{part} is a value, not a section", "Set it as a whole"),
+    # Keys that do not fit each other
+    "no_times": (
+        "stream.model: time_window needs event times",
+        "Name the column that holds them under source.ts",
+    ),
+    "no_warmup": (
+        "stream.warmup = 0: {learner} {reason}",
+        "Set stream.warmup to 20 rows or more; some hundreds make a better first model",
+    ),
+    "late_checkpoints": (
+        "erasure.deadline = {deadline} needs checkpoints that drop deleted examples by then",
+        "Set checkpoint.max_age to at most {deadline}",
+    ),
+    "rare_checkpoints": (
+        "max_age = {max_age} needs a checkpoint at least every {max_age}",
+        "Set checkpoint.every_seconds to at most {max_age}, in seconds",
+    ),
+    "unused_key": ("{key} is not used in process", "Remove cluster.{key}, or set cluster.backend to ray"),
+    "needless_address": (
+        "--address {address}: the config runs in this process, without Ray",
+        "Remove --address, or add --set cluster.backend=ray",
+    ),
+    "idle_shards": (
+        "cluster.shards = {shards}: {cause} leave work for only {most} shards",
+        "Set cluster.shards to at most {most}, or to auto",
+    ),
+    "many_shards": (
+        "cluster.shards = {shards}: each shard is a process of a private Ray on this machine, which has {cpus} CPUs",
+        "Set cluster.shards to at most {most}, or name a cluster in cluster.address",
+    ),
+    # checkpoint.path
+    "run_path": (
+        "this is the run folder itself",
+        "Remove checkpoint.path to use its folder checkpoints, or choose another folder",
+    ),
+    "file_path": ("{file} is a file", "Set checkpoint.path to a folder, or remove it"),
+    "closed_path": ("{folder} cannot be written", "Set checkpoint.path to a folder of your own"),
+    "used_path": (
+        "the folder holds checkpoints of another run",
+        "Choose another folder, or replace the checkpoints with --overwrite",
+    ),
+    "foreign_path": ("{file} is not part of a checkpoint", "Choose another folder"),
+    # Warnings
+    "number_like": "column {column!r} {doubt}, or list the column under source.categorical if they are names",
+    "many_classes": (
+        "column {column!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
+        "memory grow with nodes times classes, and more than {most:,} are refused",
+        "Name another column in source.label if the labels are ids, learn them as numbers ({numeric}), or list under "
+        "source.positive the labels that make one class",
+    ),
+    "all_warmup": "stream.warmup = {warmup:,} takes all {rows}: no row will be predicted and scored",
+    "unbounded_copies": (
+        "checkpoint.max_age and erasure.deadline bound checkpoints only: ids and values in {places} stay until raydt "
+        "purge after the run",
+        "To write no ids and values, set output.predictions: false and output.quote_values: false",
+    ),
+}
