@@ -151,7 +151,7 @@ def test_files_stay_as_they_are_where_new_ones_cannot_be_written(to: Any, blocke
     for file in (path, beside):
         file.write_text("old")
     (tmp_path / f".{path.name}{blocked}.unfinished").mkdir()
-    with pytest.raises(InputError, match=r"the model cannot be written: .*Choose another path"):
+    with pytest.raises(InputError, match=r"the model cannot be"):
         model.export(to, path)
     assert (path.read_text(), beside.read_text()) == ("old", "old")
     assert len(list(tmp_path.iterdir())) == 3

@@ -18,6 +18,7 @@ from updatable import ids_file, replayed, table
 from pipelines.cli import cli
 from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
+from tests.refusals import refused
 
 
 def raydt(*arguments: Any) -> tuple[int, Any]:
@@ -171,7 +172,7 @@ def test_an_update_that_was_killed_is_run_again(folder: Path, tmp_path: Path, mo
     receipts = len(chain.read_bytes().splitlines())
     assert receipts == 2 + (moment in ("manifest", "end"))
     if moment == "end":  # all is done
-        with pytest.raises(ConfigError, match="the folder is not empty"):
+        with refused("updates.full_folder", ConfigError):
             raydt(*command)
     else:
         assert (out / ".lock").exists()
@@ -188,11 +189,11 @@ def test_what_no_update_has_left_is_not_removed(folder: Path, tmp_path: Path, fo
     out.mkdir(parents=True)
     for name in (".lock", "coordinator.0123456789abcdef.npz", foreign):
         (out / name).write_text("mine")
-    with pytest.raises(ConfigError, match="the folder is not empty"):
+    with refused("updates.full_folder", ConfigError):
         raydt(*command)
     (out / foreign).unlink()
     (out / ".lock").unlink()  # without it nobody knows who wrote the rest
-    with pytest.raises(ConfigError, match="the folder is not empty"):
+    with refused("updates.full_folder", ConfigError):
         raydt(*command)
     assert [path.name for path in out.iterdir()] == ["coordinator.0123456789abcdef.npz"]
     assert not (tmp_path / "receipts.jsonl").exists()
