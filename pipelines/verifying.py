@@ -24,7 +24,7 @@ from raydt.examples.history import history_of_live
 from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
-from raydt.messages import message
+from raydt.messages import Message, message
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Chain, Key, read_chain
 from raydt.sessions.retraining import trained_from_nothing
@@ -77,7 +77,7 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     return _found(different, stated, rebuilt, trained.coordinator.store.live, len(history.id))
 
 
-def _found(different: list[str], stated: str, rebuilt: str, live: int, inserted: int | None) -> dict[str, Any]:
+def _found(different: list[Message], stated: str, rebuilt: str, live: int, inserted: int | None) -> dict[str, Any]:
     """Return the result of :func:`verify_run`."""
     found = {"equal": not different, "different": different, "digest": stated, "rebuilt": rebuilt}
     return found | {"examples": live, "inserted": inserted}

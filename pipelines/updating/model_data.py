@@ -94,13 +94,13 @@ def find_rows(
     for file in files:
         for name in [*needed, *wanted]:
             if name not in file.names:
-                columns, near = quoted_columns(file.names), difflib.get_close_matches(name, file.names, 1)
-                said = message("updates.no_feature", columns=columns)
+                there, near = quoted_columns(file.names), difflib.get_close_matches(name, file.names, 1)
+                said = message("updates.no_feature", columns=there)
                 if name in wanted and near:
                     other = marked(repr(near[0]), "another column")
-                    said = message("updates.near_column", who=wanted[name], near=other, columns=columns)
+                    said = message("updates.near_column", who=wanted[name], near=other, columns=there)
                 elif name in wanted:
-                    said = message("updates.no_column", who=wanted[name], columns=columns)
+                    said = message("updates.no_column", who=wanted[name], columns=there)
                 raise InputError(said, file=file.name, column=name)
     return files, options
 
