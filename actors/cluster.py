@@ -135,8 +135,7 @@ class Cluster:
         if group.wait(self.reserve_seconds - unannounced):
             return group
         remove_placement_group(group)
-        said = message("cluster.no_resources", lacking=_shortage(requested), seconds=self.reserve_seconds)
-        raise ConfigError(said)
+        raise ConfigError(message("cluster.no_resources", lacking=_shortage(requested), seconds=self.reserve_seconds))
 
     def close(self) -> None:
         """End what :func:`connect` began."""

@@ -48,15 +48,5 @@ def require_same(mine: Identity, theirs: Identity, name: str) -> None:
     if (mine.version, mine.sources) == (theirs.version, theirs.sources):
         return
     here = (mine.path, mine.host) == (theirs.path, theirs.host)
-    said = message(
-        "cluster.changed_sources" if here else "cluster.other_sources",
-        name=name,
-        host=theirs.host,
-        version=theirs.version,
-        path=theirs.path,
-        sources=theirs.sources[:12],
-        my_version=mine.version,
-        my_path=mine.path,
-        my_sources=mine.sources[:12],
-    )
-    raise RaydtError(said)
+    id = "cluster.changed_sources" if here else "cluster.other_sources"
+    raise RaydtError(message(id, name=name, theirs=theirs, mine=mine))

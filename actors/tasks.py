@@ -106,6 +106,6 @@ def _answer(reply: Any) -> Any:
     except RayTaskError as error:
         raise translate(error, "a worker process") from error
     except OutOfMemoryError:
-        return ProcessLostError(message("cluster.task_without_memory"))
+        return ProcessLostError(message("cluster.task_memory"))
     except RayError as error:
         return ProcessLostError(message("cluster.task_lost", error=type(error).__name__))

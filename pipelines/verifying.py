@@ -98,8 +98,7 @@ def _rebuilt_digest(saved: SavedModel) -> str:
 def _require_retrained(options: LearnerOptions, place: str) -> None:
     if not traits_of(options).retrained:
         kinds = [kind for kind, learner in learners().items() if learner.traits(learner.Options()).retrained]
-        said = message("verdicts.order", kind=options.kind, kinds=" or ".join(kinds))
-        raise InputError(said, file=place)
+        raise InputError(message("verdicts.order", kind=options.kind, kinds=" or ".join(kinds)), file=place)
 
 
 def verify_receipts(

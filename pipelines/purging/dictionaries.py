@@ -54,8 +54,7 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
     live = set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
     row = next((row for row, name in enumerate(log.ids) if name in live), None)
     if row is not None:
-        said = message("purges.live_id", id=quoted(log.ids[row]))
-        raise UpdateError(said, file=log.file.name, row=row, column="id")
+        raise UpdateError(message("purges.live_id", id=quoted(log.ids[row])), file=log.file.name, row=row, column="id")
     return Scope(frozenset(log.ids))
 
 

@@ -65,8 +65,7 @@ class RunPurge(Work):
         super().__init__(folder)
         self._summary = read_summary(folder)
         if self._summary["status"] != "completed":
-            said = message("purges.not_completed", status=self._summary["status"])
-            raise InputError(said, file=folder.location)
+            raise InputError(message("purges.not_completed", status=self._summary["status"]), file=folder.location)
         try:
             self.since = datetime.fromisoformat(self._summary["ended"]).astimezone(timezone.utc)
         except (LookupError, TypeError, ValueError) as error:

@@ -77,8 +77,7 @@ def trials_of(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) ->
         except (ConfigError, InputError) as error:
             if isinstance(error, InputError) and not index:  # of the source itself
                 raise
-            said = message("sweeps.setting", setting=named(setting), problem=message_of(error))
-            raise ConfigError(said) from error
+            raise ConfigError(message("sweeps.setting", setting=named(setting), problem=message_of(error))) from error
         trials[key].settings.append(index)
         trials[key].configs.append(config)
     return [*trials.values()]

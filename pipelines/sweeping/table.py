@@ -131,7 +131,5 @@ def against_baselines(rows: Sequence[Row]) -> str:
     if better == len(known):
         return f"{message('sweeps.all_beat')}."
     name = "no-change" if known[0]["no_change"] >= known[0]["majority"] else "majority"
-    said = {"baseline": name, "level": share(max(known[0]["no_change"], known[0]["majority"]))}
-    if better:
-        return f"{message('sweeps.some_beat', better=better, settings=len(known), **said)}."
-    return f"{message('sweeps.none_beats', **said)}."
+    level = share(max(known[0]["no_change"], known[0]["majority"]))
+    return f"{message('sweeps.some_beat', better=better, settings=len(known), baseline=name, level=level)}."

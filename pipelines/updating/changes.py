@@ -233,8 +233,7 @@ def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> 
     source = open_rows(saved, files, options, labels=names.labels)
     if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():
         here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
-        said = message("updates.other_ids", found=here, wanted=there)
-        raise InputError(said, file=files[0].name, column=names.id)
+        raise InputError(message("updates.other_ids", found=here, wanted=there), file=files[0].name, column=names.id)
     return source
 
 

@@ -141,8 +141,7 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
             for name, is_category in zip(features.names, source.features.categorical, strict=True)
             if is_category and name not in options.categorical
         )
-        said = message("updates.other_column", known="numbers", found="text")
-        raise InputError(said, file=files[0].name, column=odd)
+        raise InputError(message("updates.other_column", known="numbers", found="text"), file=files[0].name, column=odd)
     source.restore({**source.state(), "categories": known_categories(saved, files), **dictionaries})
     return source
 

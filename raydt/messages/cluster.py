@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from raydt.messages import Sentence
 
+_LESS = "lower cluster.shards or cluster.resources, or add nodes"
 _SOURCES = (
-    "{name} on {host} has loaded raydt {version} from {path} (sources {sources}), this process has loaded raydt "
-    "{my_version} from {my_path} (sources {my_sources})"
+    "{name} on {theirs.host} has loaded raydt {theirs.version} from {theirs.path} (sources {theirs.sources:.12}), this "
+    "process has loaded raydt {mine.version} from {mine.path} (sources {mine.sources:.12})"
 )
+_INSTALL = "Install raydt on every node, in one version, or submit the job with its working directory"
+_SHOWN = "Ray's logs of the processes show the cause"
 
 SENTENCES: dict[str, Sentence] = {
     # Resources
@@ -16,15 +19,8 @@ SENTENCES: dict[str, Sentence] = {
     "lack": "the job needs {needed:g} {resource}, the cluster has {there:g} ({free:g} free)",
     "small_nodes": "an actor lies on one node, and the largest needs {most_needed}",
     "node": "{needed:g} {resource} (most free on a node: {free:g})",
-    "waiting": (
-        "{lacking}",
-        "Waiting for up to {seconds:g} seconds; to start sooner, lower cluster.shards or cluster.resources, or add "
-        "nodes",
-    ),
-    "no_resources": (
-        "{lacking}",
-        "Waited {seconds:g} seconds; lower cluster.shards or cluster.resources, or add nodes",
-    ),
+    "waiting": ("{lacking}", "Waiting for up to {seconds:g} seconds; to start sooner, " + _LESS),
+    "no_resources": ("{lacking}", "Waited {seconds:g} seconds; " + _LESS),
     # Addresses
     "no_address": ("{address} is not a cluster address", "Use local, auto or host:port, such as 10.0.0.1:6379"),
     "url": (
@@ -56,14 +52,11 @@ SENTENCES: dict[str, Sentence] = {
     "taken_port": ("cluster.metrics_port = {port}: {reason}", "Choose a free port from 1024 up"),
     # Processes that have other sources, or do not start
     "changed_sources": (_SOURCES, "The files have changed since this process loaded them; start again"),
-    "other_sources": (_SOURCES, "Install one version on every node, or submit the job with its working directory"),
-    "no_start": (
-        "{name} could not start: {reason}",
-        "Install raydt on every node, or submit the job with its working directory",
-    ),
+    "other_sources": (_SOURCES, _INSTALL),
+    "no_start": ("{name} could not start: {reason}", _INSTALL),
     "defect": ("{name} failed with {error}: {problem}", "This is a defect of raydt; please report it"),
-    # Processes that were lost
-    "died": ("{name} died", "Ray's logs of the processes show the cause"),
+    # Processes that were lost; the remedy is for when the job cannot recover
+    "died": ("{name} died", _SHOWN),
     "no_memory": (
         "{name} was killed because its node ran out of memory",
         "Use more shards or larger nodes, or lower cluster.memory_limit",
@@ -71,10 +64,7 @@ SENTENCES: dict[str, Sentence] = {
     "unreachable": "{name} cannot be reached: its node or the network failed",
     "no_answer": "{name} did not answer: {error}: {reason}",
     "no_progress": "{name} has shown no progress for {seconds:g} seconds: stopped, stuck or cut off",
-    "task_without_memory": (
-        "its process was killed because the node ran out of memory",
-        "Use nodes with more memory for each CPU",
-    ),
+    "task_memory": ("its node ran out of memory, so that its process was killed", "Use nodes with more memory per CPU"),
     "task_lost": ("its process was lost ({error})", "Run it again on its own"),
     # Sessions
     "closed": "the session is closed",

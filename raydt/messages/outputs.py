@@ -15,10 +15,7 @@ SENTENCES: dict[str, Sentence] = {
     "same": ("{option} {out}: this is {name} itself", "Choose another path"),
     "around_input": ("{option} {out}: {name} lies in it ({path})", "Choose another path"),
     "within_input": ("{option} {out}: it lies in {name} ({path})", "Choose another path"),
-    "within_run": (
-        "{option} {out}: it lies in {owner}, which is a run, model or state of raydt",
-        "Choose another path",
-    ),
+    "within_run": ("{option} {out}: it lies in {owner}, a run, model or state of raydt", "Choose another path"),
     # Storage; {what} is what the file holds
     "not_written": ("{what} cannot be written: {reason}", "Choose another path with --out"),
     "log_not_written": "cannot be written: {reason}",

@@ -19,26 +19,17 @@ SENTENCES: dict[str, Sentence] = {
         "Set the clock of this machine if it is slow, or else purge without --older-than. Nothing has been changed",
     ),
     # Folder
-    "not_completed": (
-        "the run is {status}, not completed",
-        "Complete the run with raydt resume, or remove the folder",
-    ),
+    "not_completed": ("the run is {status}, not completed", "Complete it with raydt resume, or remove the folder"),
     "end_time": "ended is not a time ({reason})",
-    "other_digest": (
-        "the digest of the last state differs from the digest in the summary",
-        "Run raydt audit to find what was changed",
-    ),
-    "checkpoint": (
-        "the folder is a checkpoint of a run, whose rows lie outside of it",
-        "Give the folder of the run",
-    ),
+    "other_digest": ("the last state has another digest than the summary", "Run raydt audit to find what was changed"),
+    "checkpoint": ("this is a checkpoint of a run, whose rows lie elsewhere", "Give the folder of the run"),
     "link": (
         "this is a symbolic link, and a purge follows no links",
         "Put the target of the link in its place, or remove the link. Nothing has been changed",
     ),
     "arrays": "arrays of the state: this version knows the rows of its format only",
     # Receipt
-    "damaged": ("the file is damaged ({reason})", "Restore the file from a copy, or move it away"),
+    "damaged": ("the file is damaged ({reason})", "Restore it from a copy, or move it away"),
     "other_format": "the format is {found!r}, this version reads {wanted!r}",
     "entry": "an entry has values of other types",
     "no_key": "{key} is missing",

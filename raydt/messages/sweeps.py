@@ -24,10 +24,7 @@ SENTENCES: dict[str, Sentence] = {
     "range": ("--grid {entry}: a range is START:STOP:STEP, three numbers", "Write for example 0:2:0.1"),
     "yaml": "--grid {entry}: {problem}",
     "no_step": ("--grid {entry}: the step is 0", "Give the distance between two values"),
-    "step_sign": (
-        "--grid {entry}: steps of {step} never lead from {first} {way} to {last}",
-        "Change the sign of the step",
-    ),
+    "step_sign": ("--grid {entry}: steps of {step} never lead from {first} {way} to {last}", "Change the sign"),
     "many_values": ("--grid {entry}: more than {most:,} values", "Take a larger step"),
     # Settings
     "numbers": (
@@ -45,8 +42,7 @@ SENTENCES: dict[str, Sentence] = {
     "cut_short": "Interrupted ({reason}) after {done} of {settings} settings",
     "failed": "{failed} of the settings failed; a table gives the reasons",
     "all_beat": "Every setting beats both baselines",
-    "some_beat": "Only {better:,} of {settings:,} settings beat the better baseline ({baseline}, accuracy {level})",
-    "none_beats": "No setting beats the better baseline ({baseline}, accuracy {level})",
+    "some_beat": "{better:,} of {settings:,} settings beat the better baseline ({baseline}, accuracy {level})",
     "no_accuracy": "No setting has an accuracy to draw",
     "promised": (
         "Promised: whether the guarantee of the method holds for the setting, by its theorem",

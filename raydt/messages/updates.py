@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from raydt.messages import Sentence
 
+_RESTORE = "Restore the files. Without them, audit one of the checkpoints/ against the examples in it"
+
 SENTENCES: dict[str, Sentence] = {
     # The command
     "nothing": ("update has nothing to do", "Give --insert FILE, --delete FILE or both"),
@@ -11,14 +13,8 @@ SENTENCES: dict[str, Sentence] = {
     "no_folder": ("--out {folder}: cannot be a folder: {reason}", "Choose a new folder"),
     "full_folder": ("--out {folder}: the folder is not empty", "Choose a new or empty folder"),
     # Ids to delete
-    "positions": (
-        "an update deletes at once, and this column holds positions in a stream",
-        "Remove the column, or replay the file as stream.deletion_log",
-    ),
-    "no_ids": (
-        "the file has no id to delete",
-        "Check that it is the right file, or leave out --delete. Nothing has been changed",
-    ),
+    "positions": ("an update deletes at once, not at positions", "Remove the column, or replay it as a deletion_log"),
+    "no_ids": ("the file has no id", "Check the file, or leave out --delete. Nothing has been changed"),
     "unknown_id": ("id {id}: {problem}", "{remedy}"),
     "repeated_id": ("id {id} is given twice", "Give every id once"),
     # Rows to insert
@@ -26,43 +22,22 @@ SENTENCES: dict[str, Sentence] = {
     "text_ids": ("the ids of this state are text", "Name the column of ids with --id"),
     "other_ids": ("the ids are {found}, but those of the state are {wanted}", "Convert the column to {wanted}"),
     "refused_label": ("label {label}: {problem}", "{remedy}. Nothing has been changed"),
-    "unknown_label": (
-        "label {label} is not among the classes of the model",
-        "The classes are {classes}. Nothing has been changed",
-    ),
-    "other_label": (
-        "label {label} does not have the type of the classes {classes}",
-        "Use either numbers or strings for all labels",
-    ),
-    "other_category": (
-        "category {category} is not written as the model's categories are: {known}",
-        "Convert the column",
-    ),
+    "unknown_label": ("the model has no class {label}", "Its classes are {classes}. Nothing has been changed"),
+    "other_label": ("label {label} is of another type than the classes {classes}", "Use only numbers or only strings"),
+    "other_category": ("category {category} is written unlike the model's, {known}", "Convert the column"),
     # Files of rows for a saved model; {who} names a column, such as --id
     "feature_column": ("{who} names this column, but it is a feature of the model", "Name another column"),
     "no_feature": ("the model needs this column, but the file lacks it", "Its columns are {columns}"),
     "no_column": ("{who} names this column, but the file lacks it", "Its columns are {columns}"),
-    "near_column": (
-        "{who} names this column, but the file lacks it",
-        "Did you mean {near}? Its columns are {columns}",
-    ),
-    "other_column": (
-        "the model knows {known} in this column, but the file has {found}",
-        "Convert the column to {known}",
-    ),
+    "near_column": ("{who} names this column, but the file lacks it", "Did you mean {near}? Its columns are {columns}"),
+    "other_column": ("the model knows {known} in this column, but the file has {found}", "Convert it to {known}"),
     # Remedies where there is no config
     "more_features": "Replay with a larger source.n_features, which leaves room for more",
     "correct": "Correct the file",
     "other_learner": "Correct the file, or replay with {learners}",
     # The files of an update, read again for an audit
-    "unreadable": (
-        "the update after {updates:,} updates cannot be repeated from {files}: {problem}",
-        "Restore the files. Without them, audit one of the checkpoints/ against the examples in it",
-    ),
-    "changed": (
-        "the update after {updates:,} updates cannot be repeated: a file has changed ({files})",
-        "Restore the files. Without them, audit one of the checkpoints/ against the examples in it",
-    ),
+    "unreadable": ("the update after {updates:,} updates cannot be repeated from {files}: {problem}", _RESTORE),
+    "changed": ("a file of the update after {updates:,} updates has changed: {files}", _RESTORE),
     # Places of copies
     "copy_state": "the state that is updated: {path}",
     "copy_earlier_state": "an earlier state: {path}",

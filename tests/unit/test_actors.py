@@ -312,10 +312,9 @@ class TestIdentity:
     def test_other_sources_name_both_places(self):
         mine = identity()
         theirs = replace(mine, sources="f" * 64, path="/opt/raydt", host="node-7", version="0.0.9")
-        here = {"my_version": mine.version, "my_path": mine.path, "my_sources": mine.sources[:12]}
-        there = {"name": "shard 0", "host": "node-7", "version": "0.0.9", "path": "/opt/raydt"}
-        with refused("cluster.other_sources", RaydtError, **here, **there):
+        with refused("cluster.other_sources", RaydtError, name="shard 0", theirs=theirs, mine=mine) as caught:
             require_same(mine, theirs, "shard 0")
+        assert "0.0.9 from /opt/raydt" in str(caught.value)
 
     def test_files_that_were_edited_meanwhile(self):
         with refused("cluster.changed_sources", RaydtError):
