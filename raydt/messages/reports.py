@@ -43,7 +43,7 @@ SENTENCES: dict[str, Sentence] = {
     # Recoveries and shards
     "same_model": "The model is identical to that of an uninterrupted run",
     "last_recoveries": "The table shows the last {shown} recoveries",
-    "failed_checkpoints": "{checkpoints} could not be written; see log.jsonl for the cause",
+    "failed_checkpoints": "{checkpoints} failed; see log.jsonl for the cause",
     "idle_shard": "The shard was given no work: the coordinator held the whole model",
     "idle_shards": "The shards were given no work: the coordinator held the whole model",
     "equal_shards": "All shards worked equally long",
