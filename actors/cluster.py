@@ -22,6 +22,7 @@ from actors.environment import before_local_ray, importing_from_driver, inherite
 from actors.services import without_idle_services
 from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
+from raydt.messages import message
 from raydt.namesakes import others
 
 Bundle = dict[str, float]
@@ -57,14 +58,14 @@ def bundles(shards: int, resources: Mapping[str, Mapping[str, Any]] | None = Non
         For ``coordinator`` and ``shard``: ``num_cpus`` (1), ``memory`` in bytes, ``resources`` by name.
     """
     if shards < 1:
-        raise ConfigError(f"cluster.shards is {shards}, at least 1 is needed")
+        raise ConfigError(message("cluster.no_shard", shards=shards))
     return [_bundle((resources or {}).get(role, {}), role) for role in ["coordinator"] + ["shard"] * shards]
 
 
 def _bundle(request: Mapping[str, Any], role: str) -> Bundle:
     unknown = request.keys() - {"num_cpus", "memory", "resources"}
     if unknown:
-        raise ConfigError(f"cluster.resources.{role}: unknown {', '.join(sorted(unknown))}")
+        raise ConfigError(message("cluster.unknown_resource", role=role, names=", ".join(sorted(unknown))))
     memory = {"memory": float(request["memory"])} if request.get("memory") else {}
     return {"CPU": float(request.get("num_cpus", 1)), **memory, **(request.get("resources") or {})}
 
@@ -129,13 +130,12 @@ class Cluster:
         unannounced = min(UNANNOUNCED_SECONDS, self.reserve_seconds)
         if group.wait(unannounced):
             return group
-        remedy = "lower cluster.shards or cluster.resources, or add nodes"
-        waits = f"Waiting for up to {self.reserve_seconds:g} seconds; to start sooner, {remedy}"
-        log.warning("%s. %s", _shortage(requested), waits, extra={"event": "waiting_for_resources"})
+        waiting = message("cluster.waiting", lacking=_shortage(requested), seconds=self.reserve_seconds)
+        log.warning("%s", waiting, extra={"event": "waiting_for_resources"})
         if group.wait(self.reserve_seconds - unannounced):
             return group
         remove_placement_group(group)
-        raise ConfigError(f"{_shortage(requested)}. Waited {self.reserve_seconds:g} seconds; {remedy}")
+        raise ConfigError(message("cluster.no_resources", lacking=_shortage(requested), seconds=self.reserve_seconds))
 
     def close(self) -> None:
         """End what :func:`connect` began."""
@@ -163,15 +163,16 @@ def _shortage(requested: Sequence[Bundle]) -> str:
         name for name in needs if free[name] < needs[name]
     ]
     figures = "; ".join(
-        f"the job needs {needs[name]:g} {_plural(name)}, the cluster has {has.get(name, 0):g} ({free[name]:g} free)"
+        message("cluster.lack", needed=needs[name], resource=_plural(name), there=has.get(name, 0), free=free[name])
         for name in lacking or needs
     )
     if not lacking:  # there is enough, in pieces
         largest = max(requested, key=lambda bundle: bundle["CPU"])
         most = {name: max(node.get(name, 0) for node in nodes) for name in largest}
-        figures += "; an actor lies on one node, and the largest needs " + ", ".join(
-            f"{largest[name]:g} {_plural(name)} (most free on a node: {most[name]:g})" for name in largest
-        )
+        each = [
+            message("cluster.node", needed=largest[name], resource=_plural(name), free=most[name]) for name in largest
+        ]
+        figures += "; " + message("cluster.small_nodes", most_needed=", ".join(each))
     return figures
 
 
@@ -233,10 +234,7 @@ def connect(
         return Cluster(started=False, connected=False)
     address = _named(address)
     if "://" in address:
-        raise ConfigError(
-            f"{address} is not the address of a cluster's head. Use host:port (6379 unless chosen otherwise), or "
-            "submit the job there: ray job submit --address URL -- python -m pipelines.cli ..."
-        )
+        raise ConfigError(message("cluster.url", address=address))
     return _start(requested, metrics_port) if address == "local" else _join(address)
 
 
@@ -296,7 +294,7 @@ def _start(requested: Sequence[Bundle], metrics_port: int | None = None) -> Clus
                 },
             )
     except Exception as error:  # Ray says by a bare one that a process of its own did not start in time
-        raise RaydtError(f"a private Ray could not be started: {error}") from error
+        raise RaydtError(message("cluster.no_private_ray", reason=str(error))) from error
     return Cluster(started=True)
 
 
@@ -320,11 +318,8 @@ def _join(address: str) -> Cluster:
         raise
     except (RuntimeError, ConnectionError, OSError, TimeoutError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise ConfigError(
-            f"cannot join the Ray cluster at {address}: {reason}. It must run the Ray version of this process "
-            f"({ray.__version__}); if it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH; "
-            "the port is the head's, 6379 unless chosen otherwise"
-        ) from error
+        said = message("cluster.not_joined", address=address, reason=reason, version=ray.__version__)
+        raise ConfigError(said) from error
     return Cluster(started=False)
 
 
@@ -332,7 +327,7 @@ def _require_server(address: str) -> None:
     """Refuse an address at which nothing answers in gRPC's protocol: Ray would try again for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigError(f"{address} is not a cluster address. Use local, auto or host:port, such as 10.0.0.1:6379")
+        raise ConfigError(message("cluster.no_address", address=address))
     encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
     answer = b""
     try:
@@ -343,12 +338,9 @@ def _require_server(address: str) -> None:
                 connection.sendall(_GREETING)
                 answer = connection.makefile("rb").read(4)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"no Ray cluster at {address}: {error}") from error
+        raise ConfigError(message("cluster.no_cluster", address=address, reason=str(error))) from error
     if answer[3:] != bytes([_SETTINGS]):
-        raise ConfigError(
-            f"no Ray cluster at {address}: what listens there is no head of Ray. Name the port of the head (6379 "
-            "unless chosen otherwise; 8265 is the dashboard's). If the cluster uses TLS, set RAY_USE_TLS=1"
-        )
+        raise ConfigError(message("cluster.no_head", address=address))
 
 
 def _require_connected_to(address: str) -> None:
@@ -358,10 +350,7 @@ def _require_connected_to(address: str) -> None:
     here = ray.get_runtime_context().gcs_address
     (host, _, port), (our_host, _, our_port) = address.rpartition(":"), here.rpartition(":")
     if port != our_port or not _machine(host) & _machine(our_host):
-        raise ConfigError(
-            f"this process is connected to the Ray cluster at {here}, not to {address}. Leave the address out to use "
-            "that one, or call ray.shutdown() first"
-        )
+        raise ConfigError(message("cluster.other_cluster", here=here, address=address))
 
 
 def _machine(host: str) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from ray import exceptions
 
 from raydt.errors import ProcessLostError, RaydtError, message_of
+from raydt.messages import message
 
 
 def translate(error: exceptions.RayError, name: str) -> RaydtError:
@@ -20,26 +21,25 @@ def translate(error: exceptions.RayError, name: str) -> RaydtError:
         cause: Any = error.cause
         if isinstance(cause, RaydtError):
             return cause
-        what = f"{name} failed with {type(cause).__name__}: {message_of(cause)}"
-        return RaydtError(f"{what}. This is a defect of raydt; please report it")
+        return RaydtError(message("cluster.defect", name=name, error=type(cause).__name__, problem=message_of(cause)))
     # Before ActorDiedError, and no kind of it: the memory monitor ended the process.
     if isinstance(error, exceptions.OutOfMemoryError):
-        return ProcessLostError(
-            f"{name} was killed because its node ran out of memory",
-            "Use more shards or larger nodes, or lower cluster.memory_limit",
-        )
+        return lost("cluster.no_memory", name=name)
     if isinstance(error, exceptions.ActorDiedError):
         if "creation task" in str(error):  # nothing else tells them apart
-            return RaydtError(
-                f"{name} could not start: {_lines(error)[-1]}. Install raydt on every node, or submit the job with its "
-                "working directory"
-            )
-        return ProcessLostError(f"{name} died", "Ray's logs of the processes show the cause")
+            return RaydtError(message("cluster.no_start", name=name, reason=_lines(error)[-1]))
+        return lost("cluster.died", name=name)
     if isinstance(error, exceptions.ActorUnavailableError):
-        return ProcessLostError(f"{name} cannot be reached: its node or the network failed")
+        return lost("cluster.unreachable", name=name)
     if isinstance(error, exceptions.RuntimeEnvSetupError):
-        return RaydtError(f"{name} could not start: {' '.join(_lines(error))}")
-    return ProcessLostError(f"{name} did not answer: {type(error).__name__}: {_lines(error)[0]}")
+        return RaydtError(message("cluster.no_start", name=name, reason=" ".join(_lines(error))).alone())
+    return lost("cluster.no_answer", name=name, error=type(error).__name__, reason=_lines(error)[0])
+
+
+def lost(id: str, **parameters: Any) -> ProcessLostError:
+    """Return the error of a lost process; the remedy of its message is the advice for when the job cannot recover."""
+    said = message(id, **parameters)
+    return ProcessLostError(said.alone(), said.remedy)
 
 
 def _lines(error: Exception) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import raydt
 from raydt.errors import RaydtError
+from raydt.messages import message
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,6 @@ def require_same(mine: Identity, theirs: Identity, name: str) -> None:
     """
     if (mine.version, mine.sources) == (theirs.version, theirs.sources):
         return
-    if (mine.path, mine.host) == (theirs.path, theirs.host):
-        remedy = "The files have changed since this process loaded them; start again"
-    else:
-        remedy = "Install one version on every node, or submit the job with its working directory"
-    raise RaydtError(
-        f"{name} on {theirs.host} has loaded raydt {theirs.version} from {theirs.path} (sources "
-        f"{theirs.sources[:12]}), this process has loaded raydt {mine.version} from {mine.path} (sources "
-        f"{mine.sources[:12]}). {remedy}"
-    )
+    here = (mine.path, mine.host) == (theirs.path, theirs.host)
+    id = "cluster.changed_sources" if here else "cluster.other_sources"
+    raise RaydtError(message(id, name=name, theirs=theirs, mine=mine))

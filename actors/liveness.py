@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
-from actors.faults import translate
+from actors.faults import lost, translate
 from raydt.errors import ProcessLostError, RaydtError
 
 #: Seconds between two looks at Ray itself.
@@ -106,9 +106,7 @@ class Watch:
             return
         self._look_at_ray = now + RAY_SECONDS
         if not self._answers():
-            raise ProcessLostError(
-                "a process of the private Ray itself died", "Ray's logs of the processes show the cause"
-            )
+            raise lost("cluster.died", name="a process of the private Ray itself")
 
     def _look(self, peer: Peer, signs: dict[str, _Sign]) -> None:
         """Take note of the peer's progress and ask for it again."""
@@ -129,8 +127,7 @@ class Watch:
                 sign.seconds, sign.silent = seconds, 0.0
             sign.question = peer.progress()
         if sign.silent > self.patience:
-            what = f"{peer.name} has shown no progress for {self.patience:g} seconds: stopped, stuck or cut off"
-            raise peer.blame(ProcessLostError(what))
+            raise peer.blame(lost("cluster.no_progress", name=peer.name, seconds=self.patience))
 
     @staticmethod
     def _failed(replies: Sequence[Any], peers: Sequence[Peer], error: RayError) -> tuple[Peer, RayError]:

@@ -30,6 +30,7 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import GroupSnapshot, Position
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
 from raydt.sessions.session import Arrays
 from raydt.sessions.snapshots import whole
@@ -175,7 +176,7 @@ class RaySession:
                 if last:
                     self._under_way.popleft()
                 if result is None:
-                    raise ExchangeError(f"the batch of update {batch.start} does not start at the model's next update")
+                    raise ExchangeError(message("cluster.turn", update=batch.start))
                 if result.applied < len(batch):
                     self._abandon()
                     source = None
@@ -297,11 +298,9 @@ class RaySession:
 
     def _require_idle(self) -> None:
         if not self._peers:
-            raise ExchangeError("the session is closed")
+            raise ExchangeError(message("cluster.closed"))
         if self._under_way:
-            raise ExchangeError(
-                f"batches in progress: {self.under_way}; read all results of process() first, or close the session"
-            )
+            raise ExchangeError(message("cluster.busy", batches=self.under_way))
 
 
 def _take(source: Iterator[UpdateBatch], updates: int) -> tuple[list[UpdateBatch], Exception | None]:

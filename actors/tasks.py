@@ -17,6 +17,7 @@ from actors.cluster import Cluster, cpus
 from actors.faults import translate
 from actors.identity import Identity, identity, require_same
 from raydt.errors import ProcessLostError
+from raydt.messages import message
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -105,8 +106,6 @@ def _answer(reply: Any) -> Any:
     except RayTaskError as error:
         raise translate(error, "a worker process") from error
     except OutOfMemoryError:
-        return ProcessLostError(
-            "its process was ended because the node ran out of memory. Use nodes with more memory for each CPU"
-        )
+        return ProcessLostError(message("cluster.task_memory"))
     except RayError as error:
-        return ProcessLostError(f"its process was lost ({type(error).__name__}). Run it again on its own")
+        return ProcessLostError(message("cluster.task_lost", error=type(error).__name__))

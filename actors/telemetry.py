@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from raydt.errors import ConfigError
+from raydt.messages import message
 
 #: Counters, by the name of what they count, and what each says of itself.
 COUNTERS = {
@@ -155,10 +156,7 @@ def require_endpoint(port: int) -> None:
     """
     absent = [name for name in _SERVERS if find_spec(name) is None]
     if absent:
-        raise ConfigError(
-            f"cluster.metrics_port = {port}: the endpoint needs ray[default] ({', '.join(absent)} not installed). "
-            "Run pip install 'raydt[cluster]', or remove cluster.metrics_port"
-        )
+        raise ConfigError(message("cluster.no_endpoint", port=port, absent=", ".join(absent)))
     until = time.monotonic() + LEAVING_SECONDS
     while True:
         with socket.socket() as probe:
@@ -167,9 +165,8 @@ def require_endpoint(port: int) -> None:
                 probe.bind(("", port))
             except OSError as error:
                 if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
-                    raise ConfigError(
-                        f"cluster.metrics_port = {port}: {error.strerror or error}. Choose a free port from 1024 up"
-                    ) from error
+                    reason = error.strerror or str(error)
+                    raise ConfigError(message("cluster.taken_port", port=port, reason=reason)) from error
             else:
                 return
         time.sleep(0.1)

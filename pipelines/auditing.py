@@ -33,6 +33,7 @@ from raydt.folders.checkpoint import CheckpointStore, read_checkpoint
 from raydt.folders.lock import locked
 from raydt.learners import learners
 from raydt.learners.auditing import audit
+from raydt.messages import message
 from raydt.sessions.saved_model import groups_of
 
 log = logging.getLogger(__name__)
@@ -64,12 +65,12 @@ def audit_run(run: str | Path) -> AuditReport:
         with locked(folder):
             summary = read_summary(folder)  # a purge may have changed it meanwhile, or a resume the run
             if summary["model_digest"] != before["model_digest"]:
-                raise ConfigError("the run has changed meanwhile")
+                raise ConfigError(message("verdicts.changed_run"))
             write_summary(folder, {**summary, "audit": report.as_dict()})
             if ended.config.output.report:
                 publish_report(folder)
     except (OSError, ConfigError, NotWrittenError) as error:  # the verdict is what was asked for
-        log.warning("%s: the verdict of the audit could not be stored: %s", folder.location, error)
+        log.warning("%s: %s", message("verdicts.not_stored", folder=folder.location), error)
     return report
 
 
@@ -101,12 +102,8 @@ def last_of(folder: RunFolder) -> Ended:
     source, stream = open_stream(config)
     changes = data_changes(source.identity(), stream, meta)
     if changes or not config.has_made(meta):
-        raise InputError(
-            "this run used another source or config: the fingerprints differ"
-            + (f" ({'; '.join(changes)})" if changes else ""),
-            file=folder.location,
-            remedy="Restore the data and config.yaml of the run, then audit",
-        )
+        said = message("verdicts.other_data", changes="; ".join(changes) or "the fingerprints differ")
+        raise InputError(said, file=folder.location)
     features = features_of(source, config.learner)
     history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)
@@ -130,7 +127,7 @@ def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapp
         if sound is None:
             raise
         place = states.inside(str(sound)).location
-        remedy = f"The state before it, of update {sound:,}, is sound: raydt audit {shlex.quote(place)}"
+        remedy = message("verdicts.earlier_state", update=sound, path=shlex.quote(place))
         raise ModelFileError(error.problem, file=error.file, remedy=remedy) from error
 
 

@@ -27,6 +27,7 @@ from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder
 from raydt.learners import learners
+from raydt.messages import Message, message
 from raydt.sessions.warmup import compile_kernels
 from raydt.streams.random_updates import warmup as warmup_streams
 
@@ -38,11 +39,6 @@ _ANSWER_SECONDS = 5.0
 
 #: Bytes of the file that a probe writes.
 PROBE_BYTES = 1 << 20
-
-#: What can be done about other errors than those of a filesystem: what is most often wrong with storage elsewhere.
-_REMEDY, _REMEDY_ELSEWHERE = "Choose another folder", "Check the address, the credentials and the network"
-
-_STILL_THERE = "still shows a file that was renamed or deleted"
 
 T = TypeVar("T")
 
@@ -69,7 +65,7 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
         "numba_cache_dir": str(cache),
         "numba_cache_writable": _writable(cache),
         "ray_address": os.environ.get("RAY_ADDRESS"),
-        "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", "not set (a private local Ray uses a token)"),
+        "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", message("verdicts.no_mode")),
     }
     facts["copies"] = copies_on_this_machine()
     if with_ray:
@@ -77,18 +73,18 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
     return facts
 
 
-def copies_on_this_machine() -> list[str]:
+def copies_on_this_machine() -> list[Message]:
     """Where rows that a run has read may lie on this machine, outside its folder; for the map of ``erasure.md``."""
     folders = {Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", Path(tempfile.gettempdir()) / "ray"}
     counts = ((folder, len(list(folder.glob("session_2*")))) for folder in sorted(folders))
-    found = [f"{folder}: logs and spilled objects of {count} Ray sessions" for folder, count in counts if count]
+    found = [message("verdicts.copy_sessions", folder=folder, sessions=count) for folder, count in counts if count]
     if list(Path("/dev/shm").glob("plasma*")):
-        found.append("/dev/shm: the object store of a Ray that is running, or was killed")
+        found.append(message("verdicts.copy_plasma"))
     if psutil.swap_memory().total:
-        found.append("swap space: pages of any process; encrypt it, or turn it off")
+        found.append(message("verdicts.copy_swap"))
     pattern = Path("/proc/sys/kernel/core_pattern")
     if pattern.exists() and resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
-        found.append(f"core dumps of processes that crash: {pattern.read_text(encoding='utf-8').strip()}")
+        found.append(message("verdicts.copy_cores", pattern=pattern.read_text(encoding="utf-8").strip()))
     return found
 
 
@@ -105,9 +101,8 @@ def _local_ray() -> dict[str, Any]:
     finally:
         cluster.close()
     served = ", ".join(f"{listener['address']}:{listener['port']}" for listener in found if listener["metrics"])
-    off = "not served (cluster.metrics_port of a config names a port for them)"
     return {
-        "ray_metrics": f"served without a token at {served}" if served else off,
+        "ray_metrics": message("verdicts.metrics", places=served) if served else message("verdicts.no_metrics"),
         "ray_auth_mode": os.environ.get("RAY_AUTH_MODE", "not set"),
         "listeners": found,
         "reachable_listeners": sum(not listener["loopback"] for listener in found),
@@ -165,44 +160,44 @@ def probe(location: str) -> dict[str, Any]:
     ConfigError
         Naming the step that failed, why, and a remedy.
     """
-    place, no_folder = f"--probe {location[:300]}", "Write a path, or a URI such as s3://bucket/folder"
+    place = location[:300]
     if not location or location.endswith("://"):
-        raise ConfigError(f"{place}: names no folder. {no_folder}")
+        raise ConfigError(message("verdicts.probe_no_name", folder=place))
     try:
         folder = Folder(location)
     except InputError as error:
-        raise ConfigError(f"{place}: {error.problem}. {no_folder}") from error
+        raise ConfigError(message("verdicts.probe_uri", folder=place, problem=error.problem)) from error
 
     def attempt(step: str, act: Callable[[], T]) -> T:
         try:
             return act()
         except (OSError, pa.ArrowException, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-            remedy = _REMEDY if folder.is_local else _REMEDY_ELSEWHERE
-            remedy = STORAGE_REMEDIES.get(getattr(error, "errno", None) or 0, remedy)
-            raise ConfigError(f"{place}: cannot {step}: {reason}. {remedy}") from error
+            other = message("verdicts.other_folder") if folder.is_local else message("verdicts.access")
+            remedy = STORAGE_REMEDIES.get(getattr(error, "errno", None) or 0, other)
+            said = message("verdicts.probe_step", folder=place, step=step, reason=reason, remedy=remedy)
+            raise ConfigError(said) from error
 
     if attempt("look", lambda: folder.filesystem.get_file_info(folder.root).type) == fs.FileType.File:
-        raise ConfigError(f"{place}: is a file. Choose a folder")
+        raise ConfigError(message("verdicts.probe_file", folder=place))
     absent = attempt("look", lambda: _absent(folder))
     name, moved = f"raydt-probe-{uuid.uuid4().hex}", f"raydt-probe-{uuid.uuid4().hex}"
     first, second = os.urandom(PROBE_BYTES), os.urandom(PROBE_BYTES)
-    # Name and action of each step, what its result must show, and the fault if it does not.
+    # Name and action of each step, what its result must show, and the message if it does not.
     steps: tuple[tuple[str, Callable[[], Any], Callable[[Any], bool], str], ...] = (
         ("write", lambda: folder.publish(name, first), lambda _: True, ""),
         ("replace", lambda: folder.publish(name, second), lambda _: True, ""),
-        ("list", folder.names, lambda names: name in names, "does not list a file just written"),
-        ("read", lambda: folder.read(name), lambda found: found == second, "gives back other bytes"),
-        ("rename", lambda: folder.move(name, moved), lambda _: not folder.has(name), _STILL_THERE),
-        ("delete", lambda: folder.delete(moved), lambda _: not folder.has(moved), _STILL_THERE),
+        ("list", folder.names, lambda names: name in names, "verdicts.probe_list"),
+        ("read", lambda: folder.read(name), lambda found: found == second, "verdicts.probe_read"),
+        ("rename", lambda: folder.move(name, moved), lambda _: not folder.has(name), "verdicts.probe_still"),
+        ("delete", lambda: folder.delete(moved), lambda _: not folder.has(moved), "verdicts.probe_still"),
     )
     seconds: dict[str, float] = {}
     try:
         for step, act, shows, fault in steps:
             began = time.perf_counter()
             if not shows(attempt(step, act)):
-                visible = "Checkpoints need storage on which a write is visible at once. Choose another"
-                raise ConfigError(f"{place}: {fault}. {visible}")
+                raise ConfigError(message(fault, folder=place))
             seconds[step] = time.perf_counter() - began
     finally:
         _undo(folder, (name, moved), absent)

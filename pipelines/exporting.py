@@ -15,6 +15,7 @@ from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write
 from raydt.export.paths import sentences
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
 from raydt.trees.shapley import explain
@@ -54,14 +55,13 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
 
 def _target(out: str, to: FormatName, overwrite: bool) -> Path:
     if "://" in out:
-        raise InputError("--out must be a local file", file=out, remedy="Copy it to remote storage afterwards")
+        raise InputError(message("outputs.not_local"), file=out)
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() != suffix_of(to):
-        remedy = f"Use a name that ends in {suffix_of(to)}"
-        raise InputError(f"--out must be a {suffix_of(to)} file for {to}", file=str(target), remedy=remedy)
+        raise InputError(message("outputs.other_name", kind=to, ends=suffix_of(to)), file=str(target))
     for file in (target, target.with_name(target.name + ".json")):
         if file.exists() and not overwrite:
-            raise InputError("it exists", file=str(file), remedy="Choose another name, or replace it with --overwrite")
+            raise InputError(message("outputs.exists"), file=str(file))
     return target
 
 
@@ -74,7 +74,7 @@ def trees_of(saved: SavedModel) -> TreeSum:
         It is not a sum of trees, or has seen no class.
     """
     if not saved.classes and not traits_of(saved.options).reading.regression:
-        raise InputError("the model has seen no class, so that it predicts nothing", remedy="Insert examples first")
+        raise InputError(message("predictions.no_class"))
     return tree_sum_of(saved.predictor(), len(saved.classes))
 
 
@@ -129,4 +129,4 @@ def _row(saved: SavedModel, data: str, row: int, kind: str | None) -> tuple[Rows
             if at in chunk.bad:
                 raise chunk.bad[at].without_skipping()
             return chunk, at
-    raise InputError("there is no such row", file=data, row=row, remedy="Rows are numbered from 0")
+    raise InputError(message("predictions.no_row"), file=data, row=row)

@@ -26,6 +26,7 @@ from pipelines.printing import escaped
 from pipelines.redaction import resolve
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, NotWrittenError
+from raydt.messages import message
 
 #: Loggers whose records belong to a run.
 OURS = ("raydt", "actors", "pipelines")
@@ -99,7 +100,8 @@ class _LogFile(logging.Handler):
             self._stream, self._text = None, whole
         except OSError as error:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
-            raise NotWrittenError(f"cannot be written: {error}", file=folder.path(LOG), remedy=remedy) from error
+            said = message("outputs.log_not_written", reason=str(error))
+            raise NotWrittenError(said, file=folder.path(LOG), remedy=remedy) from error
         self._written, self._when = len(self._text), time.monotonic()
         super().__init__()  # last: logging closes at exit whatever has passed here
 
@@ -134,8 +136,8 @@ class _LogFile(logging.Handler):
         if not self._warned:
             self._warned = True
             with suppress(OSError, ValueError):  # there need not be anyone to read it
-                warning = f"warning: {self._folder.location}/{LOG}: records are missing in it: {error}"
-                sys.stderr.write(escaped(warning) + "\n")
+                said = message("outputs.log_records", file=f"{self._folder.location}/{LOG}", reason=str(error))
+                sys.stderr.write(escaped(said) + "\n")
                 sys.stderr.flush()
 
     def _rewrite(self) -> None:

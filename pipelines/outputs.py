@@ -19,6 +19,7 @@ from raydt.errors import ConfigError, InputError, NotWrittenError
 from raydt.folders.folder import Folder
 from raydt.folders.lock import locked
 from raydt.folders.manifest import FORMAT, MANIFEST
+from raydt.messages import message
 
 #: Bytes of a manifest within which its format is named.
 _BEGINNING = 100
@@ -57,19 +58,18 @@ def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, with
         read = real_path(path if pattern is None else path[: pattern.start()].rpartition("/")[0] or "/")
         problem = None
         if _is_same(target, read) and pattern is None:
-            problem = f"this is {name} itself"
+            problem = message("outputs.same", option=option, out=out, name=name)
         elif _lies_in(read, target) and ("://" in target or _is_ours(Path(target))):  # which may be removed as a whole
-            problem = f"{name} lies in it ({path})"
+            problem = message("outputs.around_input", option=option, out=out, name=name, path=path)
         elif _lies_in(target, read) and not os.path.isfile(read) and (pattern is None or "**" in path):
-            problem = f"it lies in {name} ({path})"  # folders are searched through
+            # folders are searched through
+            problem = message("outputs.within_input", option=option, out=out, name=name, path=path)
         if problem is not None:
-            raise ConfigError(f"{option} {out}: {problem}. Choose another path")
+            raise ConfigError(problem)
     if "://" not in target:
         owner = next((above for above in Path(target).parents if above != within and _is_ours(above)), None)
         if owner is not None:
-            raise ConfigError(
-                f"{option} {out}: it is inside {owner}, which is a run, model or state of raydt. Choose another path"
-            )
+            raise ConfigError(message("outputs.within_run", option=option, out=out, owner=owner))
 
 
 def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -> None:
@@ -101,12 +101,12 @@ def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Itera
         with locked(Folder(target.parent), target.name):
             for file in new:
                 if file.exists():
-                    remedy = "Choose another name, or replace it with --overwrite"
-                    raise InputError("it exists", file=str(file), remedy=remedy)
+                    raise InputError(message("outputs.exists"), file=str(file))
             yield
     except NotWrittenError as error:
         cause = getattr(error.__cause__, "strerror", None) or error.problem
-        raise InputError(f"{what} cannot be written: {cause}", file=str(target), remedy=error.remedy) from error
+        said = message("outputs.not_written", what=what, reason=cause)
+        raise InputError(said, file=str(target), remedy=error.remedy) from error
 
 
 def real_path(path: str | Path) -> str:

@@ -22,6 +22,7 @@ from pipelines.updating.model_data import find_rows, open_rows
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.base import Rows
 from raydt.sources.files.datafile import DataFile
@@ -76,7 +77,7 @@ def predict_file(
     saved = load_model(model)
     target = _target(out, overwrite)
     require_apart("--out", out, [Input("MODEL", str(model)), Input("DATA", str(data))])
-    wanted = {} if id_column is None else {id_column: "--id names this column"}
+    wanted = {} if id_column is None else {id_column: "--id"}
     files, options = find_rows(saved, str(data), kind, wanted=wanted)
     require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
@@ -139,16 +140,14 @@ def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArra
 
 def _target(out: str | Path, overwrite: bool) -> Path:
     if "://" in str(out):
-        raise InputError("--out must be a local file", file=str(out), remedy="Copy it to remote storage afterwards")
+        raise InputError(message("outputs.not_local"), file=str(out))
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".parquet", ".pq"):
-        raise InputError(
-            "--out must be a Parquet file", file=str(target), remedy="Use a name that ends in .parquet or .pq"
-        )
+        raise InputError(message("outputs.other_name", kind="Parquet", ends=".parquet or .pq"), file=str(target))
     if target.is_dir():
-        raise InputError("--out is a folder", file=str(target), remedy="Give the name of a new Parquet file")
+        raise InputError(message("outputs.is_folder", kind="Parquet"), file=str(target))
     if target.exists() and not overwrite:
-        raise InputError("--out exists", file=str(target), remedy="Choose another name, or replace it with --overwrite")
+        raise InputError(message("outputs.exists"), file=str(target))
     return target
 
 
@@ -157,8 +156,8 @@ def _writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        problem = f"the predictions cannot be written: {error.strerror or error}"
-        raise InputError(problem, file=str(target), remedy="Choose another path with --out") from error
+        said = message("outputs.not_written", what="the predictions", reason=error.strerror or str(error))
+        raise InputError(said, file=str(target)) from error
 
 
 def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:
@@ -175,14 +174,12 @@ def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:
     try:
         return pa.concat_tables(tables, promote_options="permissive").column(name)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        problem = "the files hold different types in this column"
-        raise InputError(problem, column=name, remedy="Predict them one by one") from error
+        raise InputError(message("predictions.mixed_ids"), column=name) from error
 
 
 def _for_prediction(error: InputError, *, remedy: bool = True) -> InputError:
     """A bad row, with what can be done about it here."""
-    advice = "Correct the row, or give such rows null predictions with --on-error skip" if remedy else None
-    return error.but(remedy=advice)
+    return error.but(remedy=message("predictions.bad_row") if remedy else None)
 
 
 def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
@@ -210,8 +207,6 @@ def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | Non
     fields = [("prediction", target), *((f"p_{label}", pa.float64()) for label in saved.classes)]
     if id_column is not None and ids is not None:
         if id_column in dict(fields):
-            raise InputError(
-                "--id names a column that the output already has", column=id_column, remedy="Rename the column of DATA"
-            )
+            raise InputError(message("predictions.taken_id"), column=id_column)
         fields.insert(0, (id_column, ids.type))
     return pa.schema(fields)

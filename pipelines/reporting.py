@@ -9,6 +9,7 @@ from pathlib import Path
 from pipelines.outputs import require_apart, writing_alone
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
+from raydt.messages import message
 
 
 def publish_report(folder: RunFolder) -> None:
@@ -42,7 +43,7 @@ def report_of(runs: list[str], out: str | None) -> str:
         _require_run(folder)
     if len(set(locations)) < len(locations):
         twice = next(location for location in locations if locations.count(location) > 1)
-        raise InputError("the run is given twice", file=twice, remedy="Compare it with another run")
+        raise InputError(message("reports.same_run"), file=twice)
     in_run = out is None and len(folders) == 1
     target = f"{locations[0]}/report.html"
     try:
@@ -58,23 +59,15 @@ def report_of(runs: list[str], out: str | None) -> str:
                 local = [stack.enter_context(folder.local()) for folder in folders]
                 write_report(local, Path(target), locations=locations)
     except OSError as error:
-        remedy = "Give a place that can be written with --out"
-        raise InputError(
-            f"the report cannot be written: {os.strerror(error.errno) if error.errno else error}",
-            file=target,
-            remedy=remedy,
-        ) from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(message("outputs.not_written", what="the report", reason=reason), file=target) from error
     return target
 
 
 def _require_run(folder: RunFolder) -> None:
     """Refuse the folder of a sweep: it looks like a run that died."""
     if folder.has("sweep.json") and not folder.has("summary.json"):
-        raise InputError(
-            "this is a sweep, not a run",
-            file=folder.location,
-            remedy="Its page is sweep.html in this folder; the end of the page shows how to replay a setting",
-        )
+        raise InputError(message("reports.sweep"), file=folder.location)
 
 
 def _target(out: str) -> Path:
@@ -83,8 +76,7 @@ def _target(out: str) -> Path:
 
     target = Path(out).expanduser().resolve()
     if target.suffix.lower() not in (".html", ".htm"):
-        raise InputError("--out must be an HTML file", file=str(target), remedy="Use a name that ends in .html")
+        raise InputError(message("outputs.other_name", kind="HTML", ends=".html"), file=str(target))
     if target.exists() and not is_page(target):
-        remedy = "Choose another name with --out"
-        raise InputError("it exists, and raydt did not write it", file=str(target), remedy=remedy)
+        raise InputError(message("outputs.no_page"), file=str(target))
     return target

@@ -24,6 +24,7 @@ from raydt.examples.history import history_of_live
 from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import learners, traits_of
 from raydt.learners.base import LearnerOptions
+from raydt.messages import Message, message
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Chain, Key, read_chain
 from raydt.sessions.retraining import trained_from_nothing
@@ -55,7 +56,7 @@ def verify_run(run: str | Path) -> dict[str, Any]:
         saved, _ = open_state(run)
         _require_retrained(saved.options, str(run))
         session, rebuilt = saved.session(), _rebuilt_digest(saved)
-        different = ["the state"] if session.digest() != rebuilt else []
+        different = [message("verdicts.state")] if session.digest() != rebuilt else []
         return _found(different, session.digest(), rebuilt, session.coordinator.store.live, None)
     folder = RunFolder.existing(run)
     ended = last_of(folder)
@@ -68,15 +69,15 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     state.restore(arrays, groups_of(ended.components))
     saved, meta = load_model(folder.location), ended.meta
     same_names = saved.classes == meta["classes"] and saved.categories == meta["categories"]
-    different = ["the digest in summary.json"] * (stated != rebuilt)
+    different = [message("verdicts.digest")] * (stated != rebuilt)
     if state.digest() != rebuilt:
-        different.append("the state in checkpoints/")
+        different.append(message("verdicts.run_state"))
     elif not same_names or not _same(saved.arrays, state.model()):  # the state is right, and gives this model
-        different.append("the model in model/")
+        different.append(message("verdicts.model"))
     return _found(different, stated, rebuilt, trained.coordinator.store.live, len(history.id))
 
 
-def _found(different: list[str], stated: str, rebuilt: str, live: int, inserted: int | None) -> dict[str, Any]:
+def _found(different: list[Message], stated: str, rebuilt: str, live: int, inserted: int | None) -> dict[str, Any]:
     """Return the result of :func:`verify_run`."""
     found = {"equal": not different, "different": different, "digest": stated, "rebuilt": rebuilt}
     return found | {"examples": live, "inserted": inserted}
@@ -97,12 +98,7 @@ def _rebuilt_digest(saved: SavedModel) -> str:
 def _require_retrained(options: LearnerOptions, place: str) -> None:
     if not traits_of(options).retrained:
         kinds = [kind for kind, learner in learners().items() if learner.traits(learner.Options()).retrained]
-        raise InputError(
-            f"the model of learner.kind: {options.kind} with these options depends on the order of the updates, not "
-            "only on the live examples, so training again proves nothing",
-            file=place,
-            remedy=f"Use raydt audit, or learner.kind: {' or '.join(kinds)} with its default options",
-        )
+        raise InputError(message("verdicts.order", kind=options.kind, kinds=" or ".join(kinds)), file=place)
 
 
 def verify_receipts(
@@ -140,7 +136,7 @@ def verify_receipts(
     secret = Key.read(key) if key is not None else None
     chain = read_chain(path, secret)
     if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
-        raise InputError("not every receipt is signed by the given public key", file=str(path))
+        raise InputError(message("verdicts.not_signed"), file=str(path))
     found: dict[str, Any] = {
         "receipts": len(chain.entries),
         "purges": sum("purged" in entry for entry in chain.entries),

@@ -18,6 +18,7 @@ from pipelines.updating.model_data import without_a_config
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError, UpdateError
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.deletion_log import LoggedDeletions
@@ -48,17 +49,12 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
     with without_a_config():
         log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
     if not log.ids:
-        raise InputError("it has no id", file=log.file.name, remedy="Check that it is the right file")
+        raise InputError(message("purges.no_ids"), file=log.file.name)
     codes = saved.arrays["id"]
     live = set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
     row = next((row for row, name in enumerate(log.ids) if name in live), None)
     if row is not None:
-        remedy = (
-            "Delete it with raydt update --delete, which writes another state, and then remove this folder. "
-            "Nothing has been changed"
-        )
-        problem = f"id {quoted(log.ids[row])}: its example is live in this folder, and a purge deletes none"
-        raise UpdateError(problem, file=log.file.name, row=row, column="id", remedy=remedy)
+        raise UpdateError(message("purges.live_id", id=quoted(log.ids[row])), file=log.file.name, row=row, column="id")
     return Scope(frozenset(log.ids))
 
 

@@ -22,6 +22,7 @@ from pipelines.run_folder import RunFolder, fitting
 from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
+from raydt.messages import message
 from raydt.streams.durations import microseconds
 
 #: Seconds by which the clocks of two machines may differ without anyone having set one wrong.
@@ -105,7 +106,7 @@ def _seconds(older_than: str | None) -> float | None:
     try:
         return microseconds(older_than) / 1e6
     except ValueError as error:
-        raise ConfigError(f"--older-than {older_than}: a length of time {error}") from error
+        raise ConfigError(message("purges.older_than", given=older_than, problem=str(error))) from error
 
 
 def _age(work: Work) -> float:
@@ -120,10 +121,5 @@ def _age(work: Work) -> float:
     age = (now - work.since).total_seconds()
     if age < -_CLOCKS_DIFFER:
         then, here = (time.isoformat(timespec="seconds") for time in (work.since, now))
-        raise InputError(
-            f"{work.clock} is {then}, later than the clock of this machine ({here}): one of the two clocks is or was "
-            "wrong, so that the age for --older-than is not known. Nothing has been changed",
-            file=work.folder.location,
-            remedy="Set the clock of this machine if it is late, else purge without --older-than",
-        )
+        raise InputError(message("purges.clocks", clock=work.clock, then=then, here=here), file=work.folder.location)
     return age

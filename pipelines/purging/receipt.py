@@ -19,6 +19,7 @@ from pipelines.receipts import now
 from pipelines.run_files import PURGES
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
+from raydt.messages import message
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Key
 from raydt.version import __version__
@@ -125,12 +126,11 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     try:
         content = json.loads(folder.read_text(PURGES))
         if content["format"] != FORMAT:
-            raise ValueError(f"the format is {content['format']!r}, this version reads {FORMAT!r}")
+            raise ValueError(message("purges.other_format", found=content["format"], wanted=FORMAT))
         entries = content["purges"]
         if any([type(entry[key]) for key in _TYPES] != list(_TYPES.values()) for entry in entries):
-            raise ValueError("an entry is of another kind")
+            raise ValueError(message("purges.entry"))
     except (OSError, ValueError, LookupError, TypeError) as error:
-        remedy = "Restore it from a copy, or move it away"
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"it is damaged ({reason})", file=f"{folder.location}/{PURGES}", remedy=remedy) from error
+        reason = message("purges.no_key", key=str(error)) if isinstance(error, KeyError) else str(error)
+        raise InputError(message("purges.damaged", reason=reason), file=f"{folder.location}/{PURGES}") from error
     return list(entries)

@@ -40,6 +40,7 @@ from raydt.folders.arrays import load_folder, save_folder
 from raydt.folders.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import FORMAT_VERSION, OF_THE_FOLDER
 from raydt.learners import description_of
+from raydt.messages import message
 from raydt.sessions.copies import OF_A_PURGED_RUN
 from raydt.sessions.saved_model import understood
 
@@ -64,15 +65,11 @@ class RunPurge(Work):
         super().__init__(folder)
         self._summary = read_summary(folder)
         if self._summary["status"] != "completed":
-            raise InputError(
-                f"the run is {self._summary['status']}, not completed",
-                file=folder.location,
-                remedy="Complete it with raydt resume, or remove the folder",
-            )
+            raise InputError(message("purges.not_completed", status=self._summary["status"]), file=folder.location)
         try:
             self.since = datetime.fromisoformat(self._summary["ended"]).astimezone(timezone.utc)
         except (LookupError, TypeError, ValueError) as error:
-            raise damaged_summary(folder, f"ended is no time ({error})") from error
+            raise damaged_summary(folder, message("purges.end_time", reason=str(error))) from error
         self._states = states_of_any_format(folder)
         self.foreign = foreign_files(folder, self._is_ours)
         if not self._states.root.startswith(f"{folder.root}/"):
@@ -90,10 +87,7 @@ class RunPurge(Work):
             model = load_folder(folder.path("model"), "model", filesystem=folder.filesystem)[1]
             self._model, self._digest = model["arrays"], str(self._summary["model_digest"])
             self._origin = {key: meta[key] for key in ("format_version", "raydt_version")}
-            self.out_of_reach = (
-                *self.out_of_reach,
-                "arrays of the state: this version knows the rows of its format only",
-            )
+            self.out_of_reach = (*self.out_of_reach, message("purges.arrays"))
         # Read before anything is written: the files they are in will be replaced.
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
 
@@ -108,11 +102,7 @@ class RunPurge(Work):
         if self._checkpoint.meta["format_version"] != FORMAT_VERSION:
             return str(self._summary["model_digest"])  # another format may compute it in another way
         if self._digest != self._summary["model_digest"]:
-            raise InputError(
-                "the digest of the last state differs from that in the summary",
-                file=self.folder.location,
-                remedy="Run raydt audit to find what was changed",
-            )
+            raise InputError(message("purges.other_digest"), file=self.folder.location)
         return self._digest
 
     def prepare(self, scope: Scope) -> None:

@@ -14,6 +14,7 @@ from pipelines.saved_runs import open_state
 from raydt.errors import InputError
 from raydt.folders.arrays import save_folder
 from raydt.folders.manifest import MANIFEST, OF_THE_FOLDER
+from raydt.messages import message
 from raydt.sessions.copies import OF_A_PURGED_STATE
 
 
@@ -34,11 +35,7 @@ class StatePurge(Work):
         super().__init__(folder)
         self.saved = open_state(folder.location)[0]
         if self.saved.meta.get("segments") or self.saved.meta.get("config_hash") is not None:
-            raise InputError(
-                "it is a checkpoint of a run, whose rows lie outside this folder",
-                file=folder.location,
-                remedy="Give the folder of the run",
-            )
+            raise InputError(message("purges.checkpoint"), file=folder.location)
         self.foreign = foreign_files(folder, lambda path: is_of_state(path.removeprefix(f"{folder.root}/")))
         written = folder.filesystem.get_file_info(folder.path(MANIFEST)).mtime
         self.since = written.astimezone(timezone.utc) if written is not None else datetime.now(timezone.utc)

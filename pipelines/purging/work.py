@@ -14,6 +14,7 @@ from pipelines.purging.dictionaries import Scope
 from pipelines.purging.rehearsal import Notes
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
+from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel
 
 
@@ -73,6 +74,5 @@ def foreign_files(folder: RunFolder, is_ours: Callable[[str], bool]) -> list[str
         if not is_ours(path):
             found.append(path)
         elif folder.is_link(name):
-            remedy = "Put what it leads to in its place, or remove the link. Nothing has been changed"
-            raise InputError("it is a symbolic link, and a purge follows none", file=path, remedy=remedy)
+            raise InputError(message("purges.link"), file=path)
     return sorted(found)

@@ -12,6 +12,7 @@ from pipelines.report.facts import compared_figures
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import ACCURACY, SQUARED_ERROR, Quality, quality_of
 from raydt.learners.description import Curve, Description
+from raydt.messages import message
 from raydt.presentation.blocks import Article, Best, Block, Name, Row, Section, Table, Text
 from raydt.presentation.charts import (
     POINTS,
@@ -133,16 +134,16 @@ def _models(runs: Sequence[ReportedRun], labels: Sequence[str]) -> str:
     """Return which runs ended with the same model, in the words of their learners if these agree."""
     groups = _groups([run.summary.get("model_digest") for run in runs], labels)
     unknown = len(runs) - sum(map(len, groups.values()))
-    rest = f" {counted(unknown, 'run')} left no digest." if unknown else ""
+    rest = f" {message('reports.no_digest', runs=counted(unknown, 'run'))}." if unknown else ""
     descriptions = {run.description.same for run in runs}
     same, another = descriptions.pop() if len(descriptions) == 1 else Description.same
     if len(groups) == 1 and not unknown:
         ended = "Both runs" if len(runs) == 2 else f"All {len(runs)} runs"
-        return f"{ended} ended with {same}: their digests are equal."
+        return f"{message('reports.same_models', runs=ended, same=same)}."
     equal = [", ".join(group) for group in groups.values() if len(group) > 1]
     if not equal:
-        return f"Every run ended with {another}: no two digests are equal." + rest
-    return f"{same.capitalize()}: " + "; ".join(equal) + ". All other digests differ." + rest
+        return f"{message('reports.other_models', another=another)}.{rest}"
+    return f"{message('reports.some_models', same=same.capitalize(), groups='; '.join(equal))}.{rest}"
 
 
 def _data(runs: Sequence[ReportedRun], labels: Sequence[str]) -> str:
@@ -150,11 +151,8 @@ def _data(runs: Sequence[ReportedRun], labels: Sequence[str]) -> str:
     groups = _groups([run.summary.get("source_fingerprint") for run in runs], labels)
     if len(groups) < 2:
         return ""
-    return (
-        f"The runs read {len(groups)} different data sources, so their scores are not directly comparable: "
-        + "; ".join(f"({k}) {', '.join(group)}" for k, group in enumerate(groups.values(), start=1))
-        + "."
-    )
+    listed = "; ".join(f"({k}) {', '.join(group)}" for k, group in enumerate(groups.values(), start=1))
+    return f"{message('reports.other_sources', sources=len(groups), groups=listed)}."
 
 
 def _charts(runs: Sequence[ReportedRun], labels: Sequence[str]) -> list[Chart]:

@@ -17,41 +17,34 @@ import pyarrow.dataset as ds
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import ACCURACY, Quality
 from raydt.evaluation.significance import interval, mcnemar
+from raydt.messages import message
 from raydt.presentation.blocks import Row, Table
 from raydt.presentation.words import count, figure, share
 
-_MCNEMAR = (
-    "McNemar's test compares the predictions that only one of the two runs has right; it takes predictions as "
-    "independent, which errors after a drift are not."
-)
 _HEAD = ("seq", "id", "prediction", "truth")
 
 
 def differences(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality) -> Table:
     """Return a row for each run after the first: how it differs from the first; the remark says why there is none."""
     if any(run.section("stream").get("delayed_labels") for run in runs):
-        return Table([], "Runs with delayed labels are not tested: their tables have predictions of two moments.")
+        return Table([], f"{message('reports.delayed')}.")
     tables = [_predictions(run) for run in runs]
     missing = [label for label, table in zip(labels, tables, strict=True) if table is None]
     if missing:
-        return Table(
-            [],
-            f"To test whether the runs differ by more than chance, replay them with output.predictions: true; "
-            f"{', '.join(missing)} wrote no predictions.",
-        )
+        return Table([], f"{message('reports.no_predictions', runs=', '.join(missing))}.")
     rows, remarks, paired = [], [], quality is ACCURACY
     for label, table in zip(labels[1:], tables[1:], strict=True):
         found = _difference(tables[0], table)
         if isinstance(found, str):
-            remarks.append(f"{label}: {found}.")
+            remarks.append(message(found, run=label))
         else:
             rows.append(Row((label, *found)))
     if rows:
-        method = "The interval is a bootstrap over blocks of neighbouring predictions."
-        remarks = [method, *([_MCNEMAR] if paired else []), *remarks]
+        method = [message("reports.interval"), *([message("reports.mcnemar")] if paired else [])]
+        remarks = [*method, *remarks]
     columns = ["Run", "predictions", f"{quality.name} minus that of {labels[0]}", "95% interval"]
     columns += [f"only {labels[0]} right", "only this run right", "McNemar's p"] if paired else []
-    return Table(rows, " ".join(remarks), "Differences on the same predictions", columns)
+    return Table(rows, " ".join(f"{remark}." for remark in remarks), "Differences on the same predictions", columns)
 
 
 def _predictions(run: ReportedRun) -> Any:
@@ -64,16 +57,16 @@ def _predictions(run: ReportedRun) -> Any:
 
 
 def _difference(first: Any, second: Any) -> tuple[str, ...] | str:
-    """Return the cells of a row, or why there are none."""
+    """Return the cells of a row, or the id of the message why there are none."""
     if first.schema != second.schema:
-        return "its ids or labels are of another kind"
+        return "reports.other_kind"
     here, there = _paired(first["id"], second["id"])
     n = len(here)
     if not n:
-        return "no example was predicted in both runs"
+        return "reports.no_pair"
     truth, other = first["truth"].take(here), second["truth"].take(there)
     if not pc.all(pc.equal(truth, other)).as_py():
-        return "its stream has other labels for the same ids"
+        return "reports.other_labels"
     if first.schema.field("truth").type == "double":
         target = truth.to_numpy()
         errors = [(t["prediction"].take(at).to_numpy() - target) ** 2 for t, at in ((first, here), (second, there))]

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
+from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Text, pairs
 from raydt.presentation.trees import feature_count
 from raydt.presentation.words import ABSENT, Form, count, duration, figure, moment, names, number, share, size
@@ -151,13 +152,9 @@ def environment(run: ReportedRun) -> list[Block]:
     found = {"raydt": summary.get("raydt_version") or ABSENT, **(versions if isinstance(versions, dict) else {})}
     found["Peak memory of all processes"] = size(summary.get("peak_rss_bytes"))
     digests = [Fact(title, str(summary[key])) for key, title in _DIGESTS.items() if summary.get(key)]
-    same = (
-        "The same stream and the same model config give the same model digest, whatever the backend, the number of "
-        "shards and the batch size."
-    )
     return [
         pairs((str(name), str(value)) for name, value in found.items()),
-        Text(same if digests else ""),
+        Text(f"{message('reports.digests')}." if digests else ""),
         Facts(digests, "digests"),
     ]
 

@@ -21,6 +21,7 @@ from raydt.folders.arrays import load_folder
 from raydt.folders.manifest import MANIFEST, parsed
 from raydt.learners import described
 from raydt.learners.description import Description, RunRecords
+from raydt.messages import Message, message
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import Names
 from raydt.sessions.saved_model import understood
@@ -38,7 +39,7 @@ class ReportedRun(RunRecords):
     alarms: Columns = field(default_factory=dict)
     quarantine: list[dict[str, Any]] = field(default_factory=list)  #: the first skipped rows
     quarantined: int = 0  #: all skipped rows
-    notes: list[str] = field(default_factory=list)  #: what is missing or damaged, one sentence each
+    notes: list[Message] = field(default_factory=list)  #: what is missing or damaged, one sentence each
 
     @property
     def kind(self) -> str:
@@ -65,16 +66,12 @@ def read_run(path: Path) -> ReportedRun:
         If there is neither a ``summary.json`` nor a ``config.yaml``.
     """
     if not (path / "summary.json").is_file() and not (path / "config.yaml").is_file():
-        raise InputError(
-            "not a run folder: it holds neither summary.json nor config.yaml",
-            file=str(path),
-            remedy="Give the folder that raydt replay wrote (its --out)",
-        )
+        raise InputError(message("reports.no_run"), file=str(path))
     run = ReportedRun(path=path)
-    text = _text(run, "summary.json", "There is no summary.json: the run has not finished, or was killed.")
-    run.summary = _parsed(run, "summary.json cannot be read", parsed, text or "{}")
-    run.config_text = _text(run, "config.yaml", "There is no config.yaml.")
-    run.config = _parsed(run, "config.yaml cannot be parsed", load_yaml, run.config_text)
+    text = _text(run, "summary.json", message("reports.no_summary"))
+    run.summary = _parsed(run, "summary.json", parsed, text or "{}")
+    run.config_text = _text(run, "config.yaml", message("reports.no_config"))
+    run.config = _parsed(run, "config.yaml", load_yaml, run.config_text)
     run.metrics, run.events, run.alarms = (_columns(_table(run, name)) for name in ("metrics", "events", "alarms"))
     skipped = _table(run, "quarantine")
     if skipped is not None:
@@ -85,11 +82,11 @@ def read_run(path: Path) -> ReportedRun:
     run.options = run.section("learner")
     _read_model(run)
     if not len(run.metrics.get("seq", ())):
-        run.notes.append("The run wrote no metrics, so there are no curves over the stream.")
+        run.notes.append(message("reports.no_metrics"))
     return run
 
 
-def _text(run: ReportedRun, name: str, missing: str) -> str:
+def _text(run: ReportedRun, name: str, missing: Message) -> str:
     """Return the text of a file; empty, with a note, if there is none."""
     file = run.path / name
     if not file.is_file():
@@ -98,15 +95,15 @@ def _text(run: ReportedRun, name: str, missing: str) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
 
-def _parsed(run: ReportedRun, damaged: str, parse: Callable[[str], Any], text: str) -> dict[str, Any]:
-    """Return the mapping in a text; empty, with a note, if it cannot be parsed."""
+def _parsed(run: ReportedRun, name: str, parse: Callable[[str], Any], text: str) -> dict[str, Any]:
+    """Return the mapping in the text of a file; empty, with a note, if it cannot be parsed."""
     try:
         content = parse(text)
     except (ValueError, ConfigError) as error:
-        run.notes.append(f"{damaged}: {error}.")
+        run.notes.append(message("reports.not_read", file=name, reason=str(error)))
         return {}
     if not isinstance(content, dict) and text.strip():
-        run.notes.append(f"{damaged}: it is not a mapping.")
+        run.notes.append(message("reports.no_mapping", file=name))
     return content if isinstance(content, dict) else {}
 
 
@@ -120,7 +117,8 @@ def _table(run: ReportedRun, name: str) -> pa.Table | None:
         except MemoryError:
             raise
         except (pa.ArrowException, OSError) as error:
-            run.notes.append(f"{name}/{file.name} cannot be read and is left out: {str(error).splitlines()[0]}")
+            part_file, reason = f"{name}/{file.name}", str(error).splitlines()[0]
+            run.notes.append(message("reports.left_out", file=part_file, reason=reason))
         else:
             parts.append(part)
     return pa.concat_tables(parts) if parts else None
@@ -136,7 +134,7 @@ def _columns(table: pa.Table | None) -> Columns:
 def _read_model(run: ReportedRun) -> None:
     folder = run.path / "model"
     if not (folder / MANIFEST).is_file():
-        run.notes.append("The run saved no model, so there is no tree to show.")
+        run.notes.append(message("reports.no_model"))
         return
     try:
         meta, components = load_folder(folder, "model")
@@ -146,6 +144,6 @@ def _read_model(run: ReportedRun) -> None:
         checked = understood(meta, components, str(folder)).arrays if description.checked else None
         run.model = description.drawable(components.get("arrays", {}) if checked is None else checked)
     except ModelFileError as error:
-        run.notes.append(f"The model cannot be read: {error}.")
+        run.notes.append(message("reports.not_read", file="The model", reason=str(error)))
     except ValueError as error:
-        run.notes.append(f"The model is damaged: {error}.")
+        run.notes.append(message("reports.damaged_model", reason=str(error)))

@@ -11,6 +11,7 @@ from pipelines.report.folder import ReportedRun, read_run
 from pipelines.report.run_article import run_article
 from pipelines.run_folder import fitting
 from raydt.folders.folder import Folder
+from raydt.messages import message
 
 
 def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | None = None) -> Path:
@@ -27,7 +28,7 @@ def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | 
         ``runs`` is empty.
     """
     if not runs:
-        raise ValueError("a report needs at least one run folder")
+        raise ValueError(message("reports.no_runs"))
     page = render(runs, locations)
     Folder(out.parent).publish(out.name, page.encode())
     return out

@@ -8,6 +8,7 @@ from pipelines.report import charts, facts, recovery, tables
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import quality_of
 from pipelines.report.verdicts import against_baselines, audit_blocks, audit_figure
+from raydt.messages import Message, message
 from raydt.presentation.blocks import Article, Beside, Block, Code, Facts, Heading, Section, Text, pairs
 from raydt.presentation.charts import has_curve
 
@@ -19,20 +20,14 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
     """
     shown, metrics = run.description.present(run), run.metrics
     rivals = quality_of(run.summary.get("metrics")).baselines
-    trivial = (
-        "mean predicts the mean of the labels" if "mean" in rivals else "majority predicts the most frequent label"
-    )
     scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]
-    few, stream = Text(_few_points(run), "none"), list[Block]()
+    few, stream = Text(f"{_few_points(run)}.", "none"), list[Block]()
     if has_curve(metrics, "seq"):
         stream = [charts.live_examples(metrics), charts.work_over_stream(metrics, run.description.curves)]
-    quality = Text(
-        f"No-change predicts the last label seen; {trivial} so far. A learner that does not beat both is not worth its "
-        "cost."
-    )
+    quality = Text(f"{message('reports.numbers' if 'mean' in rivals else 'reports.classes')}.")
     scores = Beside([tables.scores(run), tables.alarms(run), tables.confusion(run)])
     audit = audit_blocks(run, location, shown.gap)
-    recovered, config = tables.recoveries(run), Text("There is no config.yaml.", "none")
+    recovered, config = tables.recoveries(run), Text(f"{message('reports.no_config')}.", "none")
     sections = [
         Section("Quality", [quality, *(scored or [few]), scores], "quality"),
         replace(shown.model, key="tree"),
@@ -46,7 +41,7 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
     ]
     head: list[Block] = [
         Text(str(run.summary.get("error") or ""), "notice bad", lead="The run failed."),
-        *(Text(note, "notice") for note in [*_ending(run), *run.notes]),
+        *(Text(f"{note}.", "notice") for note in [*_ending(run), *run.notes]),
         against_baselines(run.summary, metrics),
         Facts([*facts.key_figures(run, shown.figures), audit_figure(run.summary)], "figures"),
         pairs(facts.facts(run, location)),
@@ -57,18 +52,13 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
     return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
 
 
-def _ending(run: ReportedRun) -> list[str]:
+def _ending(run: ReportedRun) -> list[Message]:
     """Return a sentence if the run was stopped before its end."""
     if run.summary.get("status") != "interrupted":
         return []
-    return [f"The run was interrupted ({run.summary.get('exit_reason')}): figures cover the updates up to that point."]
+    return [message("reports.interrupted", reason=run.summary.get("exit_reason"))]
 
 
-def _few_points(run: ReportedRun) -> str:
+def _few_points(run: ReportedRun) -> Message:
     """Return the reason why there is no curve."""
-    if not len(run.metrics.get("seq", ())):
-        return "No metrics were written."
-    return (
-        "Fewer than two rows of metrics have a value, too few for a curve. "
-        "A smaller output.metrics_every writes more of them."
-    )
+    return message("reports.few_points" if len(run.metrics.get("seq", ())) else "reports.no_metrics")

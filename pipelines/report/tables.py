@@ -11,6 +11,7 @@ from pipelines.report.facts import f1_name
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import quality_of
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
+from raydt.messages import message
 from raydt.presentation.blocks import Block, Row, Table, Text
 from raydt.presentation.trees import class_name, feature_name
 from raydt.presentation.words import ABSENT, count, counted, duration, figure, names, number, share
@@ -40,11 +41,11 @@ def recoveries(run: ReportedRun) -> list[Block]:
     words, failed = recovered_in_words(run.summary), checkpoints_failed(run.summary)
     sentences = [f"{words[0].upper()}{words[1:]}."] if words else []
     if words and run.summary.get("model_digest"):
-        sentences.append("The model is identical to that of an uninterrupted run.")
+        sentences.append(f"{message('reports.same_model')}.")
     if len(entries) > len(rows):
-        sentences.append(f"The table shows the last {len(rows)} recoveries.")
+        sentences.append(f"{message('reports.last_recoveries', shown=len(rows))}.")
     if failed:
-        sentences.append(f"{counted(failed, 'checkpoint')} could not be written; see log.jsonl for the cause.")
+        sentences.append(f"{message('reports.failed_checkpoints', checkpoints=counted(failed, 'checkpoint'))}.")
     columns = ("After update", "Lost", "Recovered", "Resumed from", "Repeated", "Time")
     table = Table(rows, title="Losses and recoveries", columns=columns, words=(1, 2, 3, 4))
     return [Text(" ".join(sentences)), table] if sentences else []
@@ -100,7 +101,7 @@ def shard_work(run: ReportedRun) -> list[Block]:
     """Return the columns and work of each shard."""
     work = [entry for entry in run.summary.get("work") or [] if isinstance(entry, dict)]
     if not work:
-        return [Text("The run recorded no work by shards.")]
+        return [Text(f"{message('reports.no_work')}.")]
     features = run.names.features
     sparse = any(feature.get("kind") == "sparse" for feature in features)
     seconds = [number(entry, "seconds") or 0.0 for entry in work]
@@ -121,11 +122,12 @@ def shard_work(run: ReportedRun) -> list[Block]:
 def _balance(work: list[dict[str, Any]], seconds: list[float]) -> str:
     """Return how evenly the shards worked."""
     if not any(entry.get("requests") for entry in work):
-        return f"The shard{' was' if len(work) == 1 else 's were'} given no work: the coordinator held the whole model."
+        return f"{message('reports.idle_shard' if len(work) == 1 else 'reports.idle_shards')}."
     if not sum(seconds) or len(work) == 1:
         return ""
     times = figure(max(seconds) * len(work) / sum(seconds))
-    return "All shards worked equally long." if times == "1" else f"The busiest shard worked {times} times the mean."
+    said = message("reports.equal_shards") if times == "1" else message("reports.busiest_shard", times=times)
+    return f"{said}."
 
 
 def skipped_rows(run: ReportedRun) -> Table:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import Quality, quality_of
+from raydt.messages import Message, message
 from raydt.presentation.blocks import Beside, Block, Code, Fact, Facts, Items, Row, Table, Text
 from raydt.presentation.series import Columns
 from raydt.presentation.words import count, counted, figure, number
@@ -24,11 +25,10 @@ def against_baselines(summary: dict[str, Any], metrics: Columns) -> Text:
     known = {key: number(summary.get("baselines"), key) for key in quality.baselines}
     rivals = {key: value for key, value in known.items() if value is not None}
     if score is None:
-        text = f"No {quality.name} was recorded, so there is nothing to compare with the trivial baselines."
-        return Text(text, "verdict plain")
-    written = f"its {quality.name} is {quality.form(score)}"
+        return Text(f"{message('reports.no_score', quality=quality.name)}.", "verdict plain")
+    written = {"quality": quality.name, "score": quality.form(score)}
     if not rivals:
-        return Text(f"The {written[4:]}. No trivial baseline was recorded to compare it with.", "verdict plain")
+        return Text(f"{message('reports.no_baseline', **written)}.", "verdict plain")
     lost = [key for key, value in rivals.items() if quality.behind(score, value)]
     tied = [key for key, value in rivals.items() if score == value]
     won = [key for key, value in rivals.items() if quality.behind(value, score)]
@@ -37,30 +37,29 @@ def against_baselines(summary: dict[str, Any], metrics: Columns) -> Text:
         return " and ".join(f"{quality.baselines[key]} ({quality.form(rivals[key])})" for key in keys)
 
     if lost:
-        text = f"The learner loses to {against(lost)}: {written}."
+        said = [message("reports.loses", rivals=against(lost), **written)]
         if won or tied:
-            text += f" It {'beats' if won else 'equals'} {against(won or tied)}."
-    elif tied:
-        text = f"The learner is no better than {against(tied)}: {written}."
+            other = "reports.beats_another" if won else "reports.equals_another"
+            said.append(message(other, rivals=against(won or tied)))
     else:
-        text = f"The learner beats {against(won)} with {'an' if quality.name[0] in 'aeiou' else 'a'} {quality.name} of "
-        text += f"{quality.form(score)}."
-    return Text(text + _windows_lost(metrics, quality), "verdict bad" if lost or tied else "verdict good")
+        said = [message("reports.equals" if tied else "reports.beats", rivals=against(tied or won), **written)]
+    text = " ".join(f"{sentence}." for sentence in [*said, *_windows_lost(metrics, quality)])
+    return Text(text, "verdict bad" if lost or tied else "verdict good")
 
 
-def _windows_lost(metrics: Columns, quality: Quality) -> str:
+def _windows_lost(metrics: Columns, quality: Quality) -> list[Message]:
     """Count the windows of the metrics table that the learner lost to the better baseline; empty if none was scored."""
     names = [quality.window, *(f"window_{key}" for key in quality.baselines)]
     learner, *rivals = (metrics.get(name, np.array([])) for name in names)
     scored = int(np.isfinite(learner).sum())
     if not scored or any(len(rival) != len(learner) for rival in rivals):
-        return ""
+        return []
     lost = int(quality.behind(learner, quality.best(rivals)).sum())
     if scored == 1:
-        return f" In the only window of the stream it was {'' if lost else 'not '}behind the better of the two."
+        return [message("reports.window_lost" if lost else "reports.window_kept")]
     if not lost:
-        return f" In none of the {count(scored)} windows of the stream was it behind."
-    return f" In {count(lost)} of {count(scored)} windows of the stream it was behind the better of the two."
+        return [message("reports.windows_kept", scored=count(scored))]
+    return [message("reports.windows_lost", lost=count(lost), scored=count(scored))]
 
 
 _FEASIBILITY: dict[str, tuple[Literal["good", "bad", "plain"], str]] = {
@@ -99,7 +98,7 @@ def audit_blocks(run: ReportedRun, location: str, gap: Fact | None) -> list[Bloc
     moment = Text(_moment(summary))
     audit, verdicts = summary.get("audit"), _verdicts(summary)
     if not audit:
-        return [moment, Text("Not run. To check the model against the raw examples:"), Code(command)]
+        return [moment, Text(message("reports.no_audit")), Code(command)]
     reason, failures = audit.get("reason"), [str(failure) for failure in audit.get("failures") or []]
     measures = run.description.measures
     worst = {
@@ -130,7 +129,4 @@ def _moment(summary: dict[str, Any]) -> str:
         return ""
     updates = counted(int(number(summary, "updates") or 0), "update")
     ended = "failed" if status == "failed" else "was interrupted"
-    return (
-        f"The run {ended} before the end of its stream: an audit checks the model after the last update before that, "
-        f"after {updates}."
-    )
+    return f"{message('reports.unfinished', ended=ended, updates=updates)}."

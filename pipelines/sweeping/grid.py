@@ -17,6 +17,7 @@ from typing import Any
 from pipelines.printing import shortened
 from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError
+from raydt.messages import message
 
 #: Sections whose keys may differ between settings.
 SECTIONS = ("learner", "stream")
@@ -27,7 +28,6 @@ TRIALS = ("source.permutation", "source.seed")
 #: The most settings of one sweep.
 LIMIT = 10_000
 
-_FORM = "not of the form a.b=START:STOP:STEP or a.b=v1,v2,v3. Write for example --grid learner.epsilon=0:2:0.1"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
 
 Grid = Sequence[str] | Mapping[str, str | Sequence[Any]]
@@ -56,16 +56,16 @@ def read_grid(grid: Grid) -> list[Axis]:
         An entry that cannot be read, a key twice or of another section, no values, or too many settings.
     """
     if isinstance(grid, str):
-        raise ConfigError("grid: a list of texts or a mapping is needed. Put the text into a list")
+        raise ConfigError(message("sweeps.text"))
     axes = [_axis(key, values) for key, values in grid.items()] if isinstance(grid, Mapping) else [*map(_parse, grid)]
     if not axes:
-        raise ConfigError("a sweep needs at least one --grid, such as --grid learner.epsilon=0:2:0.1")
+        raise ConfigError(message("sweeps.no_grid"))
     keys = [axis.key for axis in axes]
     for key in keys:
         if keys.count(key) > 1:
-            raise ConfigError(f"--grid {shortened(key)}: the key appears twice. Put all its values into one --grid")
+            raise ConfigError(message("sweeps.repeated_key", key=shortened(key)))
     if (total := math.prod(len(axis.values) for axis in axes)) > LIMIT:
-        raise ConfigError(f"the grid has {total:,} settings, but at most {LIMIT:,} are possible. Use a coarser grid")
+        raise ConfigError(message("sweeps.many_settings", settings=total, most=LIMIT))
     return axes
 
 
@@ -88,54 +88,50 @@ def written(value: Any) -> str:
 def _parse(entry: str) -> Axis:
     key, equals, text = entry.partition("=")
     if not equals:
-        raise ConfigError(f"--grid {shortened(entry)}: {_FORM}")
+        raise ConfigError(message("sweeps.form", entry=shortened(entry)))
     return _axis(key.strip(), text)
 
 
 def _axis(key: str, values: str | Sequence[Any]) -> Axis:
-    place = f"--grid {shortened(f'{key}={values if isinstance(values, str) else written(list(values))}')}"
+    entry = shortened(f"{key}={values if isinstance(values, str) else written(list(values))}")
     section, *rest = key.split(".")
     if not all([section, *rest]):
-        raise ConfigError(f"{place}: {_FORM}")
+        raise ConfigError(message("sweeps.form", entry=entry))
     if (section not in SECTIONS or not rest) and key not in TRIALS:
-        raise ConfigError(
-            f"{place}: only keys of learner and stream, {' and '.join(TRIALS)} can differ between settings: all "
-            "have the same rows, and nothing else changes the model. Use --set for keys that are the same in all "
-            "settings"
-        )
-    found = _values(place, values.strip()) if isinstance(values, str) else list(values)
+        raise ConfigError(message("sweeps.key", entry=entry, others=" and ".join(TRIALS)))
+    found = _values(entry, values.strip()) if isinstance(values, str) else list(values)
     if not found:
-        raise ConfigError(f"{place}: no values. Write at least one")
+        raise ConfigError(message("sweeps.no_value", entry=entry))
     seen = set()
     for value in found:
         if _same(value) in seen:
-            raise ConfigError(f"{place}: the value {written(value)} appears twice. Remove one")
+            raise ConfigError(message("sweeps.repeated_value", entry=entry, value=written(value)))
         seen.add(_same(value))
     return Axis(key, tuple(found))
 
 
-def _values(place: str, text: str) -> list[Any]:
+def _values(entry: str, text: str) -> list[Any]:
     parts = [part.strip() for part in text.split(":")]
     if len(parts) > 1 and "," not in text and any(map(_NUMBER.fullmatch, parts)):
         if len(parts) != 3 or not all(map(_NUMBER.fullmatch, parts)):
-            raise ConfigError(f"{place}: a range is START:STOP:STEP, three numbers, such as 0:2:0.1")
-        return _range(place, *parts)
+            raise ConfigError(message("sweeps.range", entry=entry))
+        return _range(entry, *parts)
     try:
         values: list[Any] = load_yaml(f"[{text}]")
     except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from error
+        raise ConfigError(message("sweeps.yaml", entry=entry, problem=str(error))) from error
     return values
 
 
-def _range(place: str, first: str, last: str, by: str) -> list[Any]:
+def _range(entry: str, first: str, last: str, by: str) -> list[Any]:
     start, stop, step = map(Decimal, (first, last, by))
     if not step:
-        raise ConfigError(f"{place}: the step is 0. Give the distance between two values")
+        raise ConfigError(message("sweeps.no_step", entry=entry))
     steps = (stop - start) / step
     if steps < 0:
         way = "up" if stop > start else "down"
-        raise ConfigError(f"{place}: a step of {by} never leads from {first} {way} to {last}. Change its sign")
+        raise ConfigError(message("sweeps.step_sign", entry=entry, step=by, first=first, way=way, last=last))
     if steps >= LIMIT:
-        raise ConfigError(f"{place}: more than {LIMIT:,} values. Take a larger step")
+        raise ConfigError(message("sweeps.many_values", entry=entry, most=LIMIT))
     number = int if re.fullmatch(r"[+-]?\d+", first) and re.fullmatch(r"[+-]?\d+", by) else float
     return [number(start + step * i) for i in range(int((stop - start) // step) + 1)]

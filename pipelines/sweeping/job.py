@@ -45,6 +45,7 @@ from pipelines.sweeping.table import Row, against_baselines, best, curves_of, po
 from pipelines.terminal import terminal
 from raydt.errors import InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
+from raydt.messages import message
 from raydt.presentation.words import counted
 from raydt.redaction import text
 from raydt.sources.stored import StoredSource
@@ -135,7 +136,7 @@ def sweep(
             with locked(folder):
                 folder.require_untouched()
                 interruption.on_cut(folder.discard_beginning)
-                progress.stage("reading the source")
+                progress.stage(message("sweeps.reading"))
                 began = time.perf_counter()
                 trials = trials_of(configs, values)
                 source = trials[0].read()
@@ -174,11 +175,11 @@ class _Sweep:
     def run(self, trials: Sequence[Trial], source: StoredSource, reading: float, progress: Reporter) -> SweepResult:
         """Run the settings and write what came out; ``source`` has the rows of the first trial."""
         self.reading = reading
-        note = f"# The first setting of a sweep, {named(self.values[0])}; sweep.json holds the values of the others.\n"
+        note = f"{message('sweeps.first_setting', setting=named(self.values[0]))}.\n"
         with writing(self.folder.location):
             self.folder.write_text("config.yaml", note + self.configs[0].to_yaml())
-        where = "on Ray" if self.cluster.backend == "ray" else "in this process"
-        progress.stage(f"starting {len(self.configs):,} settings {where}")
+        where = "sweeps.starting_on_ray" if self.cluster.backend == "ray" else "sweeps.starting_here"
+        progress.stage(message(where, settings=len(self.configs)))
         if self.cluster.backend == "ray" and starts_ray(self.cluster.address):
             progress.stage(STARTING_RAY)
         began = time.perf_counter()
@@ -194,7 +195,8 @@ class _Sweep:
                 with contextlib.suppress(Exception):
                     progress.stop()
                 self._write(source, times(), self.interruption.signal)
-                return f"interrupted: {len(self.rows):,} of {counted(len(self.configs), 'setting')} done"
+                settings = counted(len(self.configs), "setting")
+                return message("sweeps.interrupted", done=len(self.rows), settings=settings)
 
             self.interruption.arm(lambda: None, cut_short)
             progress.start(len(self.configs), "settings")

@@ -10,6 +10,7 @@ from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row, best, pooled
 from raydt.learners import described
+from raydt.messages import message
 from raydt.presentation.blocks import Article, Best, Block, Code, Fact, Facts, Section, Table, Text, pairs
 from raydt.presentation.blocks import Row as TableRow
 from raydt.presentation.words import (
@@ -69,11 +70,11 @@ def article(
     axes, rows = pooled(axes, rows)
     winners, failed = best(rows), sum(bool(row.get("error")) for row in rows)
     done, settings = count(summary["done"]), count(summary["settings"])
-    notice = f"Interrupted ({summary['exit_reason']}) after {done} of {settings} settings."
-    good = summary["verdict"].startswith("Every")
+    notice = f"{message('sweeps.cut_short', reason=summary['exit_reason'], done=done, settings=settings)}."
+    good = summary["verdict"] == f"{message('sweeps.all_beat')}."
     head: list[Block] = [
         Text(notice if summary["status"] == "interrupted" else "", "notice"),
-        Text(f"{count(failed)} of the settings failed; a table gives the reasons." if failed else "", "notice bad"),
+        Text(f"{message('sweeps.failed', failed=count(failed))}." if failed else "", "notice bad"),
         Text(summary["verdict"], "verdict good" if good else "verdict bad"),
         Facts([_figure(axes, name, winners[name]) for name in _FIGURES if name in winners], "figures"),
         _facts(summary),
@@ -81,13 +82,13 @@ def article(
     chart = chart_of(axes, rows)
     blocks: list[Block] = [
         *([chart] if chart is not None else []),
-        Text("" if "accuracy" in winners else "No setting has an accuracy to draw.", "none"),
+        Text("" if "accuracy" in winners else f"{message('sweeps.no_accuracy')}.", "none"),
         *tables([axis.key for axis in axes], rows, summary["trials"]),
     ]
     if "accuracy" in winners:
         words = (word for key, value in sets.items() for word in ("--set", f"{key}={written(value)}"))
         command = Code(shlex.join(["raydt", "replay", f"{location}/config.yaml", *words]))
-        blocks += [Text("To replay the setting of the best accuracy with everything a run writes:"), command]
+        blocks += [Text(message("sweeps.replay_best")), command]
     sections = [
         Section("Settings", blocks, "settings"),
         Section("Configuration of the first setting", [Code(config_text)], "config"),
@@ -118,14 +119,11 @@ def tables(keys: Sequence[str], rows: Sequence[Row], trials: int, *, brief: bool
         cells = [(form(row.get(name)), (row["setting"], name) in top) for _, name, form, _ in shown]
         accuracy = -1.0 if row.get("accuracy") is None else row["accuracy"]
         scored.append((accuracy, TableRow((*setting, *(Best(cell) if is_best else cell for cell, is_best in cells)))))
-    means = "Numbers are means of the trials. " if trials > 1 else ""
-    remark = (
-        f"Promised: whether the guarantee of the method holds for the setting, by its theorem. {means}sweep.parquet "
-        "has more columns, curves.parquet the scores along the stream."
-    )
+    remarks = [message("sweeps.promised"), *([message("sweeps.means")] if trials > 1 else [])]
+    remark = " ".join(f"{sentence}." for sentence in remarks)
     if brief:
         cut = len(scored) > SHOWN
-        remark = f"... the best {SHOWN} by accuracy; all {len(rows):,} are in sweep.parquet" if cut else ""
+        remark = message("sweeps.best_shown", shown=SHOWN, settings=len(rows)) if cut else ""
         scored = sorted(scored, key=lambda pair: -pair[0])[:SHOWN] if cut else scored
     title, columns = "Results of each setting; the best of a column is bold", (*keys, *(column[0] for column in shown))
     results = Table([row for _, row in scored], remark if scored else "", title, columns, style="dense")

@@ -16,6 +16,7 @@ from pipelines.saved_runs import no_rows
 from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.reading import Reading
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.sources.base import Source
 from raydt.sources.opening import open_source
 from raydt.sources.stored import StoredSource
@@ -64,10 +65,7 @@ def trials_of(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) ->
     for index, (config, setting) in enumerate(zip(configs, values, strict=True)):
         reading = traits_of(config.learner).reading
         if reading.regression:
-            raise ConfigError(
-                "a sweep compares accuracies, but the learner predicts numbers (learner.objective: squared_error). "
-                "Replay the settings one by one, and give their folders to raydt report"
-            )
+            raise ConfigError(message("sweeps.numbers"))
         key = config.source.model_dump_json(), reading
         try:
             if key not in trials:
@@ -79,7 +77,7 @@ def trials_of(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) ->
         except (ConfigError, InputError) as error:
             if isinstance(error, InputError) and not index:  # of the source itself
                 raise
-            raise ConfigError(f"with {named(setting)}: {message_of(error)}") from error
+            raise ConfigError(message("sweeps.setting", setting=named(setting), problem=message_of(error))) from error
         trials[key].settings.append(index)
         trials[key].configs.append(config)
     return [*trials.values()]

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pipelines.sweeping.grid import TRIALS, Axis, written
 from raydt.learners import learners
+from raydt.messages import message
 from raydt.presentation.words import ABSENT, share
 
 #: Scores by which settings are compared, and whether more is better.
@@ -128,8 +129,7 @@ def against_baselines(rows: Sequence[Row]) -> str:
         return ""
     better = sum(row["accuracy"] > max(row["no_change"], row["majority"]) for row in known)
     if better == len(known):
-        return "Every setting beats both baselines."
+        return f"{message('sweeps.all_beat')}."
     name = "no-change" if known[0]["no_change"] >= known[0]["majority"] else "majority"
     level = share(max(known[0]["no_change"], known[0]["majority"]))
-    count = f"Only {better:,} of {len(known):,} settings beat" if better else "No setting beats"
-    return f"{count} the better baseline ({name}, accuracy {level})."
+    return f"{message('sweeps.some_beat', better=better, settings=len(known), baseline=name, level=level)}."

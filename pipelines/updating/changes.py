@@ -22,6 +22,7 @@ from raydt.errors import InputError, UpdateError
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.learners import traits_of
+from raydt.messages import Message, message
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
@@ -30,8 +31,6 @@ from raydt.streams.deletion_log import LoggedDeletions
 from raydt.streams.text_ids import TextIds
 
 Find = Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
-
-_NOTHING = "Nothing has been changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,8 @@ class Insertions:
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
         """The same error, naming file, row and label of the row that the learner refuses."""
         assert self.source is not None
-        problem = f"{quoted(float(self.y[row]))}: {error.parts['problem']}"
-        return _at(self.source, row, label, problem, f"{error.remedy}. {_NOTHING}")
+        said = {"label": quoted(float(self.y[row])), "problem": error.parts["problem"], "remedy": error.remedy}
+        return _at(self.source, row, label, message("updates.refused_label", **said))
 
 
 def no_deletions() -> Deletions:
@@ -146,25 +145,21 @@ def read_deletions(path: str, names: StateNames, find: Find) -> Deletions:
     with without_a_config():
         log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
     if "after" in log.file.names:
-        problem = "an update deletes at once and has no position in a stream"
-        remedy = "Remove the column, or replay it as a deletion_log"
-        raise InputError(problem, file=log.file.name, column="after", remedy=remedy)
+        raise InputError(message("updates.positions"), file=log.file.name, column="after")
     if not log.ids:
-        remedy = f"Check that it is the right file, or leave out --delete. {_NOTHING}"
-        raise InputError("it has no id to delete", file=log.file.name, remedy=remedy)
+        raise InputError(message("updates.no_ids"), file=log.file.name)
     ids = names.ids.look(_texts(log.ids)) if names.text_ids else np.array(log.ids, dtype=np.int64)
     refuse_numbered(names.numbered, ids, log.file.name)
     unknown = find(ids) < 0
     if unknown.any():
         row = int(np.argmax(unknown))
         problem, remedy = REFUSALS[UNKNOWN_ID]
-        raise UpdateError(
-            f"id {quoted(log.ids[row])}: {problem}", file=log.file.name, row=row, column="id", remedy=remedy
-        )
+        said = message("updates.unknown_id", id=quoted(log.ids[row]), problem=problem, remedy=remedy)
+        raise UpdateError(said, file=log.file.name, row=row, column="id")
     again = _first_repeated(ids)
     if again is not None:
-        problem = f"id {quoted(log.ids[again])} is given twice"
-        raise UpdateError(problem, file=log.file.name, row=again, column="id", remedy="Give every id once")
+        said = message("updates.repeated_id", id=quoted(log.ids[again]))
+        raise UpdateError(said, file=log.file.name, row=again, column="id")
     return Deletions(_texts(log.ids) if names.text_ids else ids, ids, path, log.file)
 
 
@@ -212,11 +207,11 @@ def read_insertions(
     live = (find(ids) >= 0) & ~np.isin(ids, deletions.ids)
     if live.any():
         row = int(np.argmax(live))
-        remedy = "Give it another id, or delete the live example in the same update with --delete"
-        raise _at(source, row, names.id, f"id {quoted(given.tolist()[row])}: {REFUSALS[DUPLICATE_ID][0]}", remedy)
+        said = message("updates.live_id", id=quoted(given.tolist()[row]), problem=REFUSALS[DUPLICATE_ID][0])
+        raise _at(source, row, names.id, said)
     again = _first_repeated(ids)
     if again is not None:
-        raise _at(source, again, names.id, f"id {quoted(given.tolist()[again])} is given twice", "Give every id once")
+        raise _at(source, again, names.id, message("updates.repeated_id", id=quoted(given.tolist()[again])))
     ones = concatenated(sparse) if sparse else None
     categories = _grown_categories(source, saved)
     return Insertions(given, ids, X, ones, y, source.classes, categories, empty.all_ids, path, source)
@@ -225,12 +220,10 @@ def read_insertions(
 def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
     """The rows to insert, with the dictionaries of the state."""
     if names.text_ids and names.id is None:
-        raise InputError(
-            "the ids of this state are text", file=path, remedy="Name the column that holds them with --id"
-        )
-    wanted = {names.label: "--label names this column, or the state was made with it"}
+        raise InputError(message("updates.text_ids"), file=path)
+    wanted = {names.label: "--label or the state"}
     if names.id is not None:
-        wanted[names.id] = "--id names this column, or the state was made with it"
+        wanted[names.id] = "--id or the state"
     known = names.labels.get("classes", [*names.labels.get("positive", ()), *names.labels.get("rest", ())])
     text = [names.label] if known and all(isinstance(label, str) for label in known) else []
     text += [names.id] if names.text_ids and names.id is not None else []
@@ -240,8 +233,7 @@ def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> 
     source = open_rows(saved, files, options, labels=names.labels)
     if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():
         here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
-        problem = f"the ids are {here}, but those of the state are {there}"
-        raise InputError(problem, file=files[0].name, column=names.id, remedy=f"Convert the column to {there}")
+        raise InputError(message("updates.other_ids", found=here, wanted=there), file=files[0].name, column=names.id)
     return source
 
 
@@ -252,12 +244,11 @@ def _check_labels(source: FileSource, y: Targets, saved: SavedModel, names: Stat
         return
     new = np.flatnonzero(y >= known)
     label, row = source.classes[y[new[0]]], int(new[0])
+    said = {"label": quoted(label), "classes": _some(saved.classes, 20)}
     if saved.meta.get("declared", False):
-        remedy = f"{_NOTHING}; the classes are {_some(saved.classes, 20)}"
-        raise _at(source, row, names.label, f"label {quoted(label)} is not among the classes of the model", remedy)
+        raise _at(source, row, names.label, message("updates.unknown_label", **said))
     if known and isinstance(label, str) != isinstance(saved.classes[0], str):
-        problem = f"label {quoted(label)} does not have the type of the classes {_some(saved.classes, 20)}"
-        raise _at(source, row, names.label, problem, "Use either numbers or strings for all labels")
+        raise _at(source, row, names.label, message("updates.other_label", **said))
 
 
 def _grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
@@ -269,8 +260,8 @@ def _grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[A
         for value in found[len(known) :]:
             written = _like(value, known)
             if written is None or written in all_values:
-                problem = f"category {quoted(value)} is not written as those of the model are: {_some(known, 5)}"
-                raise InputError(problem, file=source.where(0)[0], column=name, remedy="Convert the column")
+                said = message("updates.other_category", category=quoted(value), known=_some(known, 5))
+                raise InputError(said, file=source.where(0)[0], column=name)
             all_values[written] = None
         grown[name] = list(all_values)
     return {**saved.categories, **grown}
@@ -303,6 +294,6 @@ def _first_repeated(ids: npt.NDArray[np.int64]) -> int | None:
     return int(again.min()) if len(again) else None
 
 
-def _at(source: FileSource, row: int, column: str | None, problem: str, remedy: str) -> UpdateError:
+def _at(source: FileSource, row: int, column: str | None, problem: Message) -> UpdateError:
     file, file_row = source.where(row)
-    return UpdateError(problem, file=file, row=file_row, column=column, remedy=remedy)
+    return UpdateError(problem, file=file, row=file_row, column=column)

@@ -33,6 +33,7 @@ from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
 from raydt.folders.manifest import MANIFEST, is_folder_file
+from raydt.messages import message
 from raydt.sessions.copies import OF_ANY_STATE
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.receipt_chain import OpenChain
@@ -93,7 +94,7 @@ def update(
     Reading and writing take O(live examples x features), and the first digest a pass over the live examples.
     """
     if insert is None and delete is None:
-        raise ConfigError("update has nothing to do. Give --insert FILE, --delete FILE or both")
+        raise ConfigError(message("updates.nothing"))
     place = find_state(state)
     saved, folder = open_state(place.folder)
     taken = [folder]
@@ -101,7 +102,7 @@ def update(
         taken += [place.run, states_of(place.config, place.run)]
     target = _target(out, taken) if out is not None else None
     if target is None and not dry_run:
-        raise ConfigError("update needs a folder for the new state. Give --out STATE2, or --dry-run")
+        raise ConfigError(message("updates.no_target"))
     writing = target if not dry_run else None
     with opened_receipts(receipts, dry_run=dry_run) as chain, _sole_writer(writing):
         names = StateNames.of(saved, label, id_column)
@@ -140,10 +141,10 @@ def _require_free(target: RunFolder) -> None:
     try:
         names = target.names()
     except OSError as error:  # a file, or no permission to look
-        raise ConfigError(f"--out {target.location}: cannot be a folder: {error}. Choose a new folder") from error
+        raise ConfigError(message("updates.no_folder", folder=target.location, reason=str(error))) from error
     unfinished = LOCK in names and MANIFEST not in names and all(is_folder_file(name) for name in names if name != LOCK)
     if names and not unfinished:
-        raise ConfigError(f"--out {target.location}: the folder is not empty. Choose a new or empty folder")
+        raise ConfigError(message("updates.full_folder", folder=target.location))
 
 
 @contextmanager
@@ -203,29 +204,32 @@ def _save(
 def _copies(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
     """Where copies of deleted examples may be, with paths where they are known."""
     run, config = place.run, place.config
-    places = [f"the state that is updated: {place.folder.location}"]
-    places += [f"an earlier state: {step['state']}" for step in reversed(saved.meta.get("lineage", []))]
+    places = [message("updates.copy_state", path=place.folder.location)]
+    earlier = reversed(saved.meta.get("lineage", []))
+    places += [message("updates.copy_earlier_state", path=step["state"]) for step in earlier]
     if run is not None and config is not None:
         path = getattr(config.source, "path", None)
         if path is not None:
-            places.append(f"the source of the run: {path if isinstance(path, str) else ', '.join(path)}")
-        places.append(f"all states of the run: {states_of(config, run).location}")
-        if run.has("predictions"):
-            places.append(f"predictions of the run, with id and label: {run.location}/predictions")
+            places.append(message("updates.copy_source", path=path if isinstance(path, str) else ", ".join(path)))
+        places.append(message("updates.copy_states", path=states_of(config, run).location))
         places += [
-            f"{what} of the run, if they name them: {run.location}/{name}"
-            for what, name in (("skipped rows", "quarantine"), ("messages", "log.jsonl"))
+            message(id, path=f"{run.location}/{name}")
+            for id, name in (
+                ("updates.copy_predictions", "predictions"),
+                ("updates.copy_quarantine", "quarantine"),
+                ("updates.copy_log", "log.jsonl"),
+            )
             if run.has(name)
         ]
-        places.append(f"the model of the run, made with them: {run.location}/model")
+        places.append(message("updates.copy_model", path=f"{run.location}/model"))
         if config.cluster.backend == "ray":
-            places.append("object store and spill folders of Ray, on the machines of the run")
+            places.append(message("updates.copy_of_ray"))
     elif not saved.meta.get("lineage"):
-        places.append("the data that the state was made from, and the run or program that made it")
+        places.append(message("updates.copy_origin"))
     if delete is not None:
-        places.append(f"their ids: {delete}")
+        places.append(message("updates.copy_ids", path=delete))
     if any(saved.features.categorical):
-        places.append("the categories that the new state knows, where only they had one")
+        places.append(message("updates.copy_categories"))
     if saved.classes:
-        places.append("the classes that the new state knows, where only they had one")
+        places.append(message("updates.copy_classes"))
     return (*places, *OF_ANY_STATE)

@@ -25,12 +25,13 @@ from pipelines.updating.changes import (
     read_deletions,
     read_insertions,
 )
-from raydt.errors import InputError
+from raydt.errors import InputError, message_of
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.targets import in_order
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
+from raydt.messages import message
 from raydt.sessions.receipt import Receipt
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.base import Stream
@@ -141,6 +142,7 @@ def _read_again(
     then = SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
     names, gone = StateNames.of(then), no_deletions()
     new, found = no_insertions(then, names, gone), {}
+    paths = " and ".join(file["path"] for file in files.values())
     try:
         if "delete" in files:
             gone = read_deletions(files["delete"]["path"], names, replay.find)
@@ -150,19 +152,11 @@ def _read_again(
             new = read_insertions(files["insert"]["path"], files["insert"]["kind"], then, names, replay.find, gone)
             found["insert"] = None if new.source is None else new.source.fingerprint()
     except InputError as error:
-        raise _lost(run, step, str(error)) from error
+        said = message("updates.unreadable", updates=step["offset"], files=paths, problem=message_of(error))
+        raise InputError(said, file=run) from error
     if found != {name: file.get("sha256", file.get("fingerprint")) for name, file in files.items()}:
-        raise _lost(run, step, "a file has changed")
+        raise InputError(message("updates.changed", updates=step["offset"], files=paths), file=run)
     return names, gone, new
-
-
-def _lost(run: str, step: Mapping[str, Any], problem: str) -> InputError:
-    paths = " and ".join(file["path"] for file in step["files"].values())
-    return InputError(
-        f"the update after {step['offset']:,} updates cannot be repeated from {paths}: {problem}",
-        file=run,
-        remedy="Restore the files. Without them, audit one of the checkpoints/ against the examples in it",
-    )
 
 
 def _absolute(path: str | Path) -> str:

@@ -17,6 +17,7 @@ from raydt.encoding.indices import holds_indices, is_empty_list
 from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
 from raydt.learners import traits_of
+from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
@@ -40,9 +41,9 @@ def without_a_config() -> Iterator[None]:
             raise error from None
         others = _OTHER_LEARNERS.search(error.remedy)
         if "source.n_features" in error.remedy:
-            remedy = "Replay with a larger source.n_features, which leaves room for more"
+            remedy = message("updates.more_features")
         else:
-            remedy = "Correct the file" + (f", or replay with {others[1]}" if others else "")
+            remedy = message("updates.other_learner", learners=others[1]) if others else message("updates.correct")
         raise error.but(remedy=remedy) from None
 
 
@@ -66,7 +67,7 @@ def find_rows(
     kind : {"parquet", "arrow", "csv", "libsvm"}, optional
         By default from the ends of the names.
     wanted : mapping of str to str
-        Columns needed beside the features, and who asks for each, for the message where one is missing.
+        Columns needed beside the features, and what names each, such as ``--id``, for messages.
     label, id_column : str, optional
         Columns that are read as labels and ids.
     as_text : tuple of str
@@ -81,8 +82,7 @@ def find_rows(
     needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
     for name in wanted:
         if name in needed:
-            remedy = "Name another column"
-            raise InputError(f"{wanted[name]}, but it is a feature of the model", file=data, column=name, remedy=remedy)
+            raise InputError(message("updates.feature_column", who=wanted[name]), file=data, column=name)
     categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
     columns: dict[str, Any] = {"label": label, "id": id_column, "features": needed, "categorical": categorical}
     columns["n_features"] = features.sparse or None
@@ -94,12 +94,14 @@ def find_rows(
     for file in files:
         for name in [*needed, *wanted]:
             if name not in file.names:
-                why = "the model needs this column" if name in needed else wanted[name]
-                near = difflib.get_close_matches(name, file.names, 1)
-                hint = marked(f"Did you mean {near[0]!r}? ", "") if near and name in wanted else ""
-                problem = f"{why}, but the file lacks it"
-                remedy = f"{hint}Its columns are {quoted_columns(file.names)}"
-                raise InputError(problem, file=file.name, column=name, remedy=remedy)
+                there, near = quoted_columns(file.names), difflib.get_close_matches(name, file.names, 1)
+                said = message("updates.no_feature", columns=there)
+                if name in wanted and near:
+                    other = marked(repr(near[0]), "another column")
+                    said = message("updates.near_column", who=wanted[name], near=other, columns=there)
+                elif name in wanted:
+                    said = message("updates.no_column", who=wanted[name], columns=there)
+                raise InputError(said, file=file.name, column=name)
     return files, options
 
 
@@ -128,9 +130,9 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
         ]
         odd_one = set(lists) ^ ({features.sparse_column} if features.sparse else set())
         if odd_one and file.n_rows != 0:
-            what = "numbers" if not features.sparse else "lists of tokens" if tokens else "lists of indices"
-            problem = f"the model knows {what} in this column, but it holds something else"
-            raise InputError(problem, file=file.name, column=min(odd_one), remedy="Convert the column")
+            known = "numbers" if not features.sparse else "lists of tokens" if tokens else "lists of indices"
+            said = message("updates.other_column", known=known, found="something else")
+            raise InputError(said, file=file.name, column=min(odd_one))
     with without_a_config():
         source = FileSource(options, files, reading=traits_of(saved.options).reading)
     if source.features.categorical != features.categorical:
@@ -139,9 +141,7 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
             for name, is_category in zip(features.names, source.features.categorical, strict=True)
             if is_category and name not in options.categorical
         )
-        remedy = "Convert the column to numbers"
-        problem = "it holds text, but the model knows it as numbers"
-        raise InputError(problem, file=files[0].name, column=odd, remedy=remedy)
+        raise InputError(message("updates.other_column", known="numbers", found="text"), file=files[0].name, column=odd)
     source.restore({**source.state(), "categories": known_categories(saved, files), **dictionaries})
     return source
 

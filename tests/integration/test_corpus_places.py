@@ -227,9 +227,9 @@ class TestModels:
 
     def test_data_that_do_not_fit_the_model(self, run, tmp_path):
         out = tmp_path / "out.parquet"
-        with pytest.raises(InputError, match=r"column 'n': the model needs this column"):
+        with refused("updates.no_feature", column="n"):
             predict_file(run, FILES / "fewer-columns.parquet", out)
-        with pytest.raises(InputError, match=r"column 'n': it holds text, but the model knows it as numbers"):
+        with refused("updates.other_column", column="n", known="numbers", found="text"):
             predict_file(run, FILES / "other-types.parquet", out)
         with pytest.raises(InputError, match=r"short-row\.csv, row 8: .*--on-error skip"):
             predict_file(run, FILES / "short-row.csv", out)

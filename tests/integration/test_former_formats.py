@@ -86,7 +86,7 @@ def test_every_command_reads_it_or_says_which_version_does(
             assert f"reads such a {needs} of {learner} from format {oldest(kind, needs)} on. Use the raydt" in said
         elif code:
             assert code == 2
-            expected = "depends on the order|naive Bayes|an earlier version saved|no such column|sparse|it holds|lists"
+            expected = "depends on|naive Bayes|an earlier version|no such column|sparse|it holds|the file has|lists"
             assert re.search(expected, said), said
             assert source.needs_sparse or command in ("verify", "explain", "export"), said
 

@@ -271,7 +271,8 @@ def test_a_sweep_keeps_the_settings_that_are_done(start):
     assert len(pq.read_table(command.run / "sweep.parquet")) == summary["done"]
     assert 1 <= summary["done"] < 4  # the first setting passes there 7 times, all of them 11 times
     if (command.run / "sweep.html").exists():  # the page and the line come last, if there is time
-        assert command.err.splitlines()[-1] == f"interrupted: {summary['done']} of 4 settings done"
+        said = message("sweeps.interrupted", done=summary["done"], settings="4 settings")
+        assert command.err.splitlines()[-1] == said
 
 
 def hear(number: signal.Signals) -> None:

@@ -30,6 +30,7 @@ from raydt.examples.features import Features
 from raydt.exchange.snapshot import Barrier
 from raydt.learners.base import LearnerOptions
 from tests.integration.faulty import ON_SHARDS, Faulty, act
+from tests.refusals import refused
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
@@ -70,7 +71,7 @@ def test_batches_messages_and_misuse(cluster):
         assert all(20 * 2**20 < peak < 4 * 2**30 for peak in peaks)
         assert session.statistics()["bytes_exchanged"] == 2 * 2 * (16 + 2 * 400_000 + 1_600_000) + 2 * 2 * 24
         # A batch that does not start at the model's next update.
-        with pytest.raises(ExchangeError, match="batch of update 9 does not start at the model's next update"):
+        with refused("cluster.turn", ExchangeError, update=9):
             next(session.process([act("report", 9)]))
         session.restore(*session.state())
         assert [batch.start for batch, _ in session.process([act("report", 9)])] == [9]
@@ -81,11 +82,11 @@ def test_batches_messages_and_misuse(cluster):
         # Until the results of batches under way are taken, the model's position is not the caller's.
         running = session.process([act("report", 11), act("report", 12)])
         next(running)
-        with pytest.raises(ExchangeError, match="batches in progress: 1"):
+        with refused("cluster.busy", ExchangeError, batches=1):
             session.digest()
         list(running)
         assert session.statistics()["active"] == 8
-    with pytest.raises(ExchangeError, match="closed"):
+    with refused("cluster.closed", ExchangeError):
         session.digest()
 
 
@@ -97,7 +98,7 @@ def test_batches_messages_and_misuse(cluster):
         ("shard has a defect", RaydtError, r"^shard 1 \(pid \d+ on .+\) failed with KeyError: 'node'"),
         ("shard dies", ProcessLostError, r"^shard 1 \(pid \d+ on .+\) died$"),
         ("coordinator dies", ProcessLostError, r"^the coordinator \(pid \d+ on .+\) died$"),
-        ("shard waits for ever", ProcessLostError, r"^shard 1 \(pid \d+ on .+\) has shown no progress for 2 seconds"),
+        ("shard waits for ever", ProcessLostError, r"^shard 1 \(pid \d+ on .+\) .*shown no progress"),
     ],
 )
 def test_an_error_in_an_actor(cluster, name, error, message):
@@ -199,7 +200,7 @@ def test_a_cluster_is_asked_for_its_resources_first(cluster, monkeypatch):
         assert psutil.Process(session.work()[0]["pid"]).environ()["NUMBA_NUM_THREADS"] == "1"
     with monkeypatch.context() as patch:
         patch.setattr(joined, "reserve_seconds", 0.5)
-        with pytest.raises(ConfigError, match=r"needs 1001 CPUs, the cluster has \d+ "):
+        with pytest.raises(ConfigError, match=r"needs 1001 CPUs"):
             faulty(joined, shards=1000).__enter__()
     with faulty(joined):  # nothing stayed reserved
         pass
@@ -215,7 +216,7 @@ def test_an_address_must_be_that_of_the_connection(cluster):
         connection.close()
     assert ray.is_initialized()
     for address in ("other.invalid:6379", f"{host}:{int(port) + 1}", f"203.0.113.7:{port}", port, "http://x:8265"):
-        with pytest.raises(ConfigError, match=rf"connected to the Ray cluster at {here}, not to {address}\. Leave"):
+        with refused("cluster.other_cluster", ConfigError, here=here, address=address):
             connect(address)
 
 

@@ -11,6 +11,7 @@ import pytest
 from actors.cluster import cpus
 from actors.tasks import run_tasks
 from raydt.errors import InputError, ProcessLostError
+from raydt.messages import message
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
@@ -34,7 +35,7 @@ def test_results_with_their_places_and_a_lost_process_apart(cluster):
     lost = results.pop(2)
     assert results == {0: (SUM, False), 1: (2 * SUM, False), 3: (4 * SUM, False)}
     assert isinstance(lost, ProcessLostError)
-    assert str(lost) == "its process was lost (WorkerCrashedError). Run it again on its own"
+    assert str(lost) == message("cluster.task_lost", error="WorkerCrashedError")
     assert cpus() >= 2
 
 

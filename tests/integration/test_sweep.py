@@ -24,6 +24,7 @@ from pipelines.cli import cli
 from pipelines.sweeping import job, rows
 from raydt.errors import ConfigError, InputError
 from tests.refusals import refused
+from raydt.messages import message
 
 pytestmark = pytest.mark.nightly
 
@@ -234,7 +235,7 @@ def test_the_command_line(tmp_path, capsys):
     assert cli.main(args=arguments, standalone_mode=False) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[:2] == ["learner.epsilon", "accuracy"]
-    assert out[31] == "... the best 30 by accuracy; all 40 are in sweep.parquet"
+    assert out[31] == message("sweeps.best_shown", shown=30, settings=40)
     assert out[-1].endswith("/a/sweep.html")
     assert cli.main(args=[*arguments, "--overwrite", "--json"], standalone_mode=False) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -268,4 +269,4 @@ def test_a_signal_keeps_what_is_done(tmp_path, backend):
         assert f"{len(done)} of 200 done" in printed
         assert "interrupted (SIGINT)" in printed
     else:  # leaving Ray took longer than a signal leaves time for: what is done is said on stderr
-        assert f"interrupted: {len(done)} of 200 settings done\n" in errors
+        assert f"{message('sweeps.interrupted', done=len(done), settings='200 settings')}\n" in errors

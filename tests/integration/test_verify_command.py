@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import pipelines
 from pipelines.cli import cli
 from pipelines.verifying import verify_run
-from raydt.errors import InputError
 from tests.cases import CASES
 from tests.fuzz.reseal import with_arrays
+from tests.refusals import refused
 
 #: The docs promise it of ``fudyadt`` with ``epsilon: 0``, whatever the labels, and a range that the warm-up has found.
 WITHOUT_A_PAST = [
@@ -32,6 +32,11 @@ VERIFIED = [trial for trial in CASES if trial.learner.traits(trial.options).retr
 def raydt(*arguments: Any) -> tuple[int, str]:
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments], standalone_mode=False)
     return result.return_value, result.output
+
+
+def different(place: Any) -> list[str]:
+    """Ids of what differs from the model trained from nothing."""
+    return [said.id for said in verify_run(place)["different"]]
 
 
 @pytest.mark.parametrize("trial", VERIFIED, ids=lambda trial: trial.name)
@@ -54,7 +59,7 @@ def test_what_is_not_of_this_run_is_found(trial: Any, tmp_path: Path) -> None:
     other = pipelines.replay(trial.config(tmp_path / "fewer", updates=60), tmp_path / "other")
     shutil.rmtree(Path(run.path) / "model")
     shutil.copytree(Path(other.path) / "model", Path(run.path) / "model")
-    assert verify_run(run.path)["different"] == ["the model in model/"]
+    assert different(run.path) == ["verdicts.model"]
     state = max((Path(run.path) / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
     names = {entry["name"] for entry in json.loads((state / "manifest.json").read_text())["files"]} | {"manifest.json"}
 
@@ -65,16 +70,16 @@ def test_what_is_not_of_this_run_is_found(trial: Any, tmp_path: Path) -> None:
     if trial is VERIFIED[0]:
         for name, content in with_arrays({name: (state / name).read_bytes() for name in names}, change).items():
             (state / name).write_bytes(content)
-        assert verify_run(run.path)["different"] == ["the state in checkpoints/"]
-        assert verify_run(state)["different"] == ["the state"]
+        assert different(run.path) == ["verdicts.run_state"]
+        assert different(state) == ["verdicts.state"]
     summary = Path(run.path) / "summary.json"
     summary.write_text(summary.read_text().replace(run.digest, "sha256:" + "0" * 64))
-    assert verify_run(run.path)["different"][0] == "the digest in summary.json"
+    assert different(run.path)[0] == "verdicts.digest"
     assert raydt("verify", run.path)[0] == 3
 
 
 def test_a_model_with_a_past_cannot_be_verified(tmp_path: Path) -> None:
     trial = next(trial for trial in CASES if trial.shipped and not trial.learner.traits(trial.options).retrained)
     run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
-    with pytest.raises(InputError, match="depends on the order of the updates"):
+    with refused("verdicts.order", kind=trial.learner.kind):
         verify_run(run.path)

@@ -201,4 +201,4 @@ def test_an_audit_writes_its_verdict_beside_what_others_have_written_meanwhile(
     stored = json.loads((run / "summary.json").read_text())
     assert stored["source_fingerprint"] == "of another"
     assert (stored["audit"] is not None) == (meanwhile == "purged")
-    assert ("the verdict of the audit could not be stored" in caplog.text) == (meanwhile != "purged")
+    assert ("not be stored" in caplog.text) == (meanwhile != "purged")

@@ -114,7 +114,7 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["replay", "{job}", "--address", "auto"], message("configs.needless_address", address="auto")),
         (["replay", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["validate", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
-        (["report", "{here}"], "not a run folder"),
+        (["report", "{here}"], message("reports.no_run")),
     ],
 )
 def test_bad_input_is_code_2_with_one_message_on_stderr(raydt, job, tmp_path, arguments, said):
@@ -266,16 +266,13 @@ class TestPredictedFiles:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (["new.csv", "--out", "out.csv"], "Use a name that ends in .parquet or .pq"),
-            (["new.csv", "--out", "new.csv/out.parquet"], "the predictions cannot be written"),
-            (["new.csv", "--out", "there.parquet"], "replace it with --overwrite"),
-            (["new.csv", "--out", "s3://bucket/out.parquet"], "s3://bucket/out.parquet: --out must be a local file"),
-            (["new.csv", "--out", "folder.pq"], "folder.pq: --out is a folder. Give the name of a new Parquet file"),
-            (
-                ["new.csv", "--out", "out.parquet", "--id", "kez"],
-                "column 'kez': --id names this column, but the file lacks",
-            ),
-            (["less.csv", "--out", "out.parquet"], "column 'x2': the model needs this column, but the file lacks it"),
+            (["new.csv", "--out", "out.csv"], message("outputs.other_name", kind="Parquet", ends=".parquet or .pq")),
+            (["new.csv", "--out", "new.csv/out.parquet"], "the predictions cannot be"),
+            (["new.csv", "--out", "there.parquet"], message("outputs.exists")),
+            (["new.csv", "--out", "s3://bucket/out.parquet"], message("outputs.not_local")),
+            (["new.csv", "--out", "folder.pq"], message("outputs.is_folder", kind="Parquet")),
+            (["new.csv", "--out", "out.parquet", "--id", "kez"], "column 'kez': --id names"),
+            (["less.csv", "--out", "out.parquet"], message("updates.no_feature", columns="x0, x1")),
         ],
     )
     def test_what_cannot_be_done_is_said(self, raydt, run, tmp_path, monkeypatch, arguments, said):
@@ -294,9 +291,7 @@ class TestPredictedFiles:
         command = ("predict", run, tmp_path / "new.csv", "--out", tmp_path / "out.parquet")
         code, _, err = raydt(*command, "--id", "p_1")
         assert code == 2
-        assert err == (
-            "error: column 'p_1': --id names a column that the output already has. Rename the column of DATA\n"
-        )
+        assert err == f"error: column 'p_1': {message('predictions.taken_id')}\n"
         assert not (tmp_path / "out.parquet").exists()
 
     def test_ids_of_different_types_are_an_error(self, raydt, run, tmp_path):
@@ -307,7 +302,7 @@ class TestPredictedFiles:
             )
         code, _, err = raydt("predict", run, tmp_path / "new", "--out", tmp_path / "out.parquet", "--id", "key")
         assert code == 2
-        assert err == ("error: column 'key': the files hold different types in this column. Predict them one by one\n")
+        assert err == f"error: column 'key': {message('predictions.mixed_ids')}\n"
 
     def test_a_file_is_replaced_on_request(self, raydt, run, tmp_path):
         (tmp_path / "new.csv").write_text("x0,x1,x2\n1,2,3\n")
@@ -320,7 +315,7 @@ def test_a_report_that_cannot_be_written_is_one_line(raydt, job, tmp_path):
     raydt("replay", job, "--out", tmp_path / "run")
     code, out, err = raydt("report", tmp_path / "run", "--out", job / "report.html")
     assert (code, out) == (2, "")
-    assert "the report cannot be written" in err
+    assert "the report cannot be" in err
     assert len(err.splitlines()) == 1
 
 
@@ -338,8 +333,8 @@ def test_report_of_several_runs(raydt, job, tmp_path):
 def test_a_report_replaces_nothing_but_a_page(raydt, job, tmp_path):
     raydt("replay", job, "--out", tmp_path / "run")
     for name, said in (
-        ("precious.csv", "Use a name that ends in .html"),
-        ("precious.html", "raydt did not write it"),
+        ("precious.csv", message("outputs.other_name", kind="HTML", ends=".html")),
+        ("precious.html", message("outputs.no_page")),
     ):
         (tmp_path / name).write_text("a,b\n1,2\n")
         code, out, err = raydt("report", tmp_path / "run", "--out", tmp_path / name)
@@ -353,8 +348,7 @@ def test_a_sweep_is_no_run_to_report(raydt, job, tmp_path):
     before = {file: file.read_bytes() for file in (tmp_path / "a").iterdir()}
     code, out, err = raydt("report", tmp_path / "a")
     assert (code, out) == (2, "")
-    assert "this is a sweep" in err
-    assert "sweep.html" in err
+    assert message("reports.sweep") in err
     assert {file: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
 
 

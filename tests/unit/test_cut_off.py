@@ -17,6 +17,7 @@ from small_job import JOB
 from pipelines import replay, resume
 from pipelines.running.incarnations import RestartBudget
 from raydt.errors import CheckpointsFailError, ProcessLostError
+from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 from tests.refusals import refused
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
 #: 25 batches.
 CONFIG = {**JOB, "cluster": {"backend": "in_process", "batch_size": 20}}
-SILENT = "shard 0 (pid 7 on far) has shown no progress for 20 seconds: stopped, stuck or cut off"
+SILENT = message("cluster.no_progress", name="shard 0 (pid 7 on far)", seconds=20)
 
 
 def every(updates: int) -> dict[str, Any]:

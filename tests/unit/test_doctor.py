@@ -15,8 +15,10 @@ import pytest
 
 from pipelines.display import doctor_lines
 from pipelines.doctor import compile_all, examine, listeners, probe, serves_metrics
-from raydt.errors import ConfigError
+from raydt.errors import STORAGE_REMEDIES, ConfigError
 from raydt.folders.folder import Folder
+from raydt.messages import message
+from tests.refusals import refused
 
 STEPS = ("_make", "_open_to_write", "_rename", "_list", "_open_to_read", "_delete_file")
 
@@ -35,7 +37,7 @@ def test_facts_are_those_of_this_machine():
 
 def test_it_lists_where_copies_may_be(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    place = f"{tmp_path}/ray: logs and spilled objects of 2 Ray sessions"
+    place = message("verdicts.copy_sessions", folder=f"{tmp_path}/ray", sessions=2)
     assert place not in examine()["copies"]
     for name in ("session_2026-01-01_a", "session_2026-01-02_b"):
         (tmp_path / "ray" / name).mkdir(parents=True)
@@ -141,15 +143,10 @@ def test_a_folder_on_another_filesystem_can_be_probed():
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
-    ("number", "remedy"),
-    [
-        (errno.ENOSPC, "No space left on device. Free some space, or choose another disk"),
-        (errno.EACCES, "Permission denied. Choose a folder that this user may write to"),
-        (errno.EROFS, "Read-only file system. It is mounted read-only: choose another"),
-        (errno.EIO, "Input/output error. Choose another folder"),
-    ],
+    "number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO], ids=errno.errorcode.__getitem__
 )
-def test_a_step_that_fails_is_named_with_a_remedy(tmp_path, monkeypatch, step, number, remedy):
+def test_a_step_that_fails_is_named_with_a_remedy(tmp_path, monkeypatch, step, number):
+    remedy = STORAGE_REMEDIES.get(number, message("verdicts.other_folder"))
     place, real, failed = tmp_path / "new", getattr(Folder, step), []
 
     def fail_once(self, *arguments):
@@ -159,7 +156,8 @@ def test_a_step_that_fails_is_named_with_a_remedy(tmp_path, monkeypatch, step, n
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Folder, step, fail_once)
-    with pytest.raises(ConfigError, match=rf"^--probe {place}: cannot \w+: {remedy}$") as caught:
+    said = {"folder": str(place), "reason": os.strerror(number), "remedy": remedy}
+    with refused("verdicts.probe_step", ConfigError, **said) as caught:
         probe(str(place))
     assert caught.value.exit_code == 2
     assert contents(tmp_path) == []
@@ -168,14 +166,14 @@ def test_a_step_that_fails_is_named_with_a_remedy(tmp_path, monkeypatch, step, n
 @pytest.mark.parametrize(
     ("method", "lie", "said"),
     [
-        ("read", lambda *_: b"other", "gives back other bytes"),
-        ("names", lambda *_: [], "does not list a file just written"),
-        ("has", lambda *_: True, "still shows a file that was renamed or deleted"),
+        ("read", lambda *_: b"other", "probe_read"),
+        ("names", lambda *_: [], "probe_list"),
+        ("has", lambda *_: True, "probe_still"),
     ],
 )
 def test_storage_that_does_not_show_what_was_written_is_refused(tmp_path, monkeypatch, method, lie, said):
     monkeypatch.setattr(Folder, method, lie)
-    with pytest.raises(ConfigError, match=said):
+    with refused(f"verdicts.{said}", ConfigError):
         probe(str(tmp_path / "new"))
     assert contents(tmp_path) == []
 
@@ -183,15 +181,15 @@ def test_storage_that_does_not_show_what_was_written_is_refused(tmp_path, monkey
 @pytest.mark.parametrize(
     ("location", "said"),
     [
-        ("", "names no folder"),
-        ("s3://", "names no folder"),
-        ("nfs3://host/x", "not a usable URI"),
-        (__file__, "is a file. Choose a folder"),
-        (f"{__file__}/below", "A part of the path is a file"),
+        ("", "probe_no_name"),
+        ("s3://", "probe_no_name"),
+        ("nfs3://host/x", "probe_uri"),
+        (__file__, "probe_file"),
+        (f"{__file__}/below", "probe_step"),
     ],
 )
 def test_what_is_no_folder_is_refused(location, said):
-    with pytest.raises(ConfigError, match=said):
+    with refused(f"verdicts.{said}", ConfigError, folder=location):
         probe(location)
 
 

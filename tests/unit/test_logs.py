@@ -20,6 +20,7 @@ from pipelines import logs
 from pipelines.logs import FIELDS, LinesToLog, log_to
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
+from raydt.messages import message
 from raydt.redaction import quoted
 
 log = logging.getLogger("raydt.test")
@@ -151,7 +152,8 @@ def test_a_log_that_cannot_be_written_says_so_once_and_harms_nobody(folder, tmp_
             log.warning("lost too")
         log.info("after")
     err = capfd.readouterr().err
-    assert err.count("log.jsonl: records are missing in it: [Errno 28] No space left on device") == 1
+    problem = "[Errno 28] No space left on device"
+    assert err.count(message("outputs.log_records", file=f"{folder.location}/log.jsonl", reason=problem)) == 1
     assert "Traceback" not in err
     assert "Logging error" not in err
     assert [entry["message"] for entry in entries(tmp_path)] == ["before", "after"]

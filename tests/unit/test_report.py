@@ -25,8 +25,8 @@ from pipelines.report.folder import read_run
 from pipelines.report.page import render, write_report
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from raydt.errors import InputError
 from raydt.presentation.blocks import Article
+from tests.refusals import refused
 from tests.unit.fabricated_run import FEATURES, RECOVERED, fabricated_run, fabricated_tree, write_model, write_table
 from tests.unit.report_cases import FILE, PAGES
 from tests.unit.report_outline import outline
@@ -192,10 +192,10 @@ def test_the_same_run_gives_the_same_bytes_and_leaves_nothing_else(tmp_path: Pat
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a run folder"):
+    with refused("reports.no_run"):
         write_report([tmp_path], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    with pytest.raises(ValueError, match="at least one"):
+    with refused("reports.no_runs"):
         write_report([], tmp_path / "report.html")
 
 

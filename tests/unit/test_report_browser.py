@@ -9,6 +9,7 @@ import pytest
 
 from pipelines import replay
 from pipelines.report.page import write_report
+from raydt.messages import message
 from tests.unit.chromium import Chromium, Tab, executable
 from tests.unit.fabricated_run import FEATURES, fabricated_run, fabricated_tree, write_model
 from tests.unit.fabricated_split import AUDIT, best_split_run
@@ -87,8 +88,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     rows[3:5] = [failed_row(k, {axis.key: rows[k][axis.key] for axis in axes}, HOSTILE * 3) for k in (3, 4)]
     for name, text in (
-        ("sweep", fabricated_page(*sweep, verdict="Every setting beats both baselines.")),
-        ("wild-sweep", fabricated_page(axes, rows, HOSTILE, "No setting beats the better baseline.")),
+        ("sweep", fabricated_page(*sweep, verdict=f"{message('sweeps.all_beat')}.")),
+        ("wild-sweep", fabricated_page(axes, rows, HOSTILE, "No setting beats it.")),
     ):
         (root / f"{name}.html").write_text(text, encoding="utf-8")
     replay(BOOSTED, root / "boosted")

@@ -12,6 +12,7 @@ import pytest
 from actors import telemetry
 from actors.telemetry import Telemetry
 from raydt.errors import ConfigError
+from tests.refusals import refused
 
 
 class Recorded:
@@ -97,14 +98,14 @@ def test_a_port_that_is_taken_is_refused_before_ray_waits_for_it(monkeypatch):
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"cluster.metrics_port = {port}: Address already in use. Choose a free"):
+        with refused("cluster.taken_port", ConfigError, port=port, reason="Address already in use"):
             telemetry.require_endpoint(port)
     telemetry.require_endpoint(port)
 
 
 def test_a_ray_without_an_endpoint_is_refused(monkeypatch):
     monkeypatch.setattr(telemetry, "_SERVERS", ("json", "no_such_module"))
-    with pytest.raises(ConfigError, match=r"needs ray\[default\] \(no_such_module not installed\)"):
+    with refused("cluster.no_endpoint", ConfigError, absent="no_such_module"):
         telemetry.require_endpoint(18080)
 
 

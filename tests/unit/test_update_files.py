@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -13,6 +14,8 @@ from updatable import ids_file, replayed, table
 
 from pipelines.updating import update
 from raydt.errors import InputError, UpdateError
+from raydt.messages import message
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -24,39 +27,39 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 LINES = "key,a,colour,y\n"
-ADVICE = {
-    "no value": (
-        LINES + "n,,red,no\n",
-        None,
-        r"row 0, column 'a': no value \(null or NaN\). Correct the file, or replay",
-    ),
-    "no category": (LINES + "n,1,,no\n", None, r"row 0, column 'colour': no value. Correct the file, or replay"),
-    "all ids lost": (LINES + ",1,red,no\n,2,red,no\n", None, r"row 0, column 'key': no id. Correct the file$"),
+CORRECT, REPLAY = message("updates.correct"), message("updates.other_learner", learners="").removesuffix("replay with ")
+#: Text of the rows or ids, the message, its place, and its remedy.
+ADVICE: dict[str, tuple[str | None, str | None, str, dict[str, Any], str]] = {
+    "no value": (LINES + "n,,red,no\n", None, "rows.no_value", {"row": 0, "column": "a"}, REPLAY),
+    "no category": (LINES + "n,1,,no\n", None, "rows.no_category", {"row": 0, "column": "colour"}, REPLAY),
+    "all ids lost": (LINES + ",1,red,no\n,2,red,no\n", None, "rows.no_id", {"row": 0, "column": "key"}, CORRECT),
     "a text": (
         LINES + "n,1,red,no\nm,2,red,no\nl,x,red,no\n",
         None,
-        r"row 2, column 'a': 'x' is not a number. Correct the file$",
+        "rows.not_number",
+        {"row": 2, "column": "a", "value": "'x'"},
+        CORRECT,
     ),
-    "semicolons": ("key;a\n", None, r"the header is one column, 'key;a'. Separate the columns by commas"),
-    "no id": (None, "id,foo\n,3\n", r"gone.csv, row 0, column 'id': no id. Correct the list of ids$"),
-    "no column": (None, "ids\n3\n", r"gone.csv, column 'id': a list of ids needs this column"),
+    "no id": (None, "id,foo\n,3\n", "streams.no_id", {"row": 0, "column": "id"}, "Correct the list of ids"),
+    "no column": (None, "ids\n3\n", "streams.no_id_column", {"column": "id", "what": "list of ids"}, "Its columns"),
 }
 
 
 @pytest.mark.parametrize("name", list(ADVICE))
 def test_no_message_speaks_of_a_config(shared: Path, tmp_path: Path, name: str) -> None:
-    rows, ids, message = ADVICE[name]
+    rows, ids, said, parameters, remedy = ADVICE[name]
     (tmp_path / "new.csv").write_text(rows or "")
     (tmp_path / "gone.csv").write_text(ids or "")
     files = {"insert": tmp_path / "new.csv"} if rows else {"delete": tmp_path / "gone.csv"}
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(said, InputError, **parameters) as caught:
         update(shared / "run", dry_run=True, **files)
+    assert remedy in str(caught.value)
     assert not any(word in str(caught.value) for word in ("source", "stream.", "deletion log"))
 
 
 def test_a_column_cannot_be_feature_and_label(shared: Path, tmp_path: Path) -> None:
     pq.write_table(table(200, 202), tmp_path / "new.parquet")
-    with pytest.raises(InputError, match=r"column 'a': --label names this column.*, but it is a feature of the model"):
+    with refused("updates.feature_column", column="a"):
         update(shared / "run", insert=tmp_path / "new.parquet", label="a", dry_run=True)
 
 
@@ -98,7 +101,7 @@ def test_a_name_that_says_no_kind(shared: Path, tmp_path: Path) -> None:
 
 def test_a_file_of_no_ids_is_refused(shared: Path, tmp_path: Path) -> None:
     (tmp_path / "gone.csv").write_text("id\n")
-    with pytest.raises(InputError, match=r"gone.csv: it has no id to delete. Check that it is the right file"):
+    with refused("updates.no_ids", file=str(tmp_path / "gone.csv")):
         update(shared / "run", delete=tmp_path / "gone.csv", out=tmp_path / "second")
     assert not (tmp_path / "second").exists()
 
@@ -117,11 +120,12 @@ def test_rows_in_several_files(shared: Path, tmp_path: Path) -> None:
     receipt = update(shared / "run", insert=tmp_path / "new", dry_run=True)
     assert receipt.inserted.tolist() == [f"k{i:04d}" for i in range(200, 230)]
     pq.write_table(table(205, 206), tmp_path / "new" / "3.parquet")
-    with pytest.raises(UpdateError, match=r"new/3.parquet, row 0, column 'key': id 'k0205' is given twice"):
+    file = str(tmp_path / "new" / "3.parquet")
+    with refused("updates.repeated_id", UpdateError, file=file, row=0, column="key", id="'k0205'"):
         update(shared / "run", insert=tmp_path / "new", kind="parquet", dry_run=True)
     ids_file(tmp_path / "new" / "a.csv", ["k0001"])
     with pytest.raises(InputError, match=r"new: .*, such as .*/0.parquet and .*/a.csv"):
         update(shared / "run", insert=tmp_path / "new", dry_run=True)
     ids_file(tmp_path / "new" / "b.csv", ["k0002"])
-    with pytest.raises(InputError, match="2 files are here, but a list of ids is one file"):
+    with refused("streams.many_logs", files=2, what="list of ids"):
         update(shared / "run", delete=f"{tmp_path}/new/*.csv", dry_run=True)

@@ -95,7 +95,7 @@ def test_an_estimators_state_takes_running_ids(saved: tuple[FullyDynamicTreeClas
     new = pa.table({"target": [1, 0], "u": [0.5, -0.5], "v": [0.0, 1.0]})
     pq.write_table(new, folder / "new.parquet")
     gone = ids_file(folder / "gone.csv", [119, 4])
-    with pytest.raises(InputError, match="column 'y': --label names"):
+    with refused("updates.no_column", column="y"):
         update(folder / "state", insert=folder / "new.parquet", dry_run=True)
     receipt = update(
         folder / "state", insert=folder / "new.parquet", delete=gone, out=folder / "second", label="target"
@@ -107,27 +107,25 @@ def test_an_estimators_state_takes_running_ids(saved: tuple[FullyDynamicTreeClas
     # the state remembers the label column, and which numbers were used
     assert update(folder / "second", insert=folder / "new.parquet", dry_run=True).inserted.tolist() == [122, 123]
     pq.write_table(new.set_column(0, "target", pa.array([1, 2])), folder / "new.parquet")
-    with pytest.raises(UpdateError, match=r"row 1, column 'target': label 2 is not among the classes"):
+    with refused("updates.unknown_label", UpdateError, row=1, column="target", label="2"):
         update(folder / "second", insert=folder / "new.parquet", dry_run=True)
 
 
 def test_ids_of_another_kind_than_the_states(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
     _, folder = saved
-    for text, message in (
-        (
-            "id\n1.5\n",
-            "the ids are floating-point numbers, but those of the state are integers. Correct the list of ids",
-        ),
-        ("id\nx\n", "row 0, column 'id': 'x' is not an integer, as the state's ids are. Correct the list of ids"),
-        ("id,foo\n,3\n", "row 0, column 'id': no id. Correct the list of ids"),
+    for text, name, parameters in (
+        ("id\n1.5\n", "other_ids", {"found": "floating-point numbers", "wanted": "integers", "column": "id"}),
+        ("id\nx\n", "not_integer", {"value": "'x'", "owner": "state", "row": 0, "column": "id"}),
+        ("id,foo\n,3\n", "no_id", {"row": 0, "column": "id"}),
     ):
         (folder / "gone.csv").write_text(text)
-        with pytest.raises(InputError, match=f"{message}$"):
+        with refused(f"streams.{name}", InputError, **parameters) as caught:
             update(folder / "state", delete=folder / "gone.csv", dry_run=True)
+        assert caught.value.remedy == "Correct the list of ids"
 
 
 def test_ids_beyond_64_bits_are_refused(saved: tuple[FullyDynamicTreeClassifier, Path]) -> None:
     _, folder = saved
     pq.write_table(pa.table({"id": pa.array([1, 2**64 - 1], pa.uint64())}), folder / "gone.parquet")
-    with pytest.raises(InputError, match=r"row 1, column 'id': the id does not fit into a signed 64-bit integer"):
+    with refused("streams.wide_id", row=1, column="id"):
         update(folder / "state", delete=folder / "gone.parquet", dry_run=True)

@@ -1,0 +1,36 @@
+"""What is wrong with a purge: the folder, its ids, its age, and its receipt."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+SENTENCES: dict[str, Sentence] = {
+    # Ids
+    "no_ids": ("the file has no id", "Check that it is the right file"),
+    "live_id": (
+        "id {id}: its example is live in this folder, and a purge deletes no live example",
+        "Delete it with raydt update --delete, which writes another state, and then remove this folder. Nothing has "
+        "been changed",
+    ),
+    # Age; {clock} is what says when the run ended, or the state was written
+    "older_than": "--older-than {given}: a length of time {problem}",
+    "clocks": (
+        "{clock} is {then}, later than the time of this machine ({here}), so that the age for --older-than is unknown",
+        "Set the clock of this machine if it is slow, or else purge without --older-than. Nothing has been changed",
+    ),
+    # Folder
+    "not_completed": ("the run is {status}, not completed", "Complete it with raydt resume, or remove the folder"),
+    "end_time": "ended is not a time ({reason})",
+    "other_digest": ("the last state has another digest than the summary", "Run raydt audit to find what was changed"),
+    "checkpoint": ("this is a checkpoint of a run, whose rows lie elsewhere", "Give the folder of the run"),
+    "link": (
+        "this is a symbolic link, and a purge follows no links",
+        "Put the target of the link in its place, or remove the link. Nothing has been changed",
+    ),
+    "arrays": "arrays of the state: this version knows the rows of its format only",
+    # Receipt
+    "damaged": ("the file is damaged ({reason})", "Restore it from a copy, or move it away"),
+    "other_format": "the format is {found!r}, this version reads {wanted!r}",
+    "entry": "an entry has values of other types",
+    "no_key": "{key} is missing",
+}

@@ -1,0 +1,68 @@
+"""What a report says in sentences: why there is none, what a run lacks, verdicts, and how runs compare."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+_WORTH = "A learner that does not beat both is not worth its cost"
+
+SENTENCES: dict[str, Sentence] = {
+    # Folders
+    "no_runs": "a report needs at least one run folder",
+    "no_run": ("this is not a run: it has no summary.json and no config.yaml", "Give the folder that a replay wrote"),
+    "same_run": ("the run is given twice", "Compare it with another run"),
+    "sweep": ("this is a sweep, not a run", "Its page, sweep.html, shows at its end how to replay a setting"),
+    # What a run lacks
+    "no_summary": "There is no summary.json: the run has not finished, or was killed",
+    "no_config": "There is no config.yaml",
+    "not_read": "{file} cannot be read: {reason}",
+    "no_mapping": "{file} is not a mapping",
+    "left_out": "{file} cannot be read and is left out: {reason}",
+    "no_metrics": "The run wrote no metrics, so that there are no curves over the stream",
+    "few_points": ("Fewer than two rows of metrics have a value", "A smaller output.metrics_every writes more rows"),
+    "no_model": "The run saved no model, so that there is no tree to show",
+    "damaged_model": "The model is damaged: {reason}",
+    "no_work": "The run recorded no work by shards",
+    "interrupted": "The run was interrupted ({reason}): figures cover the updates up to that point",
+    # Verdicts
+    "no_score": "No {quality} was recorded, so that there is nothing to compare with the trivial baselines",
+    "no_baseline": "The {quality} is {score}. No trivial baseline was recorded to compare it with",
+    "loses": "The learner loses to {rivals}: its {quality} is {score}",
+    "beats_another": "It beats {rivals}",
+    "equals_another": "It equals {rivals}",
+    "equals": "The learner is no better than {rivals}: its {quality} is {score}",
+    "beats": "The learner beats {rivals}: its {quality} is {score}",
+    "window_lost": "In the only window of the stream it was behind the better of the two",
+    "window_kept": "In the only window of the stream it was not behind the better of the two",
+    "windows_kept": "In none of the {scored} windows of the stream was it behind",
+    "windows_lost": "In {lost} of {scored} windows of the stream it was behind the better of the two",
+    "classes": ("No-change predicts the last label seen; majority predicts the most frequent label so far", _WORTH),
+    "numbers": ("No-change predicts the last label seen; mean predicts the mean of the labels so far", _WORTH),
+    "no_audit": "Not run. To check the model against the raw examples:",
+    "unfinished": "The run {ended} before the end of its stream: an audit checks the model after {updates}",
+    # Recoveries and shards
+    "same_model": "The model is identical to that of an uninterrupted run",
+    "last_recoveries": "The table shows the last {shown} recoveries",
+    "failed_checkpoints": "{checkpoints} failed; see log.jsonl for the cause",
+    "idle_shard": "The shard was given no work: the coordinator held the whole model",
+    "idle_shards": "The shards were given no work: the coordinator held the whole model",
+    "equal_shards": "All shards worked equally long",
+    "busiest_shard": "The busiest shard worked {times} times the mean",
+    # Comparisons of runs
+    "digests": "The same stream and model config give the same model digest with any backend, shards and batch size",
+    "same_models": "{runs} ended with {same}: their digests are equal",
+    "other_models": "Every run ended with {another}: no two digests are equal",
+    "some_models": "{same}: {groups}. All other digests differ",
+    "no_digest": "{runs} left no digest",
+    "other_sources": "The runs read {sources} different sources; their scores are not directly comparable: {groups}",
+    "delayed": "Runs with delayed labels are not tested: their tables have predictions of two moments",
+    "no_predictions": (
+        "{runs} wrote no predictions",
+        "Replay with output.predictions: true to test the difference against chance",
+    ),
+    "other_kind": "{run}: its ids or labels are of another kind",
+    "no_pair": "{run}: no example was predicted in both runs",
+    "other_labels": "{run}: its stream has other labels for the same ids",
+    "interval": "The interval is a bootstrap over blocks of neighbouring predictions",
+    "mcnemar": "McNemar's test counts what only one run has right; it assumes independence, which fails after a drift",
+}

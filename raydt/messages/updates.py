@@ -1,0 +1,55 @@
+"""What is wrong with an update of a saved state, with files of rows for a saved model, and where copies may remain."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+_RESTORE = "Restore the files. Without them, audit one of the checkpoints/ against the examples in it"
+
+SENTENCES: dict[str, Sentence] = {
+    # The command
+    "nothing": ("update has nothing to do", "Give --insert FILE, --delete FILE or both"),
+    "no_target": ("update needs a folder for the new state", "Give --out STATE2, or --dry-run"),
+    "no_folder": ("--out {folder}: cannot be a folder: {reason}", "Choose a new folder"),
+    "full_folder": ("--out {folder}: the folder is not empty", "Choose a new or empty folder"),
+    # Ids to delete
+    "positions": ("an update deletes at once, not at positions", "Remove the column, or replay it as a deletion_log"),
+    "no_ids": ("the file has no id", "Check the file, or leave out --delete. Nothing has been changed"),
+    "unknown_id": ("id {id}: {problem}", "{remedy}"),
+    "repeated_id": ("id {id} is given twice", "Give every id once"),
+    # Rows to insert
+    "live_id": ("id {id}: {problem}", "Give the row another id, or delete the live example with --delete as well"),
+    "text_ids": ("the ids of this state are text", "Name the column of ids with --id"),
+    "other_ids": ("the ids are {found}, but those of the state are {wanted}", "Convert the column to {wanted}"),
+    "refused_label": ("label {label}: {problem}", "{remedy}. Nothing has been changed"),
+    "unknown_label": ("the model has no class {label}", "Its classes are {classes}. Nothing has been changed"),
+    "other_label": ("label {label} is of another type than the classes {classes}", "Use only numbers or only strings"),
+    "other_category": ("category {category} is written unlike the model's, {known}", "Convert the column"),
+    # Files of rows for a saved model; {who} names a column, such as --id
+    "feature_column": ("{who} names this column, but it is a feature of the model", "Name another column"),
+    "no_feature": ("the model needs this column, but the file lacks it", "Its columns are {columns}"),
+    "no_column": ("{who} names this column, but the file lacks it", "Its columns are {columns}"),
+    "near_column": ("{who} names this column, but the file lacks it", "Did you mean {near}? Its columns are {columns}"),
+    "other_column": ("the model knows {known} in this column, but the file has {found}", "Convert it to {known}"),
+    # Remedies where there is no config
+    "more_features": "Replay with a larger source.n_features, which leaves room for more",
+    "correct": "Correct the file",
+    "other_learner": "Correct the file, or replay with {learners}",
+    # The files of an update, read again for an audit
+    "unreadable": ("the update after {updates:,} updates cannot be repeated from {files}: {problem}", _RESTORE),
+    "changed": ("a file of the update after {updates:,} updates has changed: {files}", _RESTORE),
+    # Places of copies
+    "copy_state": "the state that is updated: {path}",
+    "copy_earlier_state": "an earlier state: {path}",
+    "copy_source": "the source of the run: {path}",
+    "copy_states": "all states of the run: {path}",
+    "copy_predictions": "predictions of the run, with id and label: {path}",
+    "copy_quarantine": "skipped rows of the run, if they name the examples: {path}",
+    "copy_log": "messages of the run, if they name the examples: {path}",
+    "copy_model": "the model of the run, trained on the examples: {path}",
+    "copy_of_ray": "object store and spill folders of Ray, on the machines of the run",
+    "copy_origin": "the data from which the state was made, and the run or program that made it",
+    "copy_ids": "the ids of the examples: {path}",
+    "copy_categories": "the categories that the new state knows, where only deleted examples had one",
+    "copy_classes": "the classes that the new state knows, where only deleted examples had one",
+}
