@@ -100,8 +100,8 @@ def compare_stored_rows(
     failures = []
     if not known.all():
         first = int(np.flatnonzero(~known)[0])
-        rows = int((~known).sum())
-        failures.append(message("audits.stored_rows", rows=rows, id=ids[first], update=born[first]))
+        strangers = int((~known).sum())
+        failures.append(message("audits.stored_rows", rows=strangers, id=ids[first], update=born[first]))
     rows, place = np.flatnonzero(known), place[known]
     for what, stored, source in (("id", ids, history.id), ("label", y, history.y)):
         wrong = np.flatnonzero(stored[rows] != source[place])

@@ -14,6 +14,7 @@ from pipelines.operation import Cluster, Output
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
 from raydt.learners import learners
+from raydt.messages import message
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 #: The learners there are, those of other packages too.
@@ -257,7 +258,7 @@ class TestOverrides:
 
     def test_null_leaves_out_what_another_rule_does_not_use(self):
         shipped = Path(__file__).parents[2] / "configs" / "confidence_tree.yaml"
-        with pytest.raises(ConfigError, match=r"c applies only to rule: ctree .*\. Remove it, or set it to null"):
+        with pytest.raises(ConfigError, match=r"c applies only to rule: ctree "):
             load_config(shipped, ["learner.rule=hoeffding"])
         said = shipped.read_text().partition("--set learner.rule")[2].splitlines()[0]
         found = load_config(shipped, [part.strip() for part in ("learner.rule" + said).split("--set")])
@@ -271,7 +272,7 @@ class TestOverrides:
         ]
         ctree, corrected = load_variants(shipped, [], settings)
         assert (ctree.learner.c, corrected.learner.resolved_criterion) == (0.02, "error")
-        with pytest.raises(ConfigError, match=r"learner.delta = 2: must be a number between 0 and 1, or 1/t"):
+        with pytest.raises(ConfigError, match=f"learner.delta = 2: {message('learners.delta')}"):
             load_config(shipped, ["learner.rule=hoeffding", "learner.c=null", "learner.delta=2"])
 
 

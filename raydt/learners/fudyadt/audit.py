@@ -151,8 +151,10 @@ class Certificates:
             ("m0", "mass left at BUILD", self.m0, self.truth.m0),
             ("gone", "examples deleted since BUILD", self.gone, self.truth.gone),
         ):
-            shown = {"array": array, "meaning": meaning, "found": recorded, "expected": expected}
-            failures += found(~(recorded == expected), "audits.node_value", **shown)
+            wrong = ~(recorded == expected)
+            failures += found(
+                wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected
+            )
         return failures
 
     def due(self, epsilon: Fraction) -> list[Message]:
