@@ -77,10 +77,10 @@ def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: s
     """
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value <= 0:
-            raise ConfigError(message("learners.epsilon_of_zero", name=name))
+            raise ConfigError(message("learners.zero_epsilon", name=name))
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
     if bound == 0:
-        raise ConfigError(message("learners.epsilon_of_small"))
+        raise ConfigError(message("learners.no_epsilon"))
     nearest = float(bound)
     return nearest if Fraction(nearest) < bound else math.nextafter(nearest, 0.0)
 

@@ -42,7 +42,7 @@ SENTENCES: dict[str, Sentence] = {
         "over all other splits, the split by the rule that leads least leads by {lead:.3g} times the lead that the "
         "rule requires"
     ),
-    "least_lead_of_features": (
+    "feature_lead": (
         "over all other splits, the split by the rule that leads least leads by {lead:.3g} times the lead that the "
         "rule requires over splits on other features, and over these only (rival: feature)"
     ),
@@ -82,7 +82,7 @@ SENTENCES: dict[str, Sentence] = {
         "{best_feature} at {best_threshold}"
     ),
     "build_score": "the split was not the best one at BUILD at {where}: score {score:.9g}, the lowest is {least:.9g}",
-    "must_be_leaf": "a split has too few or pure examples, or the largest depth, at {where}",
+    "due_leaf": "a split has too few or pure examples, or the largest depth, at {where}",
     "gain_gap": "the gain of the split falls short of the best by more than beta at {where}: {gap:.6g}",
     "leaf_gain": "a leaf with g >= alpha has a split that gains more than beta at {where}: {gain:.6g}",
     "score_gap": "a score is more than beta above (1 + finder_alpha) times the lowest at {where}: {gap:.6g}",
@@ -123,7 +123,7 @@ SENTENCES: dict[str, Sentence] = {
     "tree_leaves": "tree {tree} has {leaves:,} leaves, more than {limit:,}",
     "tree_routes": "tree {tree}: the leaf of a row is not the one it routes to ({where})",
     "tree_sums": "tree {tree}: sums differ from those of the rows ({where})",
-    "tree_leaf_value": "tree {tree}: a value is not what its sums give ({where})",
+    "leaf_value": "tree {tree}: a value is not what its sums give ({where})",
     "tree_side": "tree {tree}: a split leaves one side empty ({where})",
     "tree_rank": "tree {tree}: a split ranks below {limit} ({where})",
     "tree_tried": "tree {tree}: a split is recorded as a leaf that could not grow ({where})",

@@ -24,44 +24,44 @@ SENTENCES: dict[str, Sentence] = {
     # Options
     "truth_value": "must not be true or false",
     "unused": ("{key} applies only to {users}", "Remove {key}, or set it to null"),
-    "criterion_of_finder": (
+    "finder_criterion": (
         "criterion: {criterion} does not fit finder: {finder}, which minimises {own}",
         "Remove criterion, or set finder to {other}, scan or auto",
     ),
-    "criterion_of_rule": (
+    "rule_criterion": (
         "criterion: {criterion} has no interval under rule: {rule}",
         "Set criterion to {fitting}",
     ),
     "delta": "must be a number between 0 and 1, or 1/t",
-    "drift_of_majority": (
+    "majority_drift": (
         "drift_period: {period} compares leaves that predict adaptively",
         "Set leaf_prediction to adaptive, or drift_period to 0",
     ),
     "max_features": "max_features must be at least 1",
     "update_every": "must be at least 1, or auto",
     "epsilon": "epsilon must be a number from 0 to {most:g}, or auto",
-    "epsilon_of_zero": (
+    "zero_epsilon": (
         "epsilon: auto needs {name} > 0: with {name} = 0 no epsilon has a guarantee",
         "Set {name} above 0, or give epsilon a number",
     ),
-    "epsilon_of_small": (
+    "no_epsilon": (
         "epsilon: auto needs a larger alpha and beta: with these no epsilon has a guarantee",
         "Increase alpha and beta, or give epsilon a number",
     ),
-    "epsilon_of_certificates": (
+    "certificate_epsilon": (
         "schedule: certificate rebuilds by certificates, not after epsilon",
         "Remove epsilon, or set schedule: published",
     ),
-    "epsilon_of_dense": (
+    "dense_epsilon": (
         "epsilon applies only to dense features with finder: updgini; a node is rebuilt when its split is beaten",
         "Remove epsilon",
     ),
-    "beta_of_certificates": (
+    "certificate_beta": (
         "beta must be at least {least:g} by certificates, which leave 1e-12 for rounding",
         "Set a larger beta, or schedule: published",
     ),
     "no_beta": "beta must be greater than 0, or every update would rebuild a node",
-    "range_of_classes": (
+    "class_range": (
         "label_range applies only to numeric labels",
         "Set criterion: squared_error, or remove label_range",
     ),
@@ -73,15 +73,15 @@ SENTENCES: dict[str, Sentence] = {
         "Set stream.warmup to their number, 20 or more; some hundreds make a better first model",
     ),
     "unknown_range": ("the range of the labels is not known", "Set label_range, or begin with a warm-up that has it"),
-    "examples_of_classes": (
+    "class_examples": (
         "{examples:,} live examples of {classes:,} classes are more than the {most:,} a tree can hold",
         _FEWER + ", or fewer classes (source.positive)",
     ),
-    "examples_of_numbers": (
+    "number_examples": (
         "{examples:,} live examples with numeric labels are more than the {most:,} a tree can hold",
         _FEWER,
     ),
-    "examples_of_forest": (
+    "forest_examples": (
         "{examples:,} live examples, each in {copies:,} trees, are more than the {most:,} a forest can hold",
         "Use a smaller sample_share or fewer trees, or keep fewer examples live",
     ),
@@ -127,7 +127,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "scan": "a scan evaluates every seen feature",
     "structure": "the finder finds a split whose score is at most {bound:g} times the lowest of all features",
-    "scan_or_structure": (
+    "auto_finder": (
         "a scan, if auto chooses one, finds the best split; a structure finds a split whose score is at most {bound:g} "
         "times the lowest of all features"
     ),
@@ -141,7 +141,7 @@ SENTENCES: dict[str, Sentence] = {
         "independent, with a probability of at most delta a random example is routed via a suboptimal split; of what a "
         "leaf counted, the rows of the warm-up chose the cuts too"
     ),
-    "proven_splits_or_ties": (
+    "proven_ties": (
         "each split either beats all others by two widths of Theorem 4 with delta {delta}, or was taken on a tie. If "
         "examples and deletions are independent, with a probability of at most delta a random example is routed via "
         "one of the former that is not the best, or one of the latter that lacks more than {lack:g}; of what a leaf "
@@ -185,11 +185,11 @@ SENTENCES: dict[str, Sentence] = {
     "stays_records": (
         "the model itself: splits that were chosen while they were in stay, with the records of what decided them"
     ),
-    "stays_until_restart": (
+    "stays_restart": (
         "the model itself: splits that were chosen while they were in stay, with the records of what decided them, "
         "until their node is restarted (drift_period), as do its tallies of errors"
     ),
     "stays_bins": "bins that were made while they were in stay",
-    "stays_until_renewal": "bins that were made while they were in stay until these are made again (renew_bins)",
+    "stays_renewal": "bins that were made while they were in stay until these are made again (renew_bins)",
     "stays_choices": "which prediction of a leaf was right about other examples stays",
 }

@@ -19,7 +19,7 @@ SENTENCES: dict[str, Sentence] = {
     "order": "array {array!r} does not ascend",
     "sparse_order": "array {array!r} does not ascend below {features} in every row",
     "addition": "array {array!r} does not add up to {other!r}",
-    "lengths_of_rows": "array {array!r} does not have the lengths of the rows",
+    "row_lengths": "array {array!r} does not have the lengths of the rows",
     "unknown": "array {array!r} names a {what} that does not exist",
     "impossible": "array {array!r} has counts or sums that no examples have",
     # Feature groups
@@ -56,7 +56,7 @@ SENTENCES: dict[str, Sentence] = {
     # Bins
     "kinds": "array {array!r} does not have the kinds of the features",
     "ranks": "array {array!r} does not number the categories",
-    "columns_of_bins": "array {array!r} does not have a column for each bin",
+    "bin_columns": "array {array!r} does not have a column for each bin",
     # Finders
     "finder": "array {array!r} names a finder that the options do not allow",
     "filled": "array {array!r} is not the number of buckets with features",

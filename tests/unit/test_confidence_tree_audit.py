@@ -77,7 +77,7 @@ def test_ties_are_proven_to_be_ties_and_count_in_no_lead() -> None:
     assert state["split_reason"].tolist() == [0, 1, 1]
     report = LEARNER.audit(options, features, state, history, groups)
     assert (report.failures, report.conformance, report.feasibility) == ([], "holds", "proven")
-    assert report.reason.id == "learners.proven_splits_or_ties"
+    assert report.reason.id == "learners.proven_ties"
     assert report.reason.parameters["lack"] == 0.4
     assert message("audits.measured_splits", splits="1 split", ties=2) in report.reason
     assert 1 <= report.worst["theorem_lead"] == pytest.approx(report.worst["lead"])

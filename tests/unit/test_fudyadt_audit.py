@@ -208,7 +208,7 @@ WRONG_CERTIFICATES: list[tuple[type[FudyadtTwin], str]] = [
     (StaleMass, "audits.node_value:m0"),
     (UncheckedLeaves, "audits.overdue"),
     (UncheckedSplits, "audits.certificate"),
-    (UncheckedSizes, "audits.must_be_leaf"),
+    (UncheckedSizes, "audits.due_leaf"),
 ]
 
 

@@ -25,7 +25,7 @@ def test_auto_epsilon_is_the_last_float_below_the_bound() -> None:
 
 @pytest.mark.parametrize(("alpha", "beta", "name"), [(0.0, 0.2, "alpha"), (0.1, 0.0, "beta")])
 def test_auto_epsilon_needs_alpha_and_beta(alpha: float, beta: float, name: str) -> None:
-    with refused("learners.epsilon_of_zero", ConfigError, name=name):
+    with refused("learners.zero_epsilon", ConfigError, name=name):
         auto_epsilon(alpha, beta, 2)
     assert epsilon_bound(alpha, beta, 2) == 0
 
@@ -43,7 +43,7 @@ def test_a_promise_is_kept_to_the_last_bit() -> None:
 def test_certificates_refuse_a_beta_that_their_rounding_would_not_cover() -> None:
     """What they leave for rounding, 1e-12, took all of such a beta: an audit found certificates that had run out."""
     for beta in (5e-13, nextafter(LEAST_BETA, 0)):
-        with refused("learners.beta_of_certificates", least=LEAST_BETA):
+        with refused("learners.certificate_beta", least=LEAST_BETA):
             FuDyADTOptions(beta=beta)
         assert not FuDyADTOptions(beta=beta, schedule="published").certified
         assert FuDyADTOptions(beta=beta, epsilon=0.1).beta == beta

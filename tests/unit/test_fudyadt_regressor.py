@@ -73,7 +73,7 @@ def test_a_range_that_is_none_is_refused(label_range: tuple[float, float]) -> No
 
 
 def test_classes_have_no_range() -> None:
-    with refused("learners.range_of_classes"):
+    with refused("learners.class_range"):
         LEARNER.Options(label_range=(0.0, 1.0))
 
 
@@ -81,6 +81,6 @@ def test_more_examples_than_sums_can_take_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(dynamic_tree, "MOST_EXAMPLES", 20)
     X, y = rows(21)
     tree = FullyDynamicTreeRegressor().fit(X[:20], y[:20])
-    with refused("learners.examples_of_numbers", InputError, examples=21, most=20):
+    with refused("learners.number_examples", InputError, examples=21, most=20):
         tree.partial_fit(X[20:], y[20:])
     assert tree.session_.statistics()["active"] == 20

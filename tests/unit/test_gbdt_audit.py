@@ -130,8 +130,8 @@ def test_every_model_of_the_twin_is_sound(data: st.DataObject) -> None:
     [
         ({"robustness_tolerance": 0.0}, "audits.tree_rank"),
         ({"max_leaf_nodes": 3}, "audits.tree_leaves"),
-        ({"learning_rate": 0.2}, "audits.tree_leaf_value"),
-        ({"l2_regularization": 0.5}, "audits.tree_leaf_value"),
+        ({"learning_rate": 0.2}, "audits.leaf_value"),
+        ({"l2_regularization": 0.5}, "audits.leaf_value"),
         ({"max_bins": 6}, "audits.bins"),
         ({"random_state": 1}, "audits.tree_side"),
     ],

@@ -46,7 +46,7 @@ class BestSplitOptions(LearnerOptions):
         if own is not None and self.criterion not in (None, own):
             other = next(finder for finder, criterion in _CRITERION_OF.items() if criterion == self.criterion)
             given = {"criterion": self.criterion, "finder": self.finder}
-            raise ValueError(message("learners.criterion_of_finder", own=own, other=other, **given))
+            raise ValueError(message("learners.finder_criterion", own=own, other=other, **given))
         return self
 
     @property
@@ -80,5 +80,5 @@ class BestSplitOptions(LearnerOptions):
         """Propositions 4.2 and 5.2; a scan is exact."""
         if self.finder == "scan":
             return Promise(True, message("learners.scan"))
-        what = "scan_or_structure" if self.finder == "auto" else "structure"
+        what = "auto_finder" if self.finder == "auto" else "structure"
         return Promise(True, message(f"learners.{what}", bound=1 + self.alpha))

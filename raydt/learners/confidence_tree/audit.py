@@ -254,7 +254,7 @@ def _measured(records: Records) -> list[Message]:
     remarks = [message("audits.measured_splits", splits=counted(splits - ties, "split"), ties=ties)]
     known = {name: value for name, value in records.worst().items() if math.isfinite(value)}
     if "lead" in known:
-        required = "least_lead_of_features" if records.rival == "feature" else "least_lead"
+        required = "feature_lead" if records.rival == "feature" else "least_lead"
         remarks.append(message(f"audits.{required}", lead=known["lead"]))
     if "theorem_lead" in known:
         remarks.append(message("audits.theorem_lead", lead=known["theorem_lead"]))

@@ -104,8 +104,8 @@ class ConfidenceTree(Learner):
 
 def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:
     """Return what stays in a tree of examples that are deleted."""
-    records = message("learners.stays_until_restart" if options.drift_period else "learners.stays_records")
-    bins = message("learners.stays_until_renewal" if options.renewal else "learners.stays_bins")
+    records = message("learners.stays_restart" if options.drift_period else "learners.stays_records")
+    bins = message("learners.stays_renewal" if options.renewal else "learners.stays_bins")
     chosen = (message("learners.stays_choices"),) if options.leaf_prediction == "adaptive" else ()
     return records, bins, *chosen
 

@@ -144,9 +144,9 @@ class ConfidenceTreeOptions(LearnerOptions):
         fitting = _CRITERIA[self.rule]
         if self.criterion is not None and self.criterion not in fitting:
             given = {"criterion": self.criterion, "rule": self.rule}
-            raise ValueError(message("learners.criterion_of_rule", fitting=" or ".join(fitting), **given))
+            raise ValueError(message("learners.rule_criterion", fitting=" or ".join(fitting), **given))
         if self.drift_period and self.leaf_prediction != "adaptive":
-            raise ValueError(message("learners.drift_of_majority", period=self.drift_period))
+            raise ValueError(message("learners.majority_drift", period=self.drift_period))
         for key in self.unused:  # the default may be written out
             default = type(self).model_fields[key].default
             if key in self.model_fields_set and getattr(self, key) != default:
@@ -217,5 +217,5 @@ class ConfidenceTreeOptions(LearnerOptions):
             return Promise(False, noted(*lacks))
         if self.tie_threshold:
             given = {"delta": self.delta, "lack": 2 * self.tie_threshold}
-            return Promise(True, message("learners.proven_splits_or_ties", **given))
+            return Promise(True, message("learners.proven_ties", **given))
         return Promise(True, message("learners.proven_splits", delta=self.delta))

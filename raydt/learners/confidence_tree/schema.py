@@ -216,7 +216,7 @@ def _check_statistics(group: Arrays, bins: Bins, by_place: Ints) -> None:
     same = np.array_equal(expected[:places, :known], totals) and expected.sum() == totals.sum()
     require(same and known > 1, "totals", "states.node_totals")
     counts = bins.counts()
-    require(not places or by_bin.shape[1] == counts.sum(), "bins", "states.columns_of_bins")
+    require(not places or by_bin.shape[1] == counts.sum(), "bins", "states.bin_columns")
     if places and len(counts):
         sums = np.add.reduceat(by_bin, np.cumsum(counts) - counts, axis=1, dtype=np.int64)
         require((sums == totals[:, None]).all(), "bins", "states.addition", other="totals")

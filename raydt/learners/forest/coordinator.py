@@ -101,11 +101,11 @@ class ForestCoordinator(SequentialCoordinator):
             self._warmup = batch.warmup
         examples = self.store.live + len(batch)
         if self.options.numeric and examples > MOST_NUMBERS:
-            raise InputError(message("learners.examples_of_numbers", examples=examples, most=MOST_NUMBERS))
+            raise InputError(message("learners.number_examples", examples=examples, most=MOST_NUMBERS))
         most = MOST_ENTRIES // self.options.copies
         if examples > most:
             sizes = {"examples": examples, "copies": self.options.copies, "most": most}
-            raise InputError(message("learners.examples_of_forest", **sizes))
+            raise InputError(message("learners.forest_examples", **sizes))
         self.store.reserve(len(batch))
         yield from self._send_rows()
 

@@ -163,7 +163,7 @@ class Certificates:
         small = rules.sizes(counts) < rules.min_samples_split
         small |= ~rules.exceeds(counts, Fraction(0))
         scanned = rules.may_split(counts, tree.depth) & rules.exceeds(counts, rules.half_alpha)
-        failures = found(self.inner & small, "audits.must_be_leaf")
+        failures = found(self.inner & small, "audits.due_leaf")
         run_out = self.inner & ~(self.lacks <= self.budget)
         failures += found(run_out, "audits.certificate", lacks=self.lacks, budget=self.budget)
         changed = ~self.inner & scanned & exceeds(tree.c, epsilon, tree.s)
@@ -237,7 +237,7 @@ def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, f
     limit = beta + ROUNDING
     failures = found(gap > limit, "audits.gain_gap", gap=gap)
     failures += found(impure_leaf & (best > limit), "audits.leaf_gain", gain=best)
-    failures += found(inner & ~splittable, "audits.must_be_leaf")
+    failures += found(inner & ~splittable, "audits.due_leaf")
     impurity = np.array(rules.impurity.numerators(counts), np.float64) / n2
     worst = {
         "gap": float(gap.max(initial=0.0)),

@@ -98,8 +98,8 @@ class FuDyADTTree(LiveTree):
         if self.store.live + inserts > limit:
             sizes = {"examples": self.store.live + inserts, "most": limit}
             if numeric:
-                raise InputError(message("learners.examples_of_numbers", **sizes))
-            raise InputError(message("learners.examples_of_classes", classes=batch.n_classes, **sizes))
+                raise InputError(message("learners.number_examples", **sizes))
+            raise InputError(message("learners.class_examples", classes=batch.n_classes, **sizes))
         self.reserve(inserts)
         if numeric and len(self.units) < self.store.capacity:
             self.units = grown(self.units, self.store.capacity)

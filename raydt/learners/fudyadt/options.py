@@ -72,15 +72,15 @@ class FuDyADTOptions(FullyDynamicOptions):
     def _check_epsilon(self) -> FuDyADTOptions:
         self.require_epsilon()
         if self.schedule == "certificate" and self.epsilon != "auto":
-            raise ValueError(message("learners.epsilon_of_certificates"))
+            raise ValueError(message("learners.certificate_epsilon"))
         self.resolved_epsilon()
         if self.certified and self.beta < LEAST_BETA:
-            raise ValueError(message("learners.beta_of_certificates", least=LEAST_BETA))
+            raise ValueError(message("learners.certificate_beta", least=LEAST_BETA))
         if self.label_range is None:
             return self
         low, high = self.label_range
         if self.criterion != "squared_error":
-            raise ValueError(message("learners.range_of_classes"))
+            raise ValueError(message("learners.class_range"))
         largest = 2.0**LARGEST_EXPONENT
         if not (max(abs(low), abs(high)) <= largest and high - low >= 1 / largest):
             raise ValueError(message("learners.label_range", low=low, high=high))

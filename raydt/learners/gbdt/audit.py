@@ -286,7 +286,7 @@ class _Trees:
             "tree_routes": self.state["leaf"][self.held, t] != tree.leaf,
             "ledger_range": (entry < low) | (entry > high),
             "tree_sums": (G != tree.G) | (H != tree.H),
-            "tree_leaf_value": value != expected,
+            "leaf_value": value != expected,
             "tree_side": inner & (tree.better < 0),
             "tree_rank": inner & (tree.better + 1 > self.tolerance),
             "tree_tried": inner & (self.state["node_tried_h"][nodes] >= 0),

@@ -150,7 +150,7 @@ def _feasibility(options: SparseTreeOptions, truth: RecountedSparseTree) -> tupl
     limit = options.beta + ROUNDING
     failures = found(gap > limit, "audits.score_gap", gap=gap)
     failures += found(dense > limit, "audits.dense_gap", gap=dense)
-    failures += found(inner & ~may, "audits.must_be_leaf")
+    failures += found(inner & ~may, "audits.due_leaf")
     worst = {
         "gap": float(gap.max(initial=0.0)),
         "lack": float(lack.max(initial=0.0)),

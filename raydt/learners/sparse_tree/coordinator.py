@@ -46,7 +46,7 @@ class SparseTreeCoordinator(TreeCoordinator):
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         if not features.names and options.epsilon != "auto":
-            raise ConfigError(message("learners.epsilon_of_dense"))
+            raise ConfigError(message("learners.dense_epsilon"))
         self.features = features
         self.live = Builder(options, features, shards)
         self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()

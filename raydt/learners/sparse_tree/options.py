@@ -31,7 +31,7 @@ class SparseTreeOptions(FullyDynamicOptions):
         if self.beta == 0:
             raise ValueError(message("learners.no_beta"))
         if self.finder == "updent" and self.epsilon != "auto":
-            raise ValueError(message("learners.epsilon_of_dense"))
+            raise ValueError(message("learners.dense_epsilon"))
         return self
 
     def promise(self) -> Promise:
