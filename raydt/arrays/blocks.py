@@ -68,5 +68,5 @@ def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) 
     within = taken.min() >= 0 and taken.max() < len(X) and first >= 0 and last < X.shape[1]
     if not within or last - first + 1 != len(columns):
         ends = {"rows": (taken.min(), taken.max()), "first": first, "last": last}
-        raise IndexError(message("arrays.outside", columns=len(columns), shape=X.shape, **ends))
+        raise IndexError(message("states.outside", columns=len(columns), shape=X.shape, **ends))
     return taken, first

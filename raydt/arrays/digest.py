@@ -89,7 +89,7 @@ def _add(sha: Digest, parts: Iterable[Part]) -> None:
         padded = values if isinstance(values, Padded) else None
         array = np.asarray(values if padded is None else padded.head)
         if array.dtype.kind not in "biuf":
-            raise TypeError(message("arrays.no_digest", part=name, dtype=array.dtype))
+            raise TypeError(message("states.digest", part=name, dtype=array.dtype))
         dtype, label = array.dtype.newbyteorder("<"), name.encode()
         shape = ",".join(map(str, array.shape if padded is None else (len(array) + padded.rest,)))
         sha.update(f"{len(label)}:".encode() + label + f"{dtype.str}({shape})\n".encode())

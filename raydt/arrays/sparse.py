@@ -112,7 +112,7 @@ class SparseRows:
             if arrays[name].dtype != np.int32 or arrays[name].ndim != 1:
                 raise ValueError(message("states.form", array=name, types="int32", shape=shape))
         if lengths.min(initial=0) < 0 or int(lengths.sum(dtype=np.int64)) != len(indices):
-            raise ValueError(message("states.row_lengths", array="sparse_lengths"))
+            raise ValueError(message("states.addition", array="sparse_lengths", other="sparse_values"))
         rows = cls.of_lengths(lengths, indices, n_features)
         if not _ascends(rows.indptr, rows.indices, n_features):
             raise ValueError(message("states.sparse_order", array="sparse_values", features=n_features))

@@ -142,8 +142,10 @@ def compare_counters(truth: BuildHistory, epsilon: Fraction | None, warmup: int,
     ):
         wrong = recorded != expected
         failures += found(wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected)
-    failures += found((tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "audits.older_node")
-    failures += found(by_update & ~truth.passed, "audits.built", built=tree.built)
+    failures += found(
+        (tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "audits.node_time", array="built", time=tree.built
+    )
+    failures += found(by_update & ~truth.passed, "audits.node_time", array="built", time=tree.built)
     if not warming and epsilon is not None:
         failures += found(exceeds(tree.c, epsilon, tree.s), "audits.overdue", c=tree.c, s=tree.s)
         failures += found(exceeds(np.abs(now - tree.s), epsilon, tree.s), "audits.lemma")

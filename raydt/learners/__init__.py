@@ -75,8 +75,7 @@ def _of_package(entry: EntryPoint) -> Learner:
     try:
         learner = entry.load()
     except Exception as error:
-        said = message("learners.broken_entry", name=entry.name, value=entry.value, error=error)
-        raise ConfigError(said) from error
+        raise ConfigError(message("learners.broken_entry", name=entry.name, value=entry.value, error=error)) from error
     if not isinstance(learner, Learner) or learner.kind != entry.name:
         raise ConfigError(message("learners.other_entry", name=entry.name, value=entry.value))
     return learner

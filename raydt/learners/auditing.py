@@ -101,7 +101,7 @@ def compare_stored_rows(
     if not known.all():
         first = int(np.flatnonzero(~known)[0])
         strangers = int((~known).sum())
-        failures.append(message("audits.stored_rows", rows=strangers, id=ids[first], update=born[first]))
+        failures.append(message("audits.unknown_rows", rows=strangers, id=ids[first]))
     rows, place = np.flatnonzero(known), place[known]
     for what, stored, source in (("id", ids, history.id), ("label", y, history.y)):
         wrong = np.flatnonzero(stored[rows] != source[place])

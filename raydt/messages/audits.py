@@ -39,12 +39,8 @@ SENTENCES: dict[str, Sentence] = {
     "measured_rank": "the worst split ranks {rank:.0f} in its node and lacks {lack:.2%} of the best gain",
     "measured_splits": "measured: {splits} by the rule, {ties:,} on a tie",
     "least_lead": (
-        "over all other splits, the split by the rule that leads least leads by {lead:.3g} times the lead that the "
-        "rule requires"
-    ),
-    "feature_lead": (
-        "over all other splits, the split by the rule that leads least leads by {lead:.3g} times the lead that the "
-        "rule requires over splits on other features, and over these only (rival: feature)"
+        "over all other splits, the least lead of a split by the rule is {lead:.3g} times the lead that the rule "
+        "requires (rival: {rival})"
     ),
     "theorem_lead": "the least lead is {lead:.3g} times the two widths that Theorem 4 requires",
     "no_split": "no leaf is split, so that there is nothing to prove yet",
@@ -56,22 +52,17 @@ SENTENCES: dict[str, Sentence] = {
     "example_value": "the {what} of {examples:,} examples is wrong, first of id {id}: {found} instead of {expected}",
     "missing_rows": "{rows:,} live examples of the history are not in the model, first that of id {id}",
     "unknown_rows": "{rows:,} rows of the state are not in the history, first that of id {id}",
-    "deleted_rows": "{rows:,} rows of the state live, but are deleted in the history, first that of id {id}",
-    "live_rows": "{rows:,} rows of the state are deleted, but live in the history, first that of id {id}",
+    "live_rows": "{rows:,} rows live in only one of state and history, first that of id {id}",
     "repeated_rows": "{rows:,} rows of the state occur twice, first that of id {id}",
     "waiting_rows": "{rows:,} rows of the state have waited since an earlier batch D', first that of id {id}",
-    "stored_rows": "{rows:,} stored rows are of no insert in the source, first that of id {id} of update {update}",
     "stored_value": (
         "{values:,} stored values differ from the source, first the {what} of id {id}: {found} instead of {expected}"
     ),
     # Single numbers
     "value": "{name} is {found} instead of {expected}",
-    "third_class": "the tree has more than two classes",
-    "split_feature": "the split is by feature {feature}, and {seen:,} features have been seen",
     # Nodes
     "node_value": "{array} ({meaning}) is wrong at {where}: {found} instead of {expected}",
-    "older_node": "a node is older than its parent at {where}",
-    "built": "built names an update that did not pass the node at {where}: {built}",
+    "node_time": "{array} contradicts the history or other nodes at {where}: {time}",
     "overdue": "a rebuild is due, c > epsilon s, at {where}: c = {c}, s = {s}",
     "lemma": "Lemma 3.4 does not hold at {where}",
     "certificate": "a rebuild is due, a certificate has run out, at {where}: {lacks:.9g} of {budget:.9g}",
@@ -87,46 +78,25 @@ SENTENCES: dict[str, Sentence] = {
     "leaf_gain": "a leaf with g >= alpha has a split that gains more than beta at {where}: {gain:.6g}",
     "score_gap": "a score is more than beta above (1 + finder_alpha) times the lowest at {where}: {gap:.6g}",
     "dense_gap": "a score is more than beta above the best dense split at {where}: {gap:.6g}",
-    "since": "since is out of range at {where}",
-    "unchecked_split": "a node was split between two checks at {where}",
-    "comparison": "{array} is not a comparison since the split above at {where}: {time}",
-    "restart": "a node was restarted before its trial began at {where}",
     # Records of splits
     "record": "{name} of the record is wrong at {where}: {recorded} instead of {expected}",
     "record_counts": "the counts of the record contradict each other at {where}: m {m}, own {own}, left {left}, t {t}",
-    "record_side": "the split leaves a side empty at {where}: left {left} of {own}",
     "rule": (
         "the rule is not satisfied at {where}: phi {phi:.9g}, rival {rival:.9g}, width {width:.9g}, reason {reason}"
     ),
     "stamp": "the stamp is not of an insertion here at {where}: {stamp}",
-    "candidate": "the split is no candidate at {where}: feature {feature}, cut {cut}",
-    "best_candidate": (
-        "the split is not the best candidate at {where}: there is phi {phi:.12g} of feature {feature}, cut {cut}"
-    ),
     "lead": "the split of node {node} leads by {lead:.6g}, and two widths are {widths:.6g}",
     # Bins, counters and buckets
     "early": "there are {what} before the end of the warm-up",
     "bins": "the bins of {feature} are not those of the rows of the {source}",
-    "group_bins": "the bins of feature group {group} are not those of the tree",
-    "group_places": "feature group {group} lacks places that have counted examples",
-    "group_counts": "the {what} of feature group {group} are not those of the live examples",
-    "bin_counts": "the bins of {feature!r} do not count the live examples at their nodes",
+    "group_counts": "the {what} of feature group {group} do not fit the live examples and the tree",
     "bucket": "feature {feature} is in bucket {bucket}, which does not exist",
     "outside": "{features:,} features of group {group} are outside their bucket, first {first} in bucket {bucket}",
     # Trees of forests and of boosting
-    "tree_members": "tree {tree} counts {found}, and its members are {expected}",
-    "tree_nodes": "tree {tree} has {nodes:,} nodes, but {expected:,} when trained from scratch",
     "tree_value": (
         "tree {tree} has another {name} at {wrong:,} of {nodes:,} nodes, first at node {node}: {found} instead of "
         "{expected}"
     ),
     "tree_leaves": "tree {tree} has {leaves:,} leaves, more than {limit:,}",
-    "tree_routes": "tree {tree}: the leaf of a row is not the one it routes to ({where})",
-    "tree_sums": "tree {tree}: sums differ from those of the rows ({where})",
-    "leaf_value": "tree {tree}: a value is not what its sums give ({where})",
-    "tree_side": "tree {tree}: a split leaves one side empty ({where})",
-    "tree_rank": "tree {tree}: a split ranks below {limit} ({where})",
-    "tree_tried": "tree {tree}: a split is recorded as a leaf that could not grow ({where})",
-    "ledger_range": "tree {tree}: a ledger entry is out of range ({where})",
-    "ledger_start": "tree {tree}: a ledger entry is not that of an empty model ({where})",
+    "tree": "tree {tree}: {array} is wrong {where}",
 }

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from raydt.messages import Sentence
 
-_POSITIVE = "Set source.positive to the labels of class 1"
-_FEWER = "Keep fewer examples live"
-
 SENTENCES: dict[str, Sentence] = {
     # Learners of other packages
     "repeated_entry": (
@@ -67,23 +64,18 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "label_range": "label_range must be two finite numbers, the smaller first, not {low:g} and {high:g}",
     # Batches
-    "classes": ("{found:,} classes are too many: {what} takes at most {most:,}", _POSITIVE),
+    "classes": (
+        "{found:,} classes are too many: {what} takes at most {most:,}",
+        "Set source.positive to the labels of class 1",
+    ),
     "no_warmup": (
         "stream.warmup = 0: {kind} {needs}",
         "Set stream.warmup to their number, 20 or more; some hundreds make a better first model",
     ),
     "unknown_range": ("the range of the labels is not known", "Set label_range, or begin with a warm-up that has it"),
-    "class_examples": (
-        "{examples:,} live examples of {classes:,} classes are more than the {most:,} a tree can hold",
-        _FEWER + ", or fewer classes (source.positive)",
-    ),
-    "number_examples": (
-        "{examples:,} live examples with numeric labels are more than the {most:,} a tree can hold",
-        _FEWER,
-    ),
-    "forest_examples": (
-        "{examples:,} live examples, each in {copies:,} trees, are more than the {most:,} a forest can hold",
-        "Use a smaller sample_share or fewer trees, or keep fewer examples live",
+    "examples": (
+        "{examples:,} live examples {what} are more than the {most:,} that a model can hold",
+        "Keep fewer examples live, or fewer classes (source.positive), or lower sample_share or n_estimators of a forest",
     ),
     "trees_elsewhere": "the trees are with the shards: gather them first",
     # Explanations and exports

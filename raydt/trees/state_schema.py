@@ -176,7 +176,7 @@ def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: s
     n = len(feature)
     nodes = np.array([n]) if nodes is None else nodes.astype(np.int64)
     whole = (nodes > 0).all() and (nodes <= n).all() and nodes.sum() == n
-    require(whole, f"{prefix}feature", "states.whole_trees")
+    require(whole, f"{prefix}feature", "states.preorder")
     first = np.cumsum(nodes) - nodes
     inner, leaves = np.flatnonzero(feature >= 0), feature < 0
     tree = np.searchsorted(first, inner, side="right") - 1
@@ -185,8 +185,8 @@ def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: s
     children = children + np.tile(first[tree], 2)
     is_tree = np.array_equal(np.sort(children), np.delete(np.arange(n), first))
     is_tree = is_tree and (children > np.tile(inner, 2)).all() and bool(inside)
-    require(is_tree, f"{prefix}left", "states.preorder", other=f"{prefix}right")
-    require((left[leaves] == -1).all() and (right[leaves] == -1).all(), f"{prefix}left", "states.leaf_child")
+    require(is_tree, f"{prefix}left", "states.preorder")
+    require((left[leaves] == -1).all() and (right[leaves] == -1).all(), f"{prefix}left", "states.preorder")
     return inner
 
 
@@ -210,7 +210,7 @@ def check_leaves(arrays: Arrays, y: npt.NDArray[Any]) -> None:
     require(leaves[leaf].all(), "leaf", "states.inner_leaf")
     found = np.zeros_like(counts)
     np.add.at(found, (leaf, y), 1)
-    require(np.array_equal(found[leaves], counts[leaves]), "counts", "states.leaf_counts")
+    require(np.array_equal(found[leaves], counts[leaves]), "counts", "states.counts")
 
 
 def check_bins(arrays: Arrays, kinds: npt.NDArray[np.int8]) -> Bins:
@@ -280,4 +280,4 @@ def check_counters(group: Arrays, names: tuple[str, ...], place: Ints, y: npt.ND
     of_one = np.bincount(at, np.repeat(y, ones.lengths), minlength=len(key))
     expected = (*np.divmod(key, width), np.bincount(at, minlength=len(key)), of_one)
     for name, counted in zip(names, expected[-len(names) :], strict=True):
-        require(np.array_equal(group[name], counted), name, "states.counters")
+        require(np.array_equal(group[name], counted), name, "states.counts")

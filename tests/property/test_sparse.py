@@ -70,9 +70,9 @@ class TestRows:
             ([1], [-1], "sparse_order"),
             ([2], [3, 3], "sparse_order"),
             ([2], [4, 3], "sparse_order"),
-            ([3], [1, 2], "row_lengths"),
-            ([-1, 3], [1, 2], "row_lengths"),
-            ([2**31 - 1, 1], [1], "row_lengths"),
+            ([3], [1, 2], "addition"),
+            ([-1, 3], [1, 2], "addition"),
+            ([2**31 - 1, 1], [1], "addition"),
         ],
     )
     def test_arrays_that_are_none(self, lengths, values, problem):

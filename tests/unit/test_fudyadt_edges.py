@@ -58,7 +58,7 @@ def test_more_rows_and_classes_than_an_element_holds_are_refused() -> None:
     run = session(WorkPlan())
     batch = inserts(0, 65)
     huge = UpdateBatch(0, batch.op, batch.id, batch.X, batch.y, classes, batch.row)
-    with refused("learners.class_examples", InputError, examples=65, classes=classes, most=64):
+    with refused("learners.examples", InputError, examples=65, what="of 67,108,864 classes", most=64):
         run.apply(huge)
     assert run.statistics()["active"] == 0
 

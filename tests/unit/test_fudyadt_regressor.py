@@ -81,6 +81,6 @@ def test_more_examples_than_sums_can_take_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(dynamic_tree, "MOST_EXAMPLES", 20)
     X, y = rows(21)
     tree = FullyDynamicTreeRegressor().fit(X[:20], y[:20])
-    with refused("learners.number_examples", InputError, examples=21, most=20):
+    with refused("learners.examples", InputError, examples=21, most=20):
         tree.partial_fit(X[20:], y[20:])
     assert tree.session_.statistics()["active"] == 20

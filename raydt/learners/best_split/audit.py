@@ -164,7 +164,10 @@ def _split(state: Arrays, counted: _CountedFeatures, found: int | None) -> list[
     if counts != expected:
         broken.append(message("audits.value", name="counts of the split", found=counts, expected=expected))
     if (feature == -1) != (len(counted.feature) == 0):
-        broken.append(message("audits.split_feature", feature=feature, seen=len(counted.feature)))
+        seen = counted.feature.tolist()[:1] or [-1]
+        broken.append(
+            message("audits.value", name="feature of the split", found=feature, expected=f"{seen[0]} or another")
+        )
     if found is not None and found != feature:
         name = "feature of the split by the buckets"
         broken.append(message("audits.value", name=name, found=feature, expected=found))

@@ -70,7 +70,13 @@ class BestSplit(Learner):
         require(n["searched"] <= n["seq"], "searched", "states.exceeds", other="'seq'")
         allowed = (options.structure, "scan") if options.finder == "auto" else (options.finder,)
         undecided = finder == UNDECIDED and options.finder == "auto" and waits
-        require(undecided or finder in map(FINDERS.index, allowed), "finder", "states.finder")
+        require(
+            undecided or finder in map(FINDERS.index, allowed),
+            "finder",
+            "states.option",
+            option="finder",
+            value=options.finder,
+        )
         require((model["y"] < 2).all(), "y", "states.unknown", what="class")
         taken = model["y"][: 0 if waits else None]
         buckets = 0 if FINDERS[finder] == "scan" or undecided else len(buckets_of(FINDERS[finder], options.alpha).s)
@@ -81,12 +87,12 @@ class BestSplit(Learner):
             node = group["node"].tolist()
             undecided_node = not len(taken) and node == [UNDECIDED, 0, 0]
             at_work = node == [finder, len(taken), int(taken.sum())]
-            require(at_work or undecided_node, "node", "states.counters")
+            require(at_work or undecided_node, "node", "states.counts")
             bucket = group["bucket"]
             there = (bucket >= 0) & (bucket < buckets) if buckets else bucket == -1
             require(there.all(), "bucket", "states.unknown", what="bucket")
             filled += len(np.unique(bucket)) if buckets else 0
-        require(n["buckets"] == filled, "buckets", "states.filled")
+        require(n["buckets"] == filled, "buckets", "states.number", what="buckets with features")
 
     def traits(self, options: BestSplitOptions) -> Traits:
         """Sparse features only, and two classes: a finder compares two."""

@@ -105,14 +105,19 @@ def _nodes(state: Arrays, truth: RecountedTree) -> list[Message]:
     failures += _values("created", "time of the split above or of the trial", tree.built, first)
     failures += _trials(state, truth, made)
     since, counts = tree.s, tree.feature < 0
-    failures += found((since < 0) | (since >= options.grace_period) | (~counts & (since > 0)), "audits.since")
+    failures += found(
+        (since < 0) | (since >= options.grace_period) | (~counts & (since > 0)),
+        "audits.node_time",
+        array="since",
+        time=since,
+    )
     if truth.complete:
         later = zip([truth.arrivals(v) for v in range(len(tree))], truth.restarted, strict=True)
         come = np.array([int((truth.born[rows] > again).sum()) for rows, again in later])
         inner = tree.feature >= 0
         rest = np.where(inner, 0, come % options.grace_period)
         failures += _values("since", "examples since the last check", since, rest)
-        failures += found(inner & (come % options.grace_period > 0), "audits.unchecked_split")
+        failures += found(inner & (come % options.grace_period > 0), "audits.node_time", array="split", time=come)
     return failures
 
 
@@ -141,9 +146,9 @@ def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[Message]:
         late = (time >= 0) & ((time < made) | (time > truth.compared))  # one may come just after the split
         if truth.complete:
             late |= (time >= 0) & ~np.isin(time, truth.comparisons())
-        failures += found(late, "audits.comparison", array=name, time=time)
+        failures += found(late, "audits.node_time", array=name, time=time)
     order = again & (truth.tree.built >= truth.restarted)
-    failures += found(order, "audits.restart")
+    failures += found(order, "audits.node_time", array="trial_restarted", time=truth.restarted)
     return failures
 
 
@@ -167,7 +172,7 @@ def _bins(truth: RecountedTree, state: Arrays, groups: Mapping[int, Arrays]) -> 
         same = all(np.array_equal(group[f"bins_{n}"], state[f"bins_{n}"][begin:end]) for n in ("values", "ranks"))
         same = same and all(np.array_equal(group[f"bins_{n}"], state[f"bins_{n}"][columns]) for n in ("kinds", "seen"))
         if not same:
-            failures.append(message("audits.group_bins", group=number))
+            failures.append(message("audits.group_counts", what="bins", group=number))
     return failures
 
 
@@ -182,7 +187,7 @@ def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays
     for number, group in sorted(groups.items()):
         places, totals = len(group["totals"]), padded(group["totals"], K)
         if place.max(initial=-1) >= places:
-            failures.append(message("audits.group_places", group=number))
+            failures.append(message("audits.group_counts", what="places", group=number))
             continue
         counted = np.bincount(place * K + truth.y[rows], minlength=places * K).reshape(places, K)
         if not np.array_equal(totals, counted):
@@ -193,7 +198,9 @@ def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays
             at = (place * bins + truth.codes[rows, j]) * K + truth.y[rows]
             expected = np.bincount(at, minlength=places * bins * K).reshape(places, bins, K)
             if places and not np.array_equal(padded(group["bins"][:, begin : begin + bins], K), expected):
-                failures.append(message("audits.bin_counts", feature=truth.features.names[j]))
+                failures.append(
+                    message("audits.group_counts", what=f"counts by bin of {truth.features.names[j]!r}", group=number)
+                )
             begin += bins
     return failures
 
@@ -254,8 +261,7 @@ def _measured(records: Records) -> list[Message]:
     remarks = [message("audits.measured_splits", splits=counted(splits - ties, "split"), ties=ties)]
     known = {name: value for name, value in records.worst().items() if math.isfinite(value)}
     if "lead" in known:
-        required = "feature_lead" if records.rival == "feature" else "least_lead"
-        remarks.append(message(f"audits.{required}", lead=known["lead"]))
+        remarks.append(message("audits.least_lead", lead=known["lead"], rival=records.rival))
     if "theorem_lead" in known:
         remarks.append(message("audits.theorem_lead", lead=known["theorem_lead"]))
     return remarks

@@ -119,9 +119,9 @@ class Records:
         self._holds(node, at == threshold, "audits.record", **at_cut)
         m, t, classes = (int(record[name]) for name in ("m", "t", "classes"))
         sound = m == own.sum() > 0 and (left >= 0).all() and (left <= own).all() and t > 0 and classes > 1
+        sound = sound and 0 < left.sum() < m
         self._holds(node, sound, "audits.record_counts", m=m, own=own, left=left, t=t)
-        if not sound or 0 in (left.sum(), m - left.sum()):
-            self._holds(node, not sound, "audits.record_side", left=left, own=own)
+        if not sound:
             return
         self._same(node, "phi", record["phi"], float(phi_of(criterion, left[None], own)[0]))
         self._same(node, "impurity", record["impurity"], float(phi_of(criterion, own[None], own)[0]))
@@ -153,13 +153,13 @@ class Records:
         candidates = truth.candidates(rows, stamp)
         place = candidates.at(feature, cut)
         if place < 0:
-            self._holds(node, False, "audits.candidate", feature=feature, cut=cut)
+            self._holds(node, False, "audits.record", name="cut", recorded=(feature, cut), expected="a candidate")
             return
         self._same(node, "left", padded(record["left"], truth.classes), candidates.left[place])
         self._same(node, "phi of the candidate", record["phi"], float(candidates.phi[place]))
-        best = {"phi": candidates.phi[0], "feature": candidates.feature[0], "cut": candidates.cut[0]}
+        best = int(candidates.feature[0]), int(candidates.cut[0])
         first = self._comes(candidates, place, np.arange(len(candidates.phi)), own)
-        self._holds(node, first, "audits.best_candidate", **best)
+        self._holds(node, first, "audits.record", name="best candidate", recorded=(feature, cut), expected=best)
         self._rival(node, record, rows, candidates, place)
         others = np.delete(candidates.phi, place)
         impurity = float(phi_of(options.resolved_criterion, own[None], own)[0])

@@ -142,11 +142,11 @@ def check_state(
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
     fixed = 0 < n["warmup"] <= n["seq"]
     require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")
-    require(n["inner"] == (~leaves).sum(), "split_stamp", "states.splits")
-    require(np.array_equal(state["cut"] < 0, leaves), "cut", "states.cut")
-    require(fixed or leaves.all(), "feature", "states.early_split")
+    require(n["inner"] == (~leaves).sum(), "split_stamp", "states.nodes")
+    require(np.array_equal(state["cut"] < 0, leaves), "cut", "states.nodes")
+    require(fixed or leaves.all(), "feature", "states.warmup")
     most = min(max(2, n["labels"]), options.most_classes(sparse=features.sparse > 0))
-    require(2 <= n["classes"] <= most, "classes", "states.classes")
+    require(2 <= n["classes"] <= most, "classes", "states.number", what="classes")
     due = n["renewed"] + max(n["lived"], options.renewal)
     renews = options.renewal > 0 and len(features.names) > 0
     require(not renews or n["t"] < due, "renewed", "states.renewal")
@@ -154,7 +154,7 @@ def check_state(
     came = np.where(fixed, 2 * state["born"][rows] + 1, -1)
     mine = leaves[nodes] & (came > state["created"][nodes])
     _require_counted(state, "own", rows[mine], nodes[mine])
-    require(np.array_equal(place >= 0, leaves), "place", "states.places")
+    require(np.array_equal(place >= 0, leaves), "place", "states.nodes")
     row, at, own = rows[mine], place[nodes[mine]], state["own"]
     if options.drift_period:
         _check_tallies(state, options.drift_period)
@@ -162,7 +162,7 @@ def check_state(
         tried = (began >= 0) & (came > began) & (came <= n["compared"])
         _require_counted(state, "trial_own", rows[tried], nodes[tried])
         of_trials = state["trial_place"].astype(np.int64)
-        require(np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "states.places")
+        require(np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "states.nodes")
         row, at = np.concatenate([row, rows[tried]]), np.concatenate([at, of_trials[nodes[tried]]])
         place, own = np.concatenate([place, of_trials]), np.concatenate([own, state["trial_own"]])
     used = place >= 0
@@ -186,7 +186,7 @@ def _require_counted(state: Arrays, name: str, rows: Ints, nodes: Ints) -> None:
     """Require that an array counts the classes of these rows at these nodes."""
     found = np.zeros_like(state[name])
     np.add.at(found, (nodes, state["y"][rows]), 1)
-    require(np.array_equal(found, state[name]), name, "states.since")
+    require(np.array_equal(found, state[name]), name, "states.counts")
 
 
 def _check_tallies(state: Arrays, period: int) -> None:
@@ -214,7 +214,7 @@ def _check_statistics(group: Arrays, bins: Bins, by_place: Ints) -> None:
     expected = np.zeros((len(by_place), max(known, by_place.shape[1])), dtype=np.int64)
     expected[:, : by_place.shape[1]] = by_place
     same = np.array_equal(expected[:places, :known], totals) and expected.sum() == totals.sum()
-    require(same and known > 1, "totals", "states.node_totals")
+    require(same and known > 1, "totals", "states.counts")
     counts = bins.counts()
     require(not places or by_bin.shape[1] == counts.sum(), "bins", "states.bin_columns")
     if places and len(counts):

@@ -72,7 +72,7 @@ def audit(
             totals = totals_of(definition, y[held[:, tree]], classes)
             counts = state["totals"][start].tolist()
             if counts != totals:
-                broken.append(message("audits.tree_members", tree=tree, found=counts, expected=totals))
+                broken.append(message("audits.value", name=f"totals of tree {tree}", found=counts, expected=totals))
         for tree in chosen if not broken else ():
             mine = held[:, tree]
             broken += _tree(state, tree, tree_of(definition, tree, X[mine], y[mine], classes, warming))
@@ -121,7 +121,7 @@ def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) ->
     start = stop - int(state["tree_nodes"][tree])
     n = len(expected["feature"])
     if stop - start != n:
-        return [message("audits.tree_nodes", tree=tree, nodes=stop - start, expected=n)]
+        return [message("audits.value", name=f"number of nodes of tree {tree}", found=stop - start, expected=n)]
     for name in _ARRAYS:
         ours, theirs = state[name][start:stop].reshape(n, -1), expected[name].reshape(n, -1)
         wrong = np.flatnonzero((ours != theirs).any(axis=1))

@@ -101,11 +101,12 @@ class ForestCoordinator(SequentialCoordinator):
             self._warmup = batch.warmup
         examples = self.store.live + len(batch)
         if self.options.numeric and examples > MOST_NUMBERS:
-            raise InputError(message("learners.number_examples", examples=examples, most=MOST_NUMBERS))
+            what = "with numeric labels"
+            raise InputError(message("learners.examples", examples=examples, what=what, most=MOST_NUMBERS))
         most = MOST_ENTRIES // self.options.copies
         if examples > most:
-            sizes = {"examples": examples, "copies": self.options.copies, "most": most}
-            raise InputError(message("learners.forest_examples", **sizes))
+            what = f"each in {self.options.copies:,} trees"
+            raise InputError(message("learners.examples", examples=examples, what=what, most=most))
         self.store.reserve(len(batch))
         yield from self._send_rows()
 

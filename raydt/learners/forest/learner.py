@@ -75,11 +75,11 @@ class Forest(Learner):
     ) -> None:
         """Require trees in preorder, not too deep, with sums and counts by which predictions stay finite."""
         nodes, totals = model["tree_nodes"], model["totals"]
-        wanted = options.n_estimators
-        require(len(nodes) == wanted, "tree_nodes", "states.trees", trees=len(nodes), wanted=wanted)
+        trees, depth = options.n_estimators, options.max_depth
+        require(len(nodes) == trees, "tree_nodes", "states.option", option="n_estimators", value=trees)
         inner = check_trees(model, nodes)
-        limit = options.max_depth
-        require(depths_of(model).max(initial=0) <= limit, "right", "states.depth", limit=limit)
+        fits = depths_of(model).max(initial=0) <= depth
+        require(fits, "right", "states.option", option="max_depth", value=depth)
         counts = totals[:, :1] if options.numeric else totals
         require(((counts >= 0) & (counts < EXAMPLES)).all(), "totals", "states.impossible")
         first = np.repeat(np.cumsum(nodes) - nodes, nodes)[inner]

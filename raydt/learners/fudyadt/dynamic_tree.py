@@ -96,10 +96,8 @@ class FuDyADTTree(LiveTree):
         numeric = self.label_range is not None
         limit = MOST_EXAMPLES if numeric else largest_build(classes)
         if self.store.live + inserts > limit:
-            sizes = {"examples": self.store.live + inserts, "most": limit}
-            if numeric:
-                raise InputError(message("learners.number_examples", **sizes))
-            raise InputError(message("learners.class_examples", classes=batch.n_classes, **sizes))
+            what = "with numeric labels" if numeric else f"of {batch.n_classes:,} classes"
+            raise InputError(message("learners.examples", examples=self.store.live + inserts, what=what, most=limit))
         self.reserve(inserts)
         if numeric and len(self.units) < self.store.capacity:
             self.units = grown(self.units, self.store.capacity)

@@ -85,7 +85,7 @@ class FuDyADT(Learner):
             require(fits, SUMS, "states.impossible")
             check_sums(model, SUMS, inner)
         if groups is not None:
-            require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.built")
+            require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
             check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"])
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:

@@ -154,8 +154,7 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
 
     wrong = {
         "audits.unknown_rows": ~known,
-        "audits.deleted_rows": known & deleted & ~leaves,
-        "audits.live_rows": known & ~deleted & leaves & history.complete,
+        "audits.live_rows": known & ((deleted & ~leaves) | (~deleted & leaves & history.complete)),
         "audits.repeated_rows": ~_first(born),
         "audits.waiting_rows": late | ((pending == TO_INSERT) & (born < begun)),
     }
@@ -283,19 +282,19 @@ class _Trees:
         entry = self.ledger(t)
         low, high = (-LARGEST_RESIDUAL, LARGEST_RESIDUAL) if self.options.regression else (1, ONE - 1)
         found = {
-            "tree_routes": self.state["leaf"][self.held, t] != tree.leaf,
-            "ledger_range": (entry < low) | (entry > high),
-            "tree_sums": (G != tree.G) | (H != tree.H),
-            "leaf_value": value != expected,
-            "tree_side": inner & (tree.better < 0),
-            "tree_rank": inner & (tree.better + 1 > self.tolerance),
-            "tree_tried": inner & (self.state["node_tried_h"][nodes] >= 0),
+            "leaf": self.state["leaf"][self.held, t] != tree.leaf,
+            "ledger": (entry < low) | (entry > high),
+            "node_G or node_H": (G != tree.G) | (H != tree.H),
+            "node_value": value != expected,
+            "split with an empty side": inner & (tree.better < 0),
+            f"split that ranks below {self.tolerance}": inner & (tree.better + 1 > self.tolerance),
+            "node_tried_h of a split": inner & (self.state["node_tried_h"][nodes] >= 0),
         }
         if t < self.width:
             start = np.full((len(self.y), self.width), self.loss.origin)
-            found["ledger_start"] = entry != quantised(start, self.y, self.loss)[t]
+            found["ledger of an empty model"] = entry != quantised(start, self.y, self.loss)[t]
         failures = [
-            message(f"audits.{name}", tree=t, limit=self.tolerance, where=_times(wrong))
+            message("audits.tree", tree=t, array=name, where=_times(wrong))
             for name, wrong in found.items()
             if wrong.any()
         ]

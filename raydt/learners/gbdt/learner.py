@@ -119,30 +119,32 @@ class GBDT(Learner):
         if groups is not None:
             live = model["id"][model["pending"] != TO_DELETE]
             require(len(np.unique(live)) == len(live), "id", "states.repeated")
-            require(trained or (model["pending"] == TO_INSERT).all(), "pending", "states.untrained")
+            require(trained or (model["pending"] == TO_INSERT).all(), "pending", "states.warmup")
         elif not trained:
             require(labels == 0 or 0 <= model["only"][0] < labels, "only", "states.unknown", what="class")
         if not trained:
             return
         bins, nodes = check_bins(model, features.kinds), model["tree_nodes"]
-        limit = options.max_leaf_nodes
-        require((nodes < 2 * limit).all(), "tree_nodes", "states.leaves", limit=limit)
+        most = options.max_leaf_nodes
+        require((nodes < 2 * most).all(), "tree_nodes", "states.option", option="max_leaf_nodes", value=most)
         check_trees(model, nodes, "node_")
         feature, cut = model["node_feature"], model["node_cut"]
         inner = feature >= 0
         place = bins.places(feature[inner])
-        require((place < len(bins)).all(), "node_feature", "states.uncut")
+        require((place < len(bins)).all(), "node_feature", "states.unknown", what="feature with a cut")
         require((cut[inner] < bins.cuts()[place]).all(), "node_cut", "states.unknown", what="cut")
-        require(not cut[~inner].any(), "node_cut", "states.cut")
+        require(not cut[~inner].any(), "node_cut", "states.nodes")
         classes = n["classes"]
-        require(classes == 0 if labels == 0 else 2 <= classes <= max(2, labels), "classes", "states.classes")
+        require(
+            classes == 0 if labels == 0 else 2 <= classes <= max(2, labels), "classes", "states.number", what="classes"
+        )
         per = 1 if one_tree(options, classes) else classes
         require(n["trees"] % per == 0, "tree_nodes", "states.iteration")
         if groups is None:
-            require(n["per"] == per, "per", "states.per_iteration")
+            require(n["per"] == per, "per", "states.number", what="trees of an iteration")
             return
         leaf, in_model = model["leaf"], model["pending"] != TO_INSERT
-        require((leaf[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "states.waiting")
+        require((leaf[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "states.nodes")
         held = leaf[in_model].astype(np.int64)
         require((held < nodes).all(), "leaf", "states.unknown", what="node")
         require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "states.inner_leaf")

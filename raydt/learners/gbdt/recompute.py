@@ -53,8 +53,8 @@ class RecordedGBDTTree:
                 sound = sound and left[v] == v + 1 < n and right[v] == end[v + 1] < n
                 end[v] = end[right[v]] if sound else 0
             if not sound:
-                shown = {"feature": feature[v], "cut": cut[v], "left": left[v], "right": right[v]}
-                raise MalformedModelError(message("states.cut_node", node=v, **shown))
+                shown = {"feature": f"{feature[v]}, cut {cut[v]}", "left": left[v], "right": right[v]}
+                raise MalformedModelError(message("states.node", node=v, **shown))
         if n == 0 or end[0] != n:
             raise MalformedModelError(message("states.reach", reached=end[0] if n else 0, nodes=n))
 

@@ -59,7 +59,7 @@ def audit(
         malformed = message("audits.malformed", what="tree", problem=str(error))
         return AuditReport("violated", "violated", malformed, failures=[malformed])
     if history.y.max(initial=0) > 1 or state["counts"].shape[1] != 2:
-        third = message("audits.third_class")
+        third = message("audits.value", name="number of classes", found="more than 2", expected=2)
         return AuditReport("violated", "violated", third, failures=[third])
     truth = RecountedSparseTree(tree, features, options.finder == "updent", history)
     warming, scheduled = bool(np.any(state["warmup_left"] > 0)), len(features.names) > 0

@@ -69,12 +69,14 @@ class SparseTree(Learner):
         require(n["counted"] == 2, "counts", "states.columns", columns=n["counted"])
         check_classes(model, "counts", n["labels"])
         sparse_split = model["feature"] >= len(features.names)
-        require((model["threshold"][sparse_split] == 0.5).all(), "threshold", "states.sparse_threshold")
+        require((model["threshold"][sparse_split] == 0.5).all(), "threshold", "states.threshold")
         depth = depths_of(model)
-        require(depth.max() <= options.depth_limit, "left", "states.depth", limit=options.max_depth)
+        require(
+            depth.max() <= options.depth_limit, "left", "states.option", option="max_depth", value=options.max_depth
+        )
         if groups is None:
             return
-        require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.built")
+        require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
         check_leaves(model, model["y"])
         rows, nodes = routes(model)
         counted = (depth[nodes] < options.depth_limit) & (n["warmup_left"] == 0)
