@@ -53,10 +53,8 @@ def not_promised(
 ) -> Message | None:
     """Return why nothing is promised for these options; None if something is."""
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
-    if bound == 0 and alpha > 0 and beta > 0:
-        return message("learners.too_small")
     if bound == 0:
-        return message("learners.zero", name="alpha" if alpha == 0 else "beta")
+        return message("learners.no_epsilon", alpha=alpha, beta=beta).alone()
     if Fraction(epsilon) >= bound:
         return message("learners.large_epsilon", epsilon=epsilon, bound=float(bound))
     return None
@@ -75,12 +73,9 @@ def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: s
     >>> auto_epsilon(0.1, 0.2, 2)
     0.024390243902439025
     """
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if value <= 0:
-            raise ConfigError(message("learners.zero_epsilon", name=name))
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
-    if bound == 0:
-        raise ConfigError(message("learners.no_epsilon"))
+    if bound <= 0:
+        raise ConfigError(message("learners.no_epsilon", alpha=alpha, beta=beta))
     nearest = float(bound)
     return nearest if Fraction(nearest) < bound else math.nextafter(nearest, 0.0)
 

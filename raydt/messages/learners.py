@@ -25,10 +25,7 @@ SENTENCES: dict[str, Sentence] = {
         "criterion: {criterion} does not fit finder: {finder}, which minimises {own}",
         "Remove criterion, or set finder to {other}, scan or auto",
     ),
-    "rule_criterion": (
-        "criterion: {criterion} has no interval under rule: {rule}",
-        "Set criterion to {fitting}",
-    ),
+    "rule_criterion": ("criterion: {criterion} has no interval under rule: {rule}", "Set criterion to {fitting}"),
     "delta": "must be a number between 0 and 1, or 1/t",
     "majority_drift": (
         "drift_period: {period} compares leaves that predict adaptively",
@@ -37,13 +34,9 @@ SENTENCES: dict[str, Sentence] = {
     "max_features": "max_features must be at least 1",
     "update_every": "must be at least 1, or auto",
     "epsilon": "epsilon must be a number from 0 to {most:g}, or auto",
-    "zero_epsilon": (
-        "epsilon: auto needs {name} > 0: with {name} = 0 no epsilon has a guarantee",
-        "Set {name} above 0, or give epsilon a number",
-    ),
     "no_epsilon": (
-        "epsilon: auto needs a larger alpha and beta: with these no epsilon has a guarantee",
-        "Increase alpha and beta, or give epsilon a number",
+        "no epsilon has a guarantee with alpha = {alpha:g} and beta = {beta:g}",
+        "Increase alpha or beta, or give epsilon a number",
     ),
     "certificate_epsilon": (
         "schedule: certificate rebuilds by certificates, not after epsilon",
@@ -75,7 +68,7 @@ SENTENCES: dict[str, Sentence] = {
     "unknown_range": ("the range of the labels is not known", "Set label_range, or begin with a warm-up that has it"),
     "examples": (
         "{examples:,} live examples {what} are more than the {most:,} that a model can hold",
-        "Keep fewer examples live, or fewer classes (source.positive), or lower sample_share or n_estimators of a forest",
+        "Keep fewer examples live, or fewer classes (source.positive), or lower the sample_share of a forest",
     ),
     "trees_elsewhere": "the trees are with the shards: gather them first",
     # Explanations and exports
@@ -102,31 +95,18 @@ SENTENCES: dict[str, Sentence] = {
         "{epsilon:.6g} times its size (epsilon), as often as alpha {alpha:g}, beta {beta:g} and min_samples_split "
         "{samples} require"
     ),
-    "largest_epsilon": (
-        "epsilon {epsilon:.6g} is the largest number below the bound up to which the guarantee is proven for alpha "
-        "{alpha:g}, beta {beta:g} and min_samples_split {samples}"
-    ),
     "small_epsilon": (
         "epsilon {epsilon:.6g} is below the bound {bound:.6g} up to which the guarantee is proven for alpha {alpha:g}, "
         "beta {beta:g} and min_samples_split {samples}"
     ),
     "large_epsilon": "epsilon {epsilon:.6g} is not below {bound:.6g}, up to which the guarantee is proven",
-    "zero": "{name} is 0, for which no epsilon carries a guarantee",
-    "too_small": "alpha or beta is too small: no epsilon carries a guarantee",
     "beaten_splits": (
         "a node is rebuilt as soon as its score is more than beta {beta:g} above the finder's best split, which is at "
         "most {bound:g} times the lowest score of all sparse features"
     ),
     "scan": "a scan evaluates every seen feature",
     "structure": "the finder finds a split whose score is at most {bound:g} times the lowest of all features",
-    "auto_finder": (
-        "a scan, if auto chooses one, finds the best split; a structure finds a split whose score is at most {bound:g} "
-        "times the lowest of all features"
-    ),
-    "bounded_derivatives": (
-        "every stored derivative is one that a score within derivative_tolerance {tolerance:g} of the present one gives"
-    ),
-    "present_derivatives": "every stored derivative is that of the present score",
+    "bounded_derivatives": "every stored derivative is one that a score within {tolerance:g} of the present one gives",
     "old_derivatives": ("with derivatives: {derivatives} stored derivatives may belong to scores of any earlier time"),
     "proven_splits": (
         "each split beats all others by two widths of Theorem 4 with delta {delta}. If examples and deletions are "
@@ -177,10 +157,7 @@ SENTENCES: dict[str, Sentence] = {
     "stays_records": (
         "the model itself: splits that were chosen while they were in stay, with the records of what decided them"
     ),
-    "stays_restart": (
-        "the model itself: splits that were chosen while they were in stay, with the records of what decided them, "
-        "until their node is restarted (drift_period), as do its tallies of errors"
-    ),
+    "stays_restart": "tallies of their errors stay, with their split, until the node is restarted (drift_period)",
     "stays_bins": "bins that were made while they were in stay",
     "stays_renewal": "bins that were made while they were in stay until these are made again (renew_bins)",
     "stays_choices": "which prediction of a leaf was right about other examples stays",

@@ -185,7 +185,7 @@ def test_a_parameter_that_is_not_allowed_is_named(options: dict[str, Any], messa
 
 
 def test_epsilon_auto_needs_alpha_and_beta() -> None:
-    with pytest.raises((ConfigError, ValueError), match="needs alpha"):
+    with pytest.raises((ConfigError, ValueError), match="no epsilon"):
         FullyDynamicTreeClassifier(alpha=0).fit(X, Y)
 
 

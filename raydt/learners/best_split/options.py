@@ -80,5 +80,4 @@ class BestSplitOptions(LearnerOptions):
         """Propositions 4.2 and 5.2; a scan is exact."""
         if self.finder == "scan":
             return Promise(True, message("learners.scan"))
-        what = "auto_finder" if self.finder == "auto" else "structure"
-        return Promise(True, message(f"learners.{what}", bound=1 + self.alpha))
+        return Promise(True, message("learners.structure", bound=1 + self.alpha))

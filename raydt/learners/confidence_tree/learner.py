@@ -104,10 +104,10 @@ class ConfidenceTree(Learner):
 
 def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:
     """Return what stays in a tree of examples that are deleted."""
-    records = message("learners.stays_restart" if options.drift_period else "learners.stays_records")
     bins = message("learners.stays_renewal" if options.renewal else "learners.stays_bins")
+    restarts = (message("learners.stays_restart"),) if options.drift_period else ()
     chosen = (message("learners.stays_choices"),) if options.leaf_prediction == "adaptive" else ()
-    return records, bins, *chosen
+    return message("learners.stays_records"), *restarts, bins, *chosen
 
 
 LEARNER = ConfidenceTree()

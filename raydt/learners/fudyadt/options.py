@@ -139,6 +139,4 @@ class FuDyADTOptions(FullyDynamicOptions):
         known = {"epsilon": epsilon, "alpha": self.alpha, "beta": self.beta, "samples": self.min_samples_split}
         if self.certified:
             return Promise(True, message("learners.certified", **known))
-        if isinstance(self.epsilon, str):
-            return Promise(True, message("learners.largest_epsilon", **known))
         return Promise(True, message("learners.small_epsilon", bound=float(bound), **known))

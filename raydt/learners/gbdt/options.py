@@ -133,7 +133,5 @@ class GBDTOptions(LearnerOptions):
     def promise(self) -> Promise:
         """What holds of stored derivatives after every batch; the paper bounds nothing after an update."""
         if self.bounded:
-            if self.tolerance:
-                return Promise(True, message("learners.bounded_derivatives", tolerance=self.tolerance))
-            return Promise(True, message("learners.present_derivatives"))
+            return Promise(True, message("learners.bounded_derivatives", tolerance=self.tolerance))
         return Promise(False, message("learners.old_derivatives", derivatives=self.derivatives))
