@@ -143,6 +143,10 @@ SENTENCES: dict[str, Sentence] = {
         "a batch of {updates} changes {iterations} in place; one batch in {batches:,} or more (after {after:,} inserts "
         "and deletes, or when an update turns out to be as much work) trains all trees again instead"
     ),
+    "no_split": (
+        "no split in {checks} (a leaf is checked once it has received grace_period examples)",
+        "To split sooner: {sooner}",
+    ),
     # What stays in a model of deleted examples
     "stays": "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
     "stays_split": (
