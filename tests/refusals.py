@@ -33,9 +33,9 @@ def findings(report: AuditReport) -> set[str]:
     """Return the ids of the failures of an audit, each with the array or name that is wrong, if it names one."""
     found = set()
     for failure in report.failures:
-        assert isinstance(failure, Message), failure
-        named = [str(failure.parameters[name]) for name in ("array", "name") if name in failure.parameters]
-        found.add(":".join((failure.id, *named)))
+        said = failure if isinstance(failure, Message) else Message(failure)
+        named = [str(said.parameters[name]) for name in ("array", "name") if name in said.parameters]
+        found.add(":".join((said.id, *named)))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -61,12 +60,3 @@ def test_a_beaten_split_is_infeasible() -> None:
     report = audit(fitted, stream.features, state, history, groups)
     assert report.feasibility == "violated"
     assert "audits.score_gap" in findings(report)
-
-
-def refused(change: Callable[[Any, Any], tuple[Any, Any]], name: str = "mixed", **other: Any) -> str:
-    stream, options, state, groups, _ = case(name)
-    fitted = LEARNER.Options(kind="sparse_tree", **{**options, **other})
-    LEARNER.check(LEARNER.Options(kind="sparse_tree", **options), stream.features, 2, state, groups)
-    with pytest.raises((ValueError, KeyError)) as error:
-        LEARNER.check(fitted, stream.features, 2, *change(dict(state), dict(groups)))
-    return str(error.value)
