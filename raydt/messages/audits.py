@@ -29,9 +29,7 @@ SENTENCES: dict[str, Sentence] = {
     "earlier_search": "the split is that of an earlier search, and only the live examples are known",
     "earlier_splits": "only the live examples are known, and splits were chosen by all examples of their time",
     "not_replayed": "a split could not be replayed",
-    "stale": (
-        "{derivatives:,} stored derivatives belong to scores farther from the present ones than the tolerance allows"
-    ),
+    "stale": "stored derivatives of scores farther from the present ones than the tolerance allows: {derivatives:,}",
     # Remarks on reasons
     "live_only": "{what} were not checked, as only the live examples are known",
     "measured_gain": "measured: the gain of a split falls short of the best by up to {gap:.4g}",
@@ -49,15 +47,13 @@ SENTENCES: dict[str, Sentence] = {
         "the model holds {held:,} examples and the history {live:,}: {missing:,} are missing (first ids "
         "{missing_ids}), {extra:,} are too many (first ids {extra_ids})"
     ),
-    "example_value": "the {what} of {examples:,} examples is wrong, first of id {id}: {found} instead of {expected}",
-    "missing_rows": "{rows:,} live examples of the history are not in the model, first that of id {id}",
-    "unknown_rows": "{rows:,} rows of the state are not in the history, first that of id {id}",
-    "live_rows": "{rows:,} rows live in only one of state and history, first that of id {id}",
-    "repeated_rows": "{rows:,} rows of the state occur twice, first that of id {id}",
-    "waiting_rows": "{rows:,} rows of the state have waited since an earlier batch D', first that of id {id}",
-    "stored_value": (
-        "{values:,} stored values differ from the source, first the {what} of id {id}: {found} instead of {expected}"
-    ),
+    "example_value": "the {what} is wrong for {examples:,} examples, first id {id}: {found} instead of {expected}",
+    "missing_rows": "live examples of the history that the model lacks: {rows:,}, first id {id}",
+    "unknown_rows": "rows that are not in the history: {rows:,}, first id {id}",
+    "live_rows": "rows that live in only one of state and history: {rows:,}, first id {id}",
+    "repeated_rows": "rows that the state has twice: {rows:,}, first id {id}",
+    "waiting_rows": "rows that have waited since an earlier batch D': {rows:,}, first id {id}",
+    "stored_value": "stored values unlike the source: {values:,}, first {what} of id {id}: {found} instead of {expected}",
     # Single numbers
     "value": "{name} is {found} instead of {expected}",
     # Nodes
@@ -91,12 +87,12 @@ SENTENCES: dict[str, Sentence] = {
     "bins": "the bins of {feature} are not those of the rows of the {source}",
     "group_counts": "the {what} of feature group {group} do not fit the live examples and the tree",
     "bucket": "feature {feature} is in bucket {bucket}, which does not exist",
-    "outside": "{features:,} features of group {group} are outside their bucket, first {first} in bucket {bucket}",
+    "outside": "features of group {group} outside their bucket: {features:,}, first {first} in bucket {bucket}",
     # Trees of forests and of boosting
     "tree_value": (
         "tree {tree} has another {name} at {wrong:,} of {nodes:,} nodes, first at node {node}: {found} instead of "
         "{expected}"
     ),
     "tree_leaves": "tree {tree} has {leaves:,} leaves, more than {limit:,}",
-    "tree": "tree {tree}: {array} is wrong {where}",
+    "tree": "tree {tree} has a wrong {array} {where}",
 }

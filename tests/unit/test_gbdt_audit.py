@@ -128,12 +128,12 @@ def test_every_model_of_the_twin_is_sound(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"robustness_tolerance": 0.0}, "audits.tree:split that ranks below 1"),
+        ({"robustness_tolerance": 0.0}, "audits.tree:split (ranks below 1)"),
         ({"max_leaf_nodes": 3}, "audits.tree_leaves"),
         ({"learning_rate": 0.2}, "audits.tree:node_value"),
         ({"l2_regularization": 0.5}, "audits.tree:node_value"),
         ({"max_bins": 6}, "audits.bins"),
-        ({"random_state": 1}, "audits.tree:split with an empty side"),
+        ({"random_state": 1}, "audits.tree:split (an empty side)"),
     ],
     ids=str,
 )

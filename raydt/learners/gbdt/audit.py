@@ -286,8 +286,8 @@ class _Trees:
             "ledger": (entry < low) | (entry > high),
             "node_G or node_H": (G != tree.G) | (H != tree.H),
             "node_value": value != expected,
-            "split with an empty side": inner & (tree.better < 0),
-            f"split that ranks below {self.tolerance}": inner & (tree.better + 1 > self.tolerance),
+            "split (an empty side)": inner & (tree.better < 0),
+            f"split (ranks below {self.tolerance})": inner & (tree.better + 1 > self.tolerance),
             "node_tried_h of a split": inner & (self.state["node_tried_h"][nodes] >= 0),
         }
         if t < self.width:
