@@ -23,8 +23,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "no_feature": "no feature has been seen",
     "retrained": (
-        "{rebuilt:,} of {trees:,} trees, evenly spaced, were trained from scratch on the live examples, and equal "
-        "those of the model"
+        "{rebuilt:,} of {trees:,} trees, evenly spaced, were trained from scratch on the live examples, and are equal"
     ),
     "earlier_search": "the split is that of an earlier search, and only the live examples are known",
     "earlier_splits": "only the live examples are known, and splits were chosen by all examples of their time",
@@ -41,7 +40,7 @@ SENTENCES: dict[str, Sentence] = {
         "requires (rival: {rival})"
     ),
     "theorem_lead": "the least lead is {lead:.3g} times the two widths that Theorem 4 requires",
-    "no_split": "no leaf is split, so that there is nothing to prove yet",
+    "no_split": "no leaf is split yet: nothing is to be proven",
     # Examples
     "examples": (
         "the model holds {held:,} examples and the history {live:,}: {missing:,} are missing (first ids "
@@ -49,11 +48,11 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "example_value": "the {what} is wrong for {examples:,} examples, first id {id}: {found} instead of {expected}",
     "missing_rows": "live examples of the history that the model lacks: {rows:,}, first id {id}",
-    "unknown_rows": "rows that are not in the history: {rows:,}, first id {id}",
+    "unknown_rows": "rows unknown to the history: {rows:,}, first id {id}",
     "live_rows": "rows that live in only one of state and history: {rows:,}, first id {id}",
     "repeated_rows": "rows that the state has twice: {rows:,}, first id {id}",
     "waiting_rows": "rows that have waited since an earlier batch D': {rows:,}, first id {id}",
-    "stored_value": "stored values unlike the source: {values:,}, first {what} of id {id}: {found} instead of {expected}",
+    "stored_value": "{values:,} values differ from the source, first the {what} of id {id}: {found} instead of {expected}",
     # Single numbers
     "value": "{name} is {found} instead of {expected}",
     # Nodes
@@ -84,7 +83,7 @@ SENTENCES: dict[str, Sentence] = {
     "lead": "the split of node {node} leads by {lead:.6g}, and two widths are {widths:.6g}",
     # Bins, counters and buckets
     "early": "there are {what} before the end of the warm-up",
-    "bins": "the bins of {feature} are not those of the rows of the {source}",
+    "bins": "the bins of {feature} do not follow from its values in the {source}",
     "group_counts": "the {what} of feature group {group} do not fit the live examples and the tree",
     "bucket": "feature {feature} is in bucket {bucket}, which does not exist",
     "outside": "features of group {group} outside their bucket: {features:,}, first {first} in bucket {bucket}",

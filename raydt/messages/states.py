@@ -20,7 +20,7 @@ SENTENCES: dict[str, Sentence] = {
     "sparse_order": "array {array!r} does not ascend below {features} in every row",
     "addition": "array {array!r} does not add up to {other!r}",
     "number": "array {array!r} is not the number of {what}",
-    "unknown": "array {array!r} names a {what} that does not exist",
+    "unknown": "array {array!r} names an unknown {what}",
     "impossible": "array {array!r} has counts or sums that no examples have",
     "option": "array {array!r} does not fit {option}: {value}",
     # Feature groups
@@ -31,7 +31,7 @@ SENTENCES: dict[str, Sentence] = {
     "group_places": "array {array!r} has another length in another feature group",
     "sparse_only": "array {array!r} needs features that are all sparse",
     # Trees
-    "preorder": "array {array!r} is not that of trees in preorder",
+    "preorder": "array {array!r} does not describe trees in preorder",
     "nodes": "array {array!r} has an entry at a node that should have none, or lacks one",
     "inner_leaf": "array {array!r} names a node that is not a leaf",
     "empty": "array {array!r} has a node without examples",
@@ -44,7 +44,7 @@ SENTENCES: dict[str, Sentence] = {
     "children": "array {array!r} has a node whose children do not add up to it",
     "range": "array {array!r} is not a smaller and a larger number",
     # Bins
-    "kinds": "array {array!r} does not have the kinds of the features",
+    "kinds": "array {array!r} contradicts the kinds of the features",
     "ranks": "array {array!r} does not number the categories",
     "bin_columns": "array {array!r} does not have a column for each bin",
     # Times

@@ -133,7 +133,7 @@ def test_every_model_of_the_twin_is_sound(data: st.DataObject) -> None:
         ({"learning_rate": 0.2}, "audits.tree:node_value"),
         ({"l2_regularization": 0.5}, "audits.tree:node_value"),
         ({"max_bins": 6}, "audits.bins"),
-        ({"random_state": 1}, "audits.tree:split (an empty side)"),
+        ({"random_state": 1}, "audits.tree:one-sided split"),
     ],
     ids=str,
 )

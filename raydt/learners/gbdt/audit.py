@@ -286,7 +286,7 @@ class _Trees:
             "ledger": (entry < low) | (entry > high),
             "node_G or node_H": (G != tree.G) | (H != tree.H),
             "node_value": value != expected,
-            "split (an empty side)": inner & (tree.better < 0),
+            "one-sided split": inner & (tree.better < 0),
             f"split (ranks below {self.tolerance})": inner & (tree.better + 1 > self.tolerance),
             "node_tried_h of a split": inner & (self.state["node_tried_h"][nodes] >= 0),
         }
