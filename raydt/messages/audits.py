@@ -52,7 +52,7 @@ SENTENCES: dict[str, Sentence] = {
     "live_rows": "rows that live in only one of state and history: {rows:,}, first id {id}",
     "repeated_rows": "rows that the state has twice: {rows:,}, first id {id}",
     "waiting_rows": "rows that have waited since an earlier batch D': {rows:,}, first id {id}",
-    "stored_value": "{values:,} values differ from the source, first the {what} of id {id}: {found} instead of {expected}",
+    "stored_value": "values unlike the source: {values:,}, first the {what} of id {id}: {found} instead of {expected}",
     # Single numbers
     "value": "{name} is {found} instead of {expected}",
     # Nodes
