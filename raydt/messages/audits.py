@@ -17,14 +17,9 @@ SENTENCES: dict[str, Sentence] = {
         "no score of the {nodes:,} nodes is above (1 + {finder_alpha:g}) times the lowest of the sparse features by "
         "more than beta ({gap:.4g} at most)"
     ),
-    "optimum": (
-        "the score of the split, {score:.6g}, is {ratio:.6g} times the lowest of all {features:,} features, and "
-        "{bound:g} times is allowed"
-    ),
+    "optimum": "score {score:.6g} of the split is {ratio:.6g} times the lowest of {features:,} features (limit {bound:g})",
     "no_feature": "no feature has been seen",
-    "retrained": (
-        "{rebuilt:,} of {trees:,} trees, evenly spaced, were trained from scratch on the live examples, and are equal"
-    ),
+    "retrained": "of {trees:,} trees, {rebuilt:,} evenly spaced ones equal those trained from scratch on the live examples",
     "earlier_search": "the split is that of an earlier search, and only the live examples are known",
     "earlier_splits": "only the live examples are known, and splits were chosen by all examples of their time",
     "not_replayed": "a split could not be replayed",
@@ -76,9 +71,7 @@ SENTENCES: dict[str, Sentence] = {
     # Records of splits
     "record": "{name} of the record is wrong at {where}: {recorded} instead of {expected}",
     "record_counts": "the counts of the record contradict each other at {where}: m {m}, own {own}, left {left}, t {t}",
-    "rule": (
-        "the rule is not satisfied at {where}: phi {phi:.9g}, rival {rival:.9g}, width {width:.9g}, reason {reason}"
-    ),
+    "rule": "the rule is not met at {where}: phi {phi:.9g}, rival {rival:.9g}, width {width:.9g}, reason {reason}",
     "stamp": "the stamp is not of an insertion here at {where}: {stamp}",
     "lead": "the split of node {node} leads by {lead:.6g}, and two widths are {widths:.6g}",
     # Bins, counters and buckets
@@ -88,10 +81,7 @@ SENTENCES: dict[str, Sentence] = {
     "bucket": "feature {feature} is in bucket {bucket}, which does not exist",
     "outside": "features of group {group} outside their bucket: {features:,}, first {first} in bucket {bucket}",
     # Trees of forests and of boosting
-    "tree_value": (
-        "tree {tree} has another {name} at {wrong:,} of {nodes:,} nodes, first at node {node}: {found} instead of "
-        "{expected}"
-    ),
+    "tree_value": "tree {tree} has another {name} at {nodes:,} nodes, first at node {node}: {found} instead of {expected}",
     "tree_leaves": "tree {tree} has {leaves:,} leaves, more than {limit:,}",
     "tree": "tree {tree} has a wrong {array} {where}",
 }

@@ -53,14 +53,11 @@ SENTENCES: dict[str, Sentence] = {
     "no_beta": "beta must be greater than 0, or every update would rebuild a node",
     "class_range": (
         "label_range applies only to numeric labels",
-        "Set criterion: squared_error, or remove label_range",
+        "Remove label_range, or set criterion: squared_error",
     ),
     "label_range": "label_range must be two finite numbers, the smaller first, not {low:g} and {high:g}",
     # Batches
-    "classes": (
-        "{found:,} classes are too many: {what} takes at most {most:,}",
-        "Set source.positive to the labels of class 1",
-    ),
+    "classes": ("{found:,} classes: {what} takes at most {most:,}", "Set source.positive to the labels of class 1"),
     "no_warmup": (
         "stream.warmup = 0: {kind} {needs}",
         "Set stream.warmup to their number, 20 or more; some hundreds make a better first model",
@@ -143,10 +140,7 @@ SENTENCES: dict[str, Sentence] = {
         "a batch of {updates} changes {iterations} in place; one batch in {batches:,} or more (after {after:,} inserts "
         "and deletes, or when an update turns out to be as much work) trains all trees again instead"
     ),
-    "no_split": (
-        "no split in {checks} (a leaf is checked once it has received grace_period examples)",
-        "To split sooner: {sooner}",
-    ),
+    "no_split": ("no split in {checks} (a leaf is checked after grace_period examples)", "To split sooner: {sooner}"),
     # What stays in a model of deleted examples
     "stays": "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
     "stays_split": (
@@ -158,9 +152,7 @@ SENTENCES: dict[str, Sentence] = {
         "follow from derivatives that were computed with them, and bins were made from all rows of the last training "
         "of all trees"
     ),
-    "stays_records": (
-        "the model itself: splits that were chosen while they were in stay, with the records of what decided them"
-    ),
+    "stays_records": "the model itself: splits chosen while they were in stay, with the records of what decided them",
     "stays_restart": "tallies of their errors stay, with their split, until the node is restarted (drift_period)",
     "stays_bins": "bins that were made while they were in stay",
     "stays_renewal": "bins that were made while they were in stay until these are made again (renew_bins)",

@@ -128,6 +128,6 @@ def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) ->
         if len(wrong):
             node = int(wrong[0])
             values = {"found": ours[node].tolist(), "expected": theirs[node].tolist()}
-            where = {"tree": tree, "node": node, "nodes": n, "wrong": len(wrong)}
+            where = {"tree": tree, "node": node, "nodes": len(wrong)}
             return [message("audits.tree_value", name=name, **where, **values)]
     return []
