@@ -17,9 +17,12 @@ SENTENCES: dict[str, Sentence] = {
         "no score of the {nodes:,} nodes is above (1 + {finder_alpha:g}) times the lowest of the sparse features by "
         "more than beta ({gap:.4g} at most)"
     ),
-    "optimum": "score {score:.6g} of the split is {ratio:.6g} times the lowest of {features:,} features (limit {bound:g})",
+    "optimum": (
+        "the score of the split, {score:.6g}, is {ratio:.6g} times the lowest of all {features:,} features; {bound:g} "
+        "times is allowed"
+    ),
     "no_feature": "no feature has been seen",
-    "retrained": "of {trees:,} trees, {rebuilt:,} evenly spaced ones equal those trained from scratch on the live examples",
+    "retrained": "of {trees:,} trees, {rebuilt:,} evenly spaced equal those trained from scratch on the live examples",
     "earlier_search": "the split is that of an earlier search, and only the live examples are known",
     "earlier_splits": "only the live examples are known, and splits were chosen by all examples of their time",
     "not_replayed": "a split could not be replayed",
@@ -81,7 +84,7 @@ SENTENCES: dict[str, Sentence] = {
     "bucket": "feature {feature} is in bucket {bucket}, which does not exist",
     "outside": "features of group {group} outside their bucket: {features:,}, first {first} in bucket {bucket}",
     # Trees of forests and of boosting
-    "tree_value": "tree {tree} has another {name} at {nodes:,} nodes, first at node {node}: {found} instead of {expected}",
+    "tree_value": "tree {tree} has another {name} at {nodes:,} nodes, first node {node}: {found} instead of {expected}",
     "tree_leaves": "tree {tree} has {leaves:,} leaves, more than {limit:,}",
     "tree": "tree {tree} has a wrong {array} {where}",
 }

@@ -57,5 +57,5 @@ SENTENCES: dict[str, Sentence] = {
     "reach": "the root reaches {reached} of {nodes} nodes",
     "ledger": "ledger and leaves do not fit {trees} trees, {width} an iteration",
     "digest": "part {part!r} has dtype {dtype}; only booleans, integers and floats have a digest",
-    "outside": "rows {rows[0]} to {rows[1]} or columns {first} to {last} ({columns}) are not in a matrix of shape {shape}",
+    "outside": "rows {rows[0]} to {rows[1]} or columns {first} to {last} ({columns}) exceed a matrix of shape {shape}",
 }
