@@ -65,6 +65,12 @@ def found(wrong: Bools, id: str, **values: str | npt.NDArray[Any]) -> list[Messa
     return [message(id, where=f"{counted(int(wrong.sum()), 'node')}, first at node {v}", **first)]
 
 
+def compare_nodes(array: str, meaning: str, recorded: npt.NDArray[Any], expected: npt.NDArray[Any]) -> list[Message]:
+    """Compare a number of each node, or its counts by class, with what it should be."""
+    wrong = ~(recorded == expected).reshape(len(recorded), -1).all(axis=1)
+    return found(wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected)
+
+
 def live_by_id(history: History) -> Ints:
     """Return the places of the live examples in a history, by ascending id."""
     live = np.flatnonzero(history.deleted == FOREVER)
@@ -104,14 +110,7 @@ def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: RoutedHistory) 
     """Class counts of all nodes, from which labels follow, against the live examples."""
     recorded = np.zeros_like(truth.live_counts)
     recorded[:, : state["counts"].shape[1]] = state["counts"]
-    return found(
-        (recorded != truth.live_counts).any(axis=1),
-        "audits.node_value",
-        array="counts",
-        meaning="live examples by class",
-        found=recorded,
-        expected=truth.live_counts,
-    )
+    return compare_nodes("counts", "live examples by class", recorded, truth.live_counts)
 
 
 def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
@@ -135,13 +134,8 @@ def compare_counters(truth: BuildHistory, epsilon: Fraction | None, warmup: int,
     by_update = top & (tree.built >= 0)
     if tree.built[0] < 2 * warmup:
         by_update[0] = False  # the warm-up built the root, whichever update ended it
-    failures = []
-    for array, meaning, recorded, expected in (
-        ("s", "examples at BUILD", tree.s, s),
-        ("c", "updates since BUILD", tree.c, c),
-    ):
-        wrong = recorded != expected
-        failures += found(wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected)
+    failures = compare_nodes("s", "examples at BUILD", tree.s, s)
+    failures += compare_nodes("c", "updates since BUILD", tree.c, c)
     failures += found(
         (tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "audits.node_time", array="built", time=tree.built
     )

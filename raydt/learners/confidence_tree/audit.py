@@ -21,7 +21,7 @@ import numpy.typing as npt
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_bins import MalformedModelError
 from raydt.audits.recorded_tree import Ints, MalformedTreeError
-from raydt.audits.tree_audit import compare_counts, compare_rows, found
+from raydt.audits.tree_audit import compare_counts, compare_nodes, compare_rows, found
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.confidence_tree.audit_splits import ROUNDING, Records, padded
@@ -99,32 +99,22 @@ def _nodes(state: Arrays, truth: RecountedTree) -> list[Message]:
     """Check the counts of nodes, when they were made, and arrivals since their last check."""
     tree, options = truth.tree, truth.options
     own = padded(state["own"], truth.classes)
-    failures = _values("own", "examples counted by class", own, truth.own)
+    failures = compare_nodes("own", "examples counted by class", own, truth.own)
     made = np.where(tree.parent >= 0, truth.stamp[tree.parent], -1)
     first = np.where(truth.restarted < 0, made, tree.built)  # a restarted node counts from when its trial began
-    failures += _values("created", "time of the split above or of the trial", tree.built, first)
+    failures += compare_nodes("created", "time of the split above or of the trial", tree.built, first)
     failures += _trials(state, truth, made)
     since, counts = tree.s, tree.feature < 0
-    failures += found(
-        (since < 0) | (since >= options.grace_period) | (~counts & (since > 0)),
-        "audits.node_time",
-        array="since",
-        time=since,
-    )
+    beyond = (since < 0) | (since >= options.grace_period) | (~counts & (since > 0))
+    failures += found(beyond, "audits.node_time", array="since", time=since)
     if truth.complete:
         later = zip([truth.arrivals(v) for v in range(len(tree))], truth.restarted, strict=True)
         come = np.array([int((truth.born[rows] > again).sum()) for rows, again in later])
         inner = tree.feature >= 0
         rest = np.where(inner, 0, come % options.grace_period)
-        failures += _values("since", "examples since the last check", since, rest)
+        failures += compare_nodes("since", "examples since the last check", since, rest)
         failures += found(inner & (come % options.grace_period > 0), "audits.node_time", array="split", time=come)
     return failures
-
-
-def _values(array: str, meaning: str, recorded: Ints, expected: Ints) -> list[Message]:
-    """Compare numbers of nodes, or counts by class."""
-    wrong = (recorded != expected).reshape(len(recorded), -1).any(axis=1)
-    return found(wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected)
 
 
 def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[Message]:
@@ -135,7 +125,7 @@ def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[Message]:
     if not truth.options.drift_period:
         return []
     fresh = padded(state["trial_own"], truth.classes)
-    failures = _values("trial_own", "examples counted by class in a trial", fresh, truth.fresh)
+    failures = compare_nodes("trial_own", "examples counted by class in a trial", fresh, truth.fresh)
     again = truth.restarted >= 0
     times = {
         "trial_began": truth.began,

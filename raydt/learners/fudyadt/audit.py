@@ -27,6 +27,7 @@ from raydt.audits.recorded_tree import (
 from raydt.audits.tree_audit import (
     compare_counters,
     compare_counts,
+    compare_nodes,
     compare_rows,
     compare_warmup,
     exceeds,
@@ -86,7 +87,8 @@ def audit(
 
     broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     if options.numeric:
-        broken += compare_sums(state, truth) + compare_range(state, truth, history, options.label_range)
+        broken += compare_nodes("sums", "live labels and their squares", state["sums"], truth.live[:, 1:])
+        broken += compare_range(state, truth, history, options.label_range)
     if history.complete:
         scheduled = None if options.certified else epsilon
         broken += compare_counters(truth, scheduled, history.warmup, warming) + _built(truth)
@@ -146,16 +148,8 @@ class Certificates:
 
     def compare(self) -> list[Message]:
         """m0 and gone of every node against the history."""
-        failures: list[Message] = []
-        for array, meaning, recorded, expected in (
-            ("m0", "mass left at BUILD", self.m0, self.truth.m0),
-            ("gone", "examples deleted since BUILD", self.gone, self.truth.gone),
-        ):
-            wrong = ~(recorded == expected)
-            failures += found(
-                wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected
-            )
-        return failures
+        failures = compare_nodes("m0", "mass left at BUILD", self.m0, self.truth.m0)
+        return failures + compare_nodes("gone", "examples deleted since BUILD", self.gone, self.truth.gone)
 
     def due(self, epsilon: Fraction) -> list[Message]:
         """Nodes that have to be rebuilt."""
@@ -173,18 +167,6 @@ class Certificates:
         """The largest share of its budget that a certificate has used."""
         used = np.divide(self.lacks, self.budget, out=np.zeros(len(self.lacks)), where=self.inner & (self.budget > 0))
         return float(used.max(initial=0.0))
-
-
-def compare_sums(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed) -> list[Message]:
-    """Sums of numeric labels and of their squares at all nodes, from which predictions follow."""
-    return found(
-        (state["sums"] != truth.live[:, 1:]).any(axis=1),
-        "audits.node_value",
-        array="sums",
-        meaning="labels of the live examples, and their squares",
-        found=state["sums"],
-        expected=truth.live[:, 1:],
-    )
 
 
 def compare_range(
