@@ -65,7 +65,7 @@ SENTENCES: dict[str, Sentence] = {
     "unknown_range": ("the range of the labels is not known", "Set label_range, or begin with a warm-up that has it"),
     "examples": (
         "{examples:,} live examples {what} are more than the {most:,} that a model can hold",
-        "Keep fewer examples live, or fewer classes (source.positive), or lower the sample_share of a forest",
+        "Keep fewer examples live, or fewer classes (source.positive), or lower sample_share",
     ),
     "trees_elsewhere": "the trees are with the shards: gather them first",
     # Explanations and exports
