@@ -43,6 +43,7 @@ def calls() -> list[tuple[str, str, set[str] | None]]:
                 names = [keyword.arg for keyword in node.keywords]
                 known = None if None in names else {*filter(None, names), *MAKERS[maker]}
                 constants = [str(id.value) for id in node.args if isinstance(id, ast.Constant)]
+                assert maker != "require" or not any(" " in text for text in constants), f"{path}:{node.lineno}: no id"
                 found += [(f"{path}:{node.lineno}", id, known) for id in constants if ID.fullmatch(id)]
     return found
 

@@ -55,7 +55,7 @@ class ConfidenceTree(Learner):
         """Require one tree, in whose model empty leaves have the counts of nodes above them."""
         inner = check_trees(model)
         at = model["threshold"][inner]
-        require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
+        require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "states.threshold")
         check_classes(model, "counts", n["labels"])
         if groups is not None:
             check_sums(model, "counts", inner)
