@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from raydt.messages import message_of
+from raydt.audits.audit_report import AuditReport
+from raydt.messages import Message, message_of
 from raydt.redaction import text
 
 
@@ -26,6 +27,16 @@ def refused(
     shown = {name: text(one) if isinstance(one, str) else one for name, one in said.parameters.items()}
     found = {name: shown[name] if name in shown else getattr(caught.value, name, None) for name in parameters}
     assert found == parameters, f"{said.id}: {found}"
+
+
+def findings(report: AuditReport) -> set[str]:
+    """Return the ids of the failures of an audit, each with the array or name that is wrong, if it names one."""
+    found = set()
+    for failure in report.failures:
+        said = failure if isinstance(failure, Message) else Message(failure)
+        named = [str(said.parameters[name]) for name in ("array", "name") if name in said.parameters]
+        found.add(":".join((said.id, *named)))
+    return found
 
 
 def refusal(adapter: TypeAdapter[Any], options: Any) -> str:

@@ -184,10 +184,11 @@ class OneRule(Learner):
 
     def check_relations(self, options: OneRuleOptions, features: Any, model: Any, groups: Any, n: Any) -> None:
         """Require a rule in order, and labels that shards and coordinator agree on."""
-        require((np.diff(model["value"]) > 0).all(), "value", "is not in order")
-        require(n["classes"] <= n["labels"], "counts", "does not count the classes")
+        require((np.diff(model["value"]) > 0).all(), "value", "states.order")
+        require(n["classes"] <= n["labels"], "counts", "states.columns", columns=n["classes"])
         for group in (groups or {}).values():
-            require(np.array_equal(group["label"], model["y"]), "label", "is not what the coordinator has")
+            if not np.array_equal(group["label"], model["y"]):
+                raise ValueError("array 'label' is not what the coordinator has")
 
     def audit(self, options: OneRuleOptions, features: Any, state: Any, history: Any, groups: Any) -> AuditReport:
         """Count the live examples again: the rule must be the best one, and the model the rule."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import empty
+from raydt.messages import message
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,6 +67,6 @@ def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) 
     taken, first, last = np.array(rows, dtype=np.int32), int(columns[0]), int(columns[-1])
     within = taken.min() >= 0 and taken.max() < len(X) and first >= 0 and last < X.shape[1]
     if not within or last - first + 1 != len(columns):
-        about = f"rows {taken.min()} to {taken.max()} and {len(columns)} columns, {first} to {last}"
-        raise IndexError(f"{about}, of a matrix of shape {X.shape}")
+        ends = {"rows": (taken.min(), taken.max()), "first": first, "last": last}
+        raise IndexError(message("states.outside", columns=len(columns), shape=X.shape, **ends))
     return taken, first

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.messages import message
+
 _MAGIC = b"raydt-digest-2\n"
 #: A digest that is not complete: an object of hashlib.
 Digest = Any
@@ -87,7 +89,7 @@ def _add(sha: Digest, parts: Iterable[Part]) -> None:
         padded = values if isinstance(values, Padded) else None
         array = np.asarray(values if padded is None else padded.head)
         if array.dtype.kind not in "biuf":
-            raise TypeError(f"part {name!r} has dtype {array.dtype}; only booleans, integers and floats have a digest")
+            raise TypeError(message("states.digest", part=name, dtype=array.dtype))
         dtype, label = array.dtype.newbyteorder("<"), name.encode()
         shape = ",".join(map(str, array.shape if padded is None else (len(array) + padded.rest,)))
         sha.update(f"{len(label)}:".encode() + label + f"{dtype.str}({shape})\n".encode())

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.ragged import RaggedRows, RaggedStore, gather
+from raydt.messages import message
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -107,13 +108,14 @@ class SparseRows:
             They are missing or cannot be rows of so many features.
         """
         lengths, indices = arrays["sparse_lengths"], arrays["sparse_values"]
-        if lengths.dtype != np.int32 or indices.dtype != np.int32 or lengths.ndim != 1 or indices.ndim != 1:
-            raise ValueError("sparse_lengths and sparse_values are not int32 of one dimension")
+        for name, shape in (("sparse_lengths", "rows"), ("sparse_values", "ones")):
+            if arrays[name].dtype != np.int32 or arrays[name].ndim != 1:
+                raise ValueError(message("states.form", array=name, types="int32", shape=shape))
         if lengths.min(initial=0) < 0 or int(lengths.sum(dtype=np.int64)) != len(indices):
-            raise ValueError("sparse_lengths are not those of sparse_values")
+            raise ValueError(message("states.addition", array="sparse_lengths", other="sparse_values"))
         rows = cls.of_lengths(lengths, indices, n_features)
         if not _ascends(rows.indptr, rows.indices, n_features):
-            raise ValueError(f"sparse_values are not ascending below {n_features} in every row")
+            raise ValueError(message("states.sparse_order", array="sparse_values", features=n_features))
         return rows
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

@@ -6,8 +6,11 @@ An audit recomputes from the raw examples with code that shares nothing with the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from raydt.messages import Message
 
 
 @dataclass(slots=True)
@@ -19,7 +22,7 @@ class AuditReport:
     reason: str
     checked: dict[str, int] = field(default_factory=dict)
     worst: dict[str, float] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
+    failures: Sequence[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -29,3 +32,9 @@ class AuditReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain types, for JSON."""
         return {"ok": self.ok, **asdict(self)}
+
+
+def noted(reason: str, *remarks: str) -> Message:
+    """Return a reason with remarks after it; the id is that of the reason."""
+    said = reason if isinstance(reason, Message) else Message(reason)
+    return Message("; ".join((reason, *remarks)), "", said.id, said.parameters)

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.messages import Message, message
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -89,7 +91,7 @@ class BucketLimits(NamedTuple):
 
 def compare_group(
     number: int, group: Mapping[str, Ints], counted: Mapping[str, Ints], n: Ints | int, c1: Ints | int, buckets: Any
-) -> list[str]:
+) -> list[Message]:
     """Compare the counters of a feature group with ``counted`` ones, and each feature with the limits of its bucket.
 
     Parameters
@@ -105,18 +107,16 @@ def compare_group(
         None for a scan, which has no buckets.
     """
     if not all(np.array_equal(group[name], column) for name, column in counted.items()):
-        return [f"the counters of feature group {number} are not those of the rows"]
+        return [message("audits.group_counts", what="counters", group=number)]
     bucket, feature = group["bucket"].astype(np.int64), counted["feature"]
     there = bucket == -1 if buckets is None else (bucket >= 0) & (bucket < len(buckets.s))
     if not there.all():
-        return [f"feature {feature[~there][0]} is in bucket {bucket[~there][0]}, which is not there"]
+        return [message("audits.bucket", feature=feature[~there][0], bucket=bucket[~there][0])]
     if buckets is None:
         return []
     outside = buckets.outside(n, c1, counted["n1"], counted["c11"], bucket)
     if not outside.any():
         return []
-    at = f" at node {counted['node'][outside][0]}" if "node" in counted else ""
-    return [
-        f"{int(outside.sum())} features of group {number} are outside their bucket, first "
-        f"{feature[outside][0]}{at} in bucket {bucket[outside][0]}"
-    ]
+    first = f"{feature[outside][0]}" + (f" at node {counted['node'][outside][0]}" if "node" in counted else "")
+    count = int(outside.sum())
+    return [message("audits.outside", features=count, group=number, first=first, bucket=bucket[outside][0])]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
+from raydt.messages import message
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -134,17 +135,17 @@ def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> 
     starts, values, ranks = state["bins_starts"], state["bins_values"], state["bins_ranks"]
     kinds, sparse = features.kinds, np.asarray(state.get("bins_sparse", ()), dtype=np.int64)
     if not np.array_equal(state["bins_kinds"], kinds) or not len(starts) - 1 == len(kinds) == len(state["bins_seen"]):
-        raise MalformedModelError("the bins do not match the features")
+        raise MalformedModelError(message("states.kinds", array="bins_kinds"))
     if len(sparse) and not (sparse[0] >= 0 and (np.diff(sparse) > 0).all() and sparse[-1] < features.sparse):
-        raise MalformedModelError("the sparse features with bins do not ascend")
+        raise MalformedModelError(message("states.order", array="bins_sparse"))
     if starts[0] != 0 or (np.diff(starts) < 0).any() or not starts[-1] == len(values) == len(ranks):
-        raise MalformedModelError("the bins of the features do not follow one another")
+        raise MalformedModelError(message("states.order", array="bins_starts"))
     found = []
     for j, categorical in enumerate(features.categorical):
         part, rank = values[starts[j] : starts[j + 1]], ranks[starts[j] : starts[j + 1]]
         if categorical:
             if not np.array_equal(np.sort(rank), np.arange(len(rank))):
-                raise MalformedModelError(f"the categories of feature {j} do not have the bins 0 to {len(rank) - 1}")
+                raise MalformedModelError(message("states.ranks", array="bins_ranks"))
             part = part[np.argsort(rank)]
         found.append(FeatureBins(categorical, np.asarray(part, np.float64), bool(state["bins_seen"][j])))
     return found, sparse

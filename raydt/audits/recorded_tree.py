@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.messages import message
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -54,7 +56,7 @@ class RecordedTree:
         ints = {name: np.asarray(state[name], np.int64) for name in ("feature", "left", "right", "s", "c", "built")}
         n = len(ints["feature"])
         if n == 0 or any(len(state[name]) != n for name in (*ints, "threshold", "counts")):
-            raise MalformedTreeError("the node arrays are empty or differ in length")
+            raise MalformedTreeError(message("states.lengths"))
         feature, left, right = (ints[name].tolist() for name in ("feature", "left", "right"))
         end, parent, depth = [0] * n, [-1] * n, [0] * n
         for v in reversed(range(n)):
@@ -64,9 +66,10 @@ class RecordedTree:
                 sound = feature[v] < d and left[v] == v + 1 < n and right[v] == end[v + 1] < n
                 end[v] = end[right[v]] if sound else 0
             if not sound:
-                raise MalformedTreeError(f"node {v} has feature {feature[v]} and children {left[v]}, {right[v]}")
+                shown = {"feature": feature[v], "left": left[v], "right": right[v]}
+                raise MalformedTreeError(message("states.node", node=v, **shown))
         if end[0] != n:
-            raise MalformedTreeError(f"the root reaches {end[0]} of {n} nodes")
+            raise MalformedTreeError(message("states.reach", reached=end[0], nodes=n))
         for v in range(n):
             if feature[v] >= 0:
                 for child in (left[v], right[v]):

@@ -12,10 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_tree import FOREVER, Bools, Ints
 from raydt.audits.routed_history import BuildHistory, RoutedHistory
 from raydt.examples.history import History
+from raydt.messages import Message, message
+from raydt.presentation.words import counted
 
 
 def report_of(
@@ -24,8 +26,8 @@ def report_of(
     verdict: tuple[Literal["proven", "violated", "not_promised"], str],
     replayed: int,
     worst: dict[str, float],
-    broken: list[str],
-    infeasible: list[str],
+    broken: list[Message],
+    infeasible: list[Message],
     **checked: int,
 ) -> AuditReport:
     """Return the report on a tree.
@@ -35,7 +37,7 @@ def report_of(
     """
     nodes, (feasibility, reason) = len(truth.tree), verdict
     if not history.complete:
-        reason += "; counters and build-time splits were not checked, as only the live examples are known"
+        reason = noted(reason, message("audits.live_only", what="counters and build-time splits"))
     return AuditReport(
         conformance="violated" if broken else "holds",
         feasibility=feasibility,
@@ -54,17 +56,19 @@ def report_of(
     )
 
 
-def found(wrong: Bools, what: str, detail: str = "", **values: npt.NDArray[Any]) -> list[str]:
-    """One failure that counts the nodes that are ``wrong`` and describes the first of them, or none."""
+def found(wrong: Bools, id: str, **values: str | npt.NDArray[Any]) -> list[Message]:
+    """Return a message that counts the nodes that are ``wrong`` and has the ``values`` of the first, or none."""
     if not wrong.any():
         return []
     v = int(np.flatnonzero(wrong)[0])
-    place = {name: array[v] for name, array in values.items()}
-    count = int(wrong.sum())
-    return [
-        f"{what} at {count} node{'s' * (count != 1)}, first at node {v}"
-        + (": " + detail.format(**place)) * bool(detail)
-    ]
+    first = {name: value if isinstance(value, str) else value[v] for name, value in values.items()}
+    return [message(id, where=f"{counted(int(wrong.sum()), 'node')}, first at node {v}", **first)]
+
+
+def compare_nodes(array: str, meaning: str, recorded: npt.NDArray[Any], expected: npt.NDArray[Any]) -> list[Message]:
+    """Compare a number of each node, or its counts by class, with what it should be."""
+    wrong = ~(recorded == expected).reshape(len(recorded), -1).all(axis=1)
+    return found(wrong, "audits.node_value", array=array, meaning=meaning, found=recorded, expected=expected)
 
 
 def live_by_id(history: History) -> Ints:
@@ -74,42 +78,39 @@ def live_by_id(history: History) -> Ints:
     return ordered
 
 
-def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: Ints | None = None) -> list[str]:
+def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: Ints | None = None) -> list[Message]:
     """Compare the live examples of a state with a history and, of a tree, the leaf of each with its route."""
     live, order = live_by_id(history), np.argsort(state["id"], kind="stable")
     if not np.array_equal(state["id"][order], history.id[live]):
         lost = np.setdiff1d(history.id[live], state["id"])
         extra = np.setdiff1d(state["id"], history.id[live])
-        return [
-            f"the model holds {len(order)} examples, the history {len(live)}: "
-            f"{len(lost)} are missing (first ids {lost[:3].tolist()}), {len(extra)} too many ({extra[:3].tolist()})"
-        ]
+        ids = {"missing_ids": lost[:3].tolist(), "extra_ids": extra[:3].tolist()}
+        sizes = {"held": len(order), "live": len(live), "missing": len(lost), "extra": len(extra)}
+        return [message("audits.examples", **sizes, **ids)]
     known = {"y": ("label", history.y), "born": ("time of insertion", history.inserted)}
     if leaf is not None:
         known["leaf"] = ("leaf", leaf)
     failures = []
     for name, (what, expected) in known.items():
-        wrong = np.flatnonzero(state[name][order] != expected[live])
-        if len(wrong):
-            i = wrong[0]
-            failures.append(
-                f"{what} of {len(wrong)} examples is wrong, first of id {history.id[live[i]]}: "
-                f"{state[name][order][i]} instead of {expected[live[i]]}"
-            )
+        failures += wrong_values(what, history.id[live], state[name][order], expected[live])
     return failures
 
 
-def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: RoutedHistory) -> list[str]:
+def wrong_values(what: str, ids: Ints, values: npt.NDArray[Any], expected: npt.NDArray[Any]) -> list[Message]:
+    """Return a message that counts the examples whose value is wrong and names the first, or none."""
+    wrong = np.flatnonzero(values != expected)
+    if not len(wrong):
+        return []
+    i = wrong[0]
+    shown = {"id": ids[i], "found": values[i], "expected": expected[i]}
+    return [message("audits.example_value", what=what, examples=len(wrong), **shown)]
+
+
+def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: RoutedHistory) -> list[Message]:
     """Class counts of all nodes, from which labels follow, against the live examples."""
     recorded = np.zeros_like(truth.live_counts)
     recorded[:, : state["counts"].shape[1]] = state["counts"]
-    return found(
-        (recorded != truth.live_counts).any(axis=1),
-        "class counts differ from the live examples",
-        "{recorded} instead of {counted}",
-        recorded=recorded,
-        counted=truth.live_counts,
-    )
+    return compare_nodes("counts", "live examples by class", recorded, truth.live_counts)
 
 
 def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
@@ -118,13 +119,13 @@ def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
     return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
 
 
-def compare_warmup(state: Mapping[str, npt.NDArray[Any]], history: History) -> list[str]:
+def compare_warmup(state: Mapping[str, npt.NDArray[Any]], history: History) -> list[Message]:
     """How many insertions a warm-up still waits for: none once it has ended, which the end of the stream does too."""
     left, expected = int(state["warmup_left"][0]), max(0, history.warmup - len(history.id))
-    return [] if left in (0, expected) else [f"{left} insertions of the warm-up are left, not {expected}"]
+    return [] if left in (0, expected) else [message("audits.value", name="warmup_left", found=left, expected=expected)]
 
 
-def compare_counters(truth: BuildHistory, epsilon: Fraction | None, warmup: int, warming: bool) -> list[str]:
+def compare_counters(truth: BuildHistory, epsilon: Fraction | None, warmup: int, warming: bool) -> list[Message]:
     """s, c and built of every node against the history; with ``epsilon`` Lemma 3.4, and that no rebuild is due."""
     tree = truth.tree
     s, c = truth.built_counts.sum(axis=1), np.zeros_like(truth.c) if warming else truth.c
@@ -133,13 +134,13 @@ def compare_counters(truth: BuildHistory, epsilon: Fraction | None, warmup: int,
     by_update = top & (tree.built >= 0)
     if tree.built[0] < 2 * warmup:
         by_update[0] = False  # the warm-up built the root, whichever update ended it
-    failures = found(s != tree.s, "s differs from the examples at BUILD", "{r} instead of {s}", r=tree.s, s=s)
-    failures += found(c != tree.c, "c differs from the updates since BUILD", "{r} instead of {c}", r=tree.c, c=c)
-    failures += found((tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "a node is older than its parent")
-    failures += found(by_update & ~truth.passed, "built names an update that did not pass", "{at}", at=tree.built)
+    failures = compare_nodes("s", "examples at BUILD", tree.s, s)
+    failures += compare_nodes("c", "updates since BUILD", tree.c, c)
+    failures += found(
+        (tree.parent >= 0) & (tree.built < tree.built[tree.parent]), "audits.node_time", array="built", time=tree.built
+    )
+    failures += found(by_update & ~truth.passed, "audits.node_time", array="built", time=tree.built)
     if not warming and epsilon is not None:
-        failures += found(
-            exceeds(tree.c, epsilon, tree.s), "a rebuild is due: c > epsilon s", "c = {c}, s = {s}", c=tree.c, s=tree.s
-        )
-        failures += found(exceeds(np.abs(now - tree.s), epsilon, tree.s), "Lemma 3.4 does not hold")
+        failures += found(exceeds(tree.c, epsilon, tree.s), "audits.overdue", c=tree.c, s=tree.s)
+        failures += found(exceeds(np.abs(now - tree.s), epsilon, tree.s), "audits.lemma")
     return failures

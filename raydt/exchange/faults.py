@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from raydt.errors import ConfigError, RaydtError
+from raydt.messages import message
 
 VARIABLE = "RAYDT_FAULTS"
 
@@ -116,20 +117,18 @@ class Plan:
 def _order(part: str) -> _Order:
     match = _SPEC.fullmatch(part)
     if match is None or int(match["n"]) < 1:
-        raise ConfigError(
-            f"{VARIABLE}: {part!r} is not of the form point@n#epoch=act, n from 1, such as "
-            "coordinator.after_batch@3#1=kill or shard.before_answer/1@2#1=stop"
-        )
+        raise ConfigError(message("exchange.fault_form", variable=VARIABLE, part=part))
     for name, known in (("point", tuple(POINTS)), ("act", ACTS)):
         if match[name] not in known:
-            raise ConfigError(f"{VARIABLE}: {part!r} names an unknown {name}; known are {', '.join(known)}")
+            shown = {"variable": VARIABLE, "part": part, "known": ", ".join(known)}
+            raise ConfigError(message("exchange.fault_name", what=name, **shown))
     shard = None if match["shard"] is None else int(match["shard"])
     return _Order(match["point"], shard, int(match["n"]), int(match["epoch"]), match["act"])
 
 
 def _act(act: str, point: str) -> None:
     if act == "raise":
-        raise RaydtError(f"fault point {point}: {VARIABLE} asks for an error here")
+        raise RaydtError(message("exchange.fault", point=point, variable=VARIABLE))
     if act == "hang":
         threading.Event().wait()
     os.kill(os.getpid(), signal.SIGKILL if act == "kill" else signal.SIGSTOP)

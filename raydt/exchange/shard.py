@@ -12,6 +12,7 @@ from typing import Any
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange.messages import SET_ASIDE, GroupSnapshot, Payload, Position, ShardWorker
+from raydt.messages import message
 
 
 class FeatureShard:
@@ -42,11 +43,11 @@ class FeatureShard:
             The message is neither the next one nor a repetition of the last.
         """
         if epoch != self.epoch:
-            raise StaleEpochError(f"shard {self.index} is at epoch {self.epoch}, the message is of epoch {epoch}")
+            raise StaleEpochError(message("exchange.other_epoch", shard=self.index, epoch=self.epoch, sent=epoch))
         if seq == self.seq:
             return self._reply
         if seq != self.seq + 1:
-            raise SequenceGapError(f"shard {self.index} has seen message {self.seq}, got {seq}")
+            raise SequenceGapError(message("exchange.gap", shard=self.index, seen=self.seq, sent=seq))
         began = time.perf_counter()
         handle = self._set_aside if method == SET_ASIDE else self.worker.handle
         self._reply = handle(method, payload)
@@ -75,7 +76,7 @@ class FeatureShard:
         """
         at, aside = self._aside
         if at != number:
-            raise ExchangeError(f"shard {self.index} has set aside snapshot {at}, not {number}")
+            raise ExchangeError(message("exchange.other_snapshot", shard=self.index, found=at, wanted=number))
         self._aside = (0, 0), {}
         return aside
 
@@ -92,5 +93,5 @@ class FeatureShard:
     def begin_epoch(self, epoch: int) -> None:
         """Restart numbering under a later epoch; requests of earlier epochs are refused from now on."""
         if epoch <= self.epoch:
-            raise StaleEpochError(f"shard {self.index} is at epoch {self.epoch}, cannot begin epoch {epoch}")
+            raise StaleEpochError(message("exchange.old_epoch", shard=self.index, epoch=self.epoch, begun=epoch))
         self.epoch, self.seq, self._reply = epoch, 0, None

@@ -19,6 +19,7 @@ from raydt.errors import ConfigError
 from raydt.examples.reading import Reading
 from raydt.learners.base import Learner, LearnerOptions, Traits
 from raydt.learners.description import Description
+from raydt.messages import message
 
 #: The entry points that name learners of other packages.
 GROUP = "raydt.learners"
@@ -59,7 +60,7 @@ def learners() -> Mapping[str, Learner]:
     entries = {(entry.name, entry.value): entry for entry in entry_points(group=GROUP)}
     for _, entry in sorted(entries.items()):
         if entry.name in found:
-            raise ConfigError(f"{_named(entry)}: another learner has the same kind. Uninstall one of the two packages")
+            raise ConfigError(message("learners.repeated_entry", name=entry.name, value=entry.value))
         found[entry.name] = partial(_of_package, entry)
     return _Learners(found)
 
@@ -74,14 +75,10 @@ def _of_package(entry: EntryPoint) -> Learner:
     try:
         learner = entry.load()
     except Exception as error:
-        raise ConfigError(f"{_named(entry)} cannot be loaded: {error}. Repair or uninstall its package") from error
+        raise ConfigError(message("learners.broken_entry", name=entry.name, value=entry.value, error=error)) from error
     if not isinstance(learner, Learner) or learner.kind != entry.name:
-        raise ConfigError(f"{_named(entry)} is not a learner of kind {entry.name!r}. Repair or uninstall its package")
+        raise ConfigError(message("learners.other_entry", name=entry.name, value=entry.value))
     return learner
-
-
-def _named(entry: EntryPoint) -> str:
-    return f"the entry point {entry.name} = {entry.value!r} of the group {GROUP}"
 
 
 def traits_of(options: LearnerOptions) -> Traits:

@@ -17,6 +17,7 @@ from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.base import Learner
+from raydt.messages import Message, message
 from raydt.trees.state_schema import HELD_OR_MISSING, Array, check_arrays, check_held
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -53,28 +54,30 @@ def audit(
     AuditReport
         Of the learner. Conformance is violated, too, if arrays do not fit each other or a stored row differs.
     """
-    differing: list[str] = []
+    differing: list[Message] = []
     try:
         if history.complete:
             differing = compare_stored_rows(features, state, history, groups)
         learner.check(options, features, classes, state, groups)
     except (KeyError, ValueError) as error:
-        reason = f"array {error} is missing" if isinstance(error, KeyError) else str(error)
-        failures = [*differing, f"malformed state: {reason}"]
-        return AuditReport("violated", "violated", "the state is malformed", failures=failures)
+        problem = message("states.missing", array=error.args[0]) if isinstance(error, KeyError) else str(error)
+        reason = message("audits.malformed", what="state", problem=problem)
+        return AuditReport("violated", "violated", reason, failures=[*differing, reason])
     report = learner.audit(options, features, state, history, groups)
     if differing:
         report.conformance = "violated"
-        report.failures = differing + report.failures
+        report.failures = [*differing, *report.failures]
     return report
 
 
-def compare_stored_rows(features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]) -> list[str]:
+def compare_stored_rows(
+    features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
+) -> list[Message]:
     """Id, label and features of every stored row against the example that the same update inserted.
 
     Returns
     -------
-    list of str
+    list of Message
         One failure for each array that differs, which names the first example and feature and both values.
 
     Raises
@@ -97,10 +100,8 @@ def compare_stored_rows(features: Features, state: Arrays, history: History, gro
     failures = []
     if not known.all():
         first = int(np.flatnonzero(~known)[0])
-        failures.append(
-            f"{int((~known).sum())} stored rows are of no insert in the source, first id {ids[first]} "
-            f"of update {born[first]}"
-        )
+        strangers = int((~known).sum())
+        failures.append(message("audits.unknown_rows", rows=strangers, id=ids[first]))
     rows, place = np.flatnonzero(known), place[known]
     for what, stored, source in (("id", ids, history.id), ("label", y, history.y)):
         wrong = np.flatnonzero(stored[rows] != source[place])
@@ -123,7 +124,7 @@ def _dense(
     ids: npt.NDArray[np.int64],
     stored: npt.NDArray[np.float64],
     source: npt.NDArray[np.float64],
-) -> list[str]:
+) -> list[Message]:
     """The columns of one feature group, bit for bit, so that NaN equals NaN."""
     bits = [np.ascontiguousarray(X).view(np.uint64) for X in (stored, source)]
     wrong = np.argwhere(bits[0] != bits[1])
@@ -133,7 +134,7 @@ def _dense(
     return [_differing(len(wrong), repr(features.name(int(columns[j]))), ids[i], stored[i, j], source[i, j])]
 
 
-def _sparse(features: Features, ids: npt.NDArray[np.int64], stored: SparseRows, source: SparseRows) -> list[str]:
+def _sparse(features: Features, ids: npt.NDArray[np.int64], stored: SparseRows, source: SparseRows) -> list[Message]:
     """The sparse features of one feature group that are 1."""
     ours, theirs = (
         np.repeat(np.arange(len(ones)), ones.lengths) * features.sparse + ones.indices for ones in (stored, source)
@@ -146,6 +147,5 @@ def _sparse(features: Features, ids: npt.NDArray[np.int64], stored: SparseRows, 
     return [_differing(len(wrong), repr(features.name(len(features.names) + index)), ids[row], held, 1 - held)]
 
 
-def _differing(count: int, what: str, example: Any, stored: Any, source: Any) -> str:
-    differ = f"stored value{'s differ' if count != 1 else ' differs'} from the source"
-    return f"{count} {differ}, first {what} of id {example}: {stored} instead of {source}"
+def _differing(count: int, what: str, example: Any, stored: Any, source: Any) -> Message:
+    return message("audits.stored_value", values=count, what=what, id=example, found=stored, expected=source)

@@ -19,6 +19,7 @@ from raydt.examples.reading import CLASSES, Reading
 from raydt.exchange.messages import ShardWorker
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
+from raydt.messages import message
 from raydt.settings import Settings
 from raydt.trees.state_schema import Schema, check_arrays, check_held
 
@@ -37,7 +38,7 @@ class LearnerOptions(Settings):
         """Pydantic would take ``true`` as 1."""
         annotation = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-            raise ValueError("must not be true or false")
+            raise ValueError(message("learners.truth_value"))
         return value
 
 
@@ -54,9 +55,7 @@ class Traits:
     counts: tuple[str, ...] = ()  #: further statistics of the coordinator: counters that only grow
     levels: tuple[str, ...] = ()  #: further statistics of the coordinator: values that may fall
     #: What stays in a model of examples that are deleted, for receipts.
-    stays: tuple[str, ...] = (
-        "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
-    )
+    stays: tuple[str, ...] = (message("learners.stays"),)
     unused: tuple[str, ...] = ()  #: keys without effect, given the values of the others
     retrained: bool = False  #: after any updates, the model equals the one trained from scratch on the live examples
     parts: int = 0  #: parts beside feature groups into which work falls, and of which each shard gets some; 0: none

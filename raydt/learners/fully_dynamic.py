@@ -15,6 +15,7 @@ from pydantic import Field
 
 from raydt.errors import ConfigError
 from raydt.learners.base import LearnerOptions
+from raydt.messages import Message, message
 from raydt.trees.counted_tree import TreeRules
 
 #: What a bound for numeric labels leaves for rounding: of alpha to units of the labels, and of gains.
@@ -47,16 +48,16 @@ def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: 
     return min(Fraction(1, min_samples_split), a / (4 + a), b / (6 + b))
 
 
-def not_promised(epsilon: float, alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> str:
-    """Why nothing is promised for these options; empty if something is."""
+def not_promised(
+    epsilon: float, alpha: float, beta: float, min_samples_split: int, criterion: str = "gini"
+) -> Message | None:
+    """Return why nothing is promised for these options; None if something is."""
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
-    if bound == 0 and alpha > 0 and beta > 0:
-        return "alpha or beta is too small: no epsilon carries a guarantee"
     if bound == 0:
-        return f"{'alpha' if alpha == 0 else 'beta'} is 0, for which no epsilon carries a guarantee"
+        return message("learners.no_epsilon", alpha=alpha, beta=beta).alone()
     if Fraction(epsilon) >= bound:
-        return f"epsilon {epsilon:.6g} is not below {float(bound):.6g}, up to which the guarantee is proven"
-    return ""
+        return message("learners.large_epsilon", epsilon=epsilon, bound=float(bound))
+    return None
 
 
 def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> float:
@@ -72,15 +73,9 @@ def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: s
     >>> auto_epsilon(0.1, 0.2, 2)
     0.024390243902439025
     """
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if value <= 0:
-            raise ConfigError(
-                f"epsilon: auto needs {name} > 0: with {name} = 0 no epsilon has a guarantee. "
-                f"Set {name} above 0, or give epsilon a number."
-            )
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
-    if bound == 0:
-        raise ConfigError("epsilon: auto needs a larger alpha and beta: with these no epsilon has a guarantee")
+    if bound <= 0:
+        raise ConfigError(message("learners.no_epsilon", alpha=alpha, beta=beta))
     nearest = float(bound)
     return nearest if Fraction(nearest) < bound else math.nextafter(nearest, 0.0)
 
@@ -109,7 +104,7 @@ class FullyDynamicOptions(LearnerOptions):
     def require_epsilon(self) -> None:
         """ValueError unless epsilon is ``auto`` or a number within its limits."""
         if not isinstance(self.epsilon, str) and not 0 <= self.epsilon <= LARGEST_EPSILON:
-            raise ValueError(f"epsilon must be a number from 0 to {LARGEST_EPSILON:g}, or auto")
+            raise ValueError(message("learners.epsilon", most=LARGEST_EPSILON))
 
     def resolved_epsilon(self) -> float:
         """Epsilon as a number.

@@ -63,7 +63,7 @@ def check_tree(arrays: Mapping[str, npt.NDArray[Any]]) -> Ints:
         Naming the array that cannot be.
     """
     inner = check_trees(arrays)
-    require(np.isfinite(arrays["threshold"][inner]).all(), "threshold", "has a split at a number that is not finite")
+    require(np.isfinite(arrays["threshold"][inner]).all(), "threshold", "states.threshold")
     check_sums(arrays, "counts", inner)
     return inner
 

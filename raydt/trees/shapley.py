@@ -27,6 +27,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
+from raydt.messages import message
 from raydt.trees.tree_sum import TreeSum, passes, tests_of
 
 Floats = npt.NDArray[np.float64]
@@ -178,10 +179,7 @@ def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Expl
         The model was saved without the numbers of examples at its nodes.
     """
     if trees.cover is None:
-        raise InputError(
-            "an earlier version saved this model without the numbers of examples at its nodes",
-            remedy="Save it again from its examples, or explain a state",
-        )
+        raise InputError(message("learners.no_cover"))
     ones = sparse or SparseRows.empty(trees.sparse, len(X))
     rows = np.ascontiguousarray(X, dtype=np.float64), ones.indptr, ones.indices
     values = np.zeros((len(X), trees.dense + trees.sparse, trees.outputs))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
+from raydt.messages import message
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Ints = npt.NDArray[np.signedinteger[Any]]
@@ -97,10 +98,10 @@ BINS = (
 SPARSE_BINS = Array("bins_sparse", np.int32, ("cut_sparse",), 0, "sparse")
 
 
-def require(holds: bool | np.bool_, name: str, problem: str) -> None:
-    """Raise ValueError that names an array, unless ``holds``."""
+def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any) -> None:
+    """Raise ValueError with the message ``problem`` about an array, unless ``holds``."""
     if not holds:
-        raise ValueError(f"array {name!r} {problem}")
+        raise ValueError(message(problem, array=array, **parameters))
 
 
 def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, int]) -> None:
@@ -125,15 +126,16 @@ def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, i
             pairs = zip(of.shape, array.shape, strict=True)
             known = [lengths.setdefault(n, have) if isinstance(n, str) else n for n, have in pairs]
             fits = array.shape == tuple(known)
-        require(fits, of.name, f"is not {' or '.join(map(str, of.dtypes))} of shape ({', '.join(map(str, of.shape))})")
+        types, shape = " or ".join(map(str, of.dtypes)), ", ".join(map(str, of.shape))
+        require(fits, of.name, "states.form", types=types, shape=shape)
         values = array[~np.isnan(array)] if of.missing else array
         below = lengths[of.below] if isinstance(of.below, str) else of.below
         if values.size and of.low is not None:
-            require(values.min() >= of.low, of.name, f"has a number that is not from {of.low} on")
+            require(values.min() >= of.low, of.name, "states.too_small", low=of.low)
         if values.size and below is not None:
-            require(values.max() < below, of.name, f"has a number that is not below {of.below}")
+            require(values.max() < below, of.name, "states.too_large", below=of.below)
         if of.unique:
-            require(len(np.unique(array)) == array.size, of.name, "has a number twice")
+            require(len(np.unique(array)) == array.size, of.name, "states.repeated")
         if of.shape == (1,) and array.dtype.kind == "i":
             lengths[of.name] = int(array[0])
 
@@ -146,16 +148,16 @@ def check_held(groups: Mapping[int, Arrays], features: Features, declared: Itera
     KeyError, ValueError
         Naming the array that cannot be.
     """
-    require(set(groups) == set(range(features.groups)), "X", "is not that of all feature groups")
+    require(set(groups) == set(range(features.groups)), "X", "states.groups")
     for number, group in groups.items():
         columns = features.group_columns(number)
         check_arrays(group, declared, {"rows": rows, "columns": len(columns), "sparse": features.sparse})
         categories = group["X"][:, features.kinds[columns] != NUMERIC]
-        require(np.isfinite(categories).all(), "X", f"of feature group {number} has a category that is not finite")
+        require(np.isfinite(categories).all(), "X", "states.category", group=number)
         if features.sparse:
             sparse = SparseRows.of_arrays(group, features.sparse)
             own = (features.groups_of(sparse.indices) == number).all()
-            require(len(sparse) == rows and own, "sparse_values", f"has features that are not of group {number}")
+            require(len(sparse) == rows and own, "sparse_values", "states.group_rows", group=number)
 
 
 def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: str = "") -> Ints:
@@ -173,7 +175,8 @@ def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: s
     feature, left, right = (arrays[prefix + name] for name in ("feature", "left", "right"))
     n = len(feature)
     nodes = np.array([n]) if nodes is None else nodes.astype(np.int64)
-    require((nodes > 0).all() and (nodes <= n).all() and nodes.sum() == n, f"{prefix}feature", "is not of whole trees")
+    whole = (nodes > 0).all() and (nodes <= n).all() and nodes.sum() == n
+    require(whole, f"{prefix}feature", "states.preorder")
     first = np.cumsum(nodes) - nodes
     inner, leaves = np.flatnonzero(feature >= 0), feature < 0
     tree = np.searchsorted(first, inner, side="right") - 1
@@ -182,50 +185,50 @@ def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: s
     children = children + np.tile(first[tree], 2)
     is_tree = np.array_equal(np.sort(children), np.delete(np.arange(n), first))
     is_tree = is_tree and (children > np.tile(inner, 2)).all() and bool(inside)
-    require(is_tree, f"{prefix}left", f"and '{prefix}right' are not those of trees in preorder")
-    require((left[leaves] == -1).all() and (right[leaves] == -1).all(), f"{prefix}left", "gives a child to a leaf")
+    require(is_tree, f"{prefix}left", "states.preorder")
+    require((left[leaves] == -1).all() and (right[leaves] == -1).all(), f"{prefix}left", "states.preorder")
     return inner
 
 
 def check_classes(arrays: Arrays, name: str, labels: int) -> None:
     """Require counts by class, two classes at least, none of which is counted without one of the ``labels``."""
     counts = arrays[name]
-    require(2 <= counts.shape[1] <= max(2, labels), name, "does not count the classes")
-    require(not counts[:, labels:].any(), name, "counts a class that has no label")
+    require(2 <= counts.shape[1] <= max(2, labels), name, "states.columns", columns=counts.shape[1])
+    require(not counts[:, labels:].any(), name, "states.unlabelled")
 
 
 def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
     """Require that every inner node of one tree counts what its children do: kernels make room by it."""
     counts, left, right = (arrays[part] for part in (name, "left", "right"))
     sums = counts[left[inner]] + counts[right[inner]]
-    require(np.array_equal(counts[inner], sums), name, "has a node whose children do not add up to it")
+    require(np.array_equal(counts[inner], sums), name, "states.children")
 
 
 def check_leaves(arrays: Arrays, y: npt.NDArray[Any]) -> None:
     """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples)."""
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
-    require(leaves[leaf].all(), "leaf", "names a node that is not a leaf")
+    require(leaves[leaf].all(), "leaf", "states.inner_leaf")
     found = np.zeros_like(counts)
     np.add.at(found, (leaf, y), 1)
-    require(np.array_equal(found[leaves], counts[leaves]), "counts", "has a leaf that does not match 'leaf' and 'y'")
+    require(np.array_equal(found[leaves], counts[leaves]), "counts", "states.counts")
 
 
 def check_bins(arrays: Arrays, kinds: npt.NDArray[np.int8]) -> Bins:
     """Require bins of dense features of these kinds, and return them. O(bins log bins)."""
     bins, total = Bins.from_arrays(dict(arrays)), arrays["bins_values"].size
-    require(np.array_equal(bins.kinds[: len(kinds)], kinds), "bins_kinds", "does not have the kinds of the features")
+    require(np.array_equal(bins.kinds[: len(kinds)], kinds), "bins_kinds", "states.kinds")
     starts = arrays["bins_starts"]
     ascends = len(starts) == len(kinds) + 1 and starts[0] == 0 and starts[-1] == total and (np.diff(starts) >= 0).all()
-    require(ascends, "bins_starts", "does not ascend")
-    require((np.diff(bins.sparse) > 0).all(), "bins_sparse", "does not ascend")
+    require(ascends, "bins_starts", "states.order")
+    require((np.diff(bins.sparse) > 0).all(), "bins_sparse", "states.order")
     feature = np.repeat(np.arange(len(kinds)), np.diff(starts))
     ascends = (np.diff(bins.values) > 0) | (np.diff(feature) > 0)
-    require(ascends.all(), "bins_values", "does not ascend")
+    require(ascends.all(), "bins_values", "states.order")
     categorical = kinds[feature] == CATEGORICAL
     place = np.arange(total) - starts[feature]
     in_order = np.lexsort((bins.ranks, feature))
-    require((bins.ranks[in_order] == place)[categorical].all(), "bins_ranks", "does not number the categories")
-    require((bins.default < bins.counts()).all(), "bins_default", "names a bin that is not there")
+    require((bins.ranks[in_order] == place)[categorical].all(), "bins_ranks", "states.ranks")
+    require((bins.default < bins.counts()).all(), "bins_default", "states.unknown", what="bin")
     return bins
 
 
@@ -277,4 +280,4 @@ def check_counters(group: Arrays, names: tuple[str, ...], place: Ints, y: npt.ND
     of_one = np.bincount(at, np.repeat(y, ones.lengths), minlength=len(key))
     expected = (*np.divmod(key, width), np.bincount(at, minlength=len(key)), of_one)
     for name, counted in zip(names, expected[-len(names) :], strict=True):
-        require(np.array_equal(group[name], counted), name, "is not that of the rows")
+        require(np.array_equal(group[name], counted), name, "states.counts")

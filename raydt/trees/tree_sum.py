@@ -21,6 +21,7 @@ from raydt.arrays.sparse import SparseRows, is_one
 from raydt.batches.binning import Bins
 from raydt.errors import InputError
 from raydt.examples.features import CATEGORICAL
+from raydt.messages import message
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -277,5 +278,5 @@ def tree_sum_of(predictor: Any, n_classes: int) -> TreeSum:
         Its model is not a sum of trees.
     """
     if not isinstance(predictor, HasTreeSum):
-        raise InputError("this model is not a sum of trees, so it can be neither exported nor explained")
+        raise InputError(message("learners.no_trees"))
     return predictor.tree_sum(n_classes)

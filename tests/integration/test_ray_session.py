@@ -172,7 +172,7 @@ def test_messages_of_an_earlier_incarnation_are_refused(cluster):
         shard = session._peers[1]
         for epoch, seq in ((1, 1), (3, 1)):
             late = shard.handle.receive.remote(epoch, seq, "report", {}, {})
-            with pytest.raises(StaleEpochError, match=f"shard 0 is at epoch 2, the message is of epoch {epoch}"):
+            with refused("exchange.other_epoch", StaleEpochError, shard=0, epoch=2, sent=epoch):
                 session._watch.collect([late], [shard])
         assert len(list(session.process([act("report", 0)]))) == 1
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from raydt.learners.auditing import audit
 from tests.cases import Trial, every_case, never
+from tests.refusals import findings
 
 LARGEST = float(np.finfo(np.float64).max)
 #: Changes of each array of the coordinator or of one group, in every test run and in nightly ones.
@@ -24,7 +25,7 @@ def verdict(trial: Trial, features: Any, classes: int, state: Any, groups: Any, 
     report = audit(trial.learner, trial.options, features, classes, state, history, groups)
     if report.ok and not report.failures:
         return "sound"
-    return "refused" if any(failure.startswith("malformed state") for failure in report.failures) else "found"
+    return "refused" if "audits.malformed" in findings(report) else "found"
 
 
 def changed(array: np.ndarray, draw: random.Random) -> np.ndarray | None:

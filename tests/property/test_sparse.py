@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from raydt.arrays.sparse import SparseRows, SparseStore, concatenated, merged
 from raydt.examples.features import Features
+from tests.refusals import refused
 from tests.strategies import ones, sparse_rows
 from tests.volume import examples
 
@@ -65,20 +66,20 @@ class TestRows:
     @pytest.mark.parametrize(
         ("lengths", "values", "problem"),
         [
-            ([1], [WIDTH], "ascending"),
-            ([1], [-1], "ascending"),
-            ([2], [3, 3], "ascending"),
-            ([2], [4, 3], "ascending"),
-            ([3], [1, 2], "lengths"),
-            ([-1, 3], [1, 2], "lengths"),
-            ([2**31 - 1, 1], [1], "lengths"),
+            ([1], [WIDTH], "sparse_order"),
+            ([1], [-1], "sparse_order"),
+            ([2], [3, 3], "sparse_order"),
+            ([2], [4, 3], "sparse_order"),
+            ([3], [1, 2], "addition"),
+            ([-1, 3], [1, 2], "addition"),
+            ([2**31 - 1, 1], [1], "addition"),
         ],
     )
     def test_arrays_that_are_none(self, lengths, values, problem):
         arrays = {"sparse_lengths": np.array(lengths, np.int32), "sparse_values": np.array(values, np.int32)}
-        with pytest.raises(ValueError, match=problem):
+        with refused(f"states.{problem}"):
             SparseRows.of_arrays(arrays, WIDTH)
-        with pytest.raises(ValueError, match="int32"):
+        with refused("states.form", array="sparse_lengths", types="int32"):
             SparseRows.of_arrays({name: array.astype(np.int64) for name, array in arrays.items()}, WIDTH)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
@@ -15,6 +14,7 @@ from raydt.sessions.warmup import small_stream
 from raydt.trees.tree_sum import HasTreeSum, TreeSum, tree_sum_of
 from tests.cases import Trial, every_case
 from tests.oracles import tree_sum as twin
+from tests.refusals import refused
 
 
 def rows_of(case: Case, n: int, seed: int) -> tuple[Any, SparseRows | None]:
@@ -63,7 +63,7 @@ def refusal_of(predictor: Any, classes: int) -> str:
         return "it is no sum of trees"
     if not len(getattr(predictor, "_leaves", ())):
         return ""
-    with pytest.raises(InputError, match=r"naive Bayes predicts.*leaf_prediction: majority") as caught:
+    with refused("learners.naive_leaves", InputError) as caught:
         tree_sum_of(predictor, classes)
     return str(caught.value)
 
@@ -109,5 +109,5 @@ def test_covers_count_the_live_examples(trial: Trial) -> None:
 
 def test_a_model_of_another_kind_is_refused() -> None:
     assert not isinstance(object(), HasTreeSum)
-    with pytest.raises(InputError, match="not a sum of trees, so it can be neither exported nor explained"):
+    with refused("learners.no_trees", InputError):
         tree_sum_of(object(), 2)

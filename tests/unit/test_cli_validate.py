@@ -47,10 +47,10 @@ class TestValidate:
         [
             (
                 "epsilon=auto",
-                r"promised: after every update each split is within beta = 0.2 of the best one.* 0.00497512 times its",
+                r"promised: after every update .* beta = 0.2 .* 0.00497512",
             ),
-            ("epsilon=0.004", r"promised: epsilon 0.004 is below the bound"),
-            ("epsilon=1.9", r"not promised: epsilon 1.9 is not below 0.00497512"),
+            ("epsilon=0.004", r"promised: epsilon 0.004 is below"),
+            ("epsilon=1.9", r"not promised: epsilon 1.9 .* 0.00497512"),
         ],
     )
     def test_says_whether_a_guarantee_is_promised(self, raydt, job, option, words):
@@ -63,7 +63,7 @@ class TestValidate:
         said = re.escape(message("configs.all_warmup", warmup=500, rows="500 rows"))
         assert re.search(rf"^warning +{said}", out, re.MULTILINE)
         out = raydt("validate", job, *learner, "--set", "stream.warmup=5")[1]
-        assert re.search(r"^outlook +the bins are made once, from 5 rows: .* set renew_bins: 100$", out, re.MULTILINE)
+        assert re.search(rf"^outlook +{message('learners.few_rows', rows='5 rows')}$", out, re.MULTILINE)
         assert "warning" not in out
         assert "outlook" not in raydt("validate", job, *learner, "--set", "stream.warmup=20")[1]
 

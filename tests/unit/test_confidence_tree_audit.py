@@ -13,7 +13,9 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
+from raydt.messages import message
 from raydt.sessions.session import InProcessSession
+from tests.refusals import findings
 from tests.unit.confidence_cases import Case, case
 
 
@@ -37,11 +39,11 @@ def test_another_past_is_found() -> None:
     row = int(np.flatnonzero(there)[0])
     y = sound.history.y.copy()
     y[row] = 1 - y[row]
-    assert any("own is wrong" in f for f in audited(sound, history=replace(sound.history, y=y)).failures)
+    assert "audits.record:own" in findings(audited(sound, history=replace(sound.history, y=y)))
     kept = np.delete(np.arange(len(y)), row)
     h = sound.history
     less = History(h.id[kept], h.X[kept], h.y[kept], h.inserted[kept], h.deleted[kept], h.warmup)
-    assert any("m is wrong" in f for f in audited(sound, history=less).failures)
+    assert "audits.record:m" in findings(audited(sound, history=less))
 
 
 def by_the_theorem(n: int, noise: float, **settings: Any) -> tuple[Any, Features, dict[str, Any], Any, History]:
@@ -63,11 +65,11 @@ def test_a_split_by_the_theorem_is_proven_and_a_doubtful_one_is_not() -> None:
     report = LEARNER.audit(options, features, state, history, groups)
     assert (report.failures, report.conformance, report.feasibility) == ([], "holds", "proven")
     assert 1 <= report.worst["theorem_lead"] < 1.2
-    assert "tie" not in report.reason.split("; measured: ")[0]
+    assert report.reason.id == "learners.proven_splits"
     surer = options.model_copy(update={"delta": 1e-9})
     report = LEARNER.audit(surer, features, state, history, groups)
     assert (report.conformance, report.feasibility) == ("violated", "violated")
-    assert any("two widths are" in failure for failure in report.failures)
+    assert "audits.lead" in findings(report)
 
 
 def test_ties_are_proven_to_be_ties_and_count_in_no_lead() -> None:
@@ -75,9 +77,9 @@ def test_ties_are_proven_to_be_ties_and_count_in_no_lead() -> None:
     assert state["split_reason"].tolist() == [0, 1, 1]
     report = LEARNER.audit(options, features, state, history, groups)
     assert (report.failures, report.conformance, report.feasibility) == ([], "holds", "proven")
-    assert "or was taken on a tie" in report.reason
-    assert "lacks more than 0.4; " in report.reason
-    assert "1 split by the rule, 2 on a tie" in report.reason
+    assert report.reason.id == "learners.proven_ties"
+    assert report.reason.parameters["lack"] == 0.4
+    assert message("audits.measured_splits", splits="1 split", ties=2) in report.reason
     assert 1 <= report.worst["theorem_lead"] == pytest.approx(report.worst["lead"])
     forged = {**state, "split_reason": np.array([0, 0, 1])}
     report = LEARNER.audit(options, features, forged, history, groups)
@@ -88,24 +90,26 @@ def test_a_tree_without_splits_has_nothing_to_prove() -> None:
     options, features, state, groups, history = by_the_theorem(500, 0.0, delta=0.1)
     report = LEARNER.audit(options, features, state, history, groups)
     assert (report.feasibility, report.worst) == ("proven", {})
-    assert report.reason.endswith("there is nothing to prove yet")
+    assert report.reason.endswith(message("audits.no_split"))
 
 
 @pytest.mark.parametrize(
-    ("settings", "reason"),
+    ("settings", "reason", "limit"),
     [
-        ({"delta": "1/t"}, "keeps the 1/t of the time it was made"),
-        ({"tie_threshold": 0.25}, "gini is never above 0.5"),
-        ({"tie_threshold": 0.25, "criterion": "kearns_mansour"}, "kearns_mansour is never above 0.5"),
-        ({"tie_threshold": 0.1735, "criterion": "entropy"}, "entropy is never above 0.347"),
-        ({"max_bins": 1025}, "max_bins above 1,024"),
-        ({"drift_period": 200}, "restarted nodes count examples"),
+        ({"delta": "1/t"}, "falling_delta", None),
+        ({"tie_threshold": 0.25}, "ties", 0.5),
+        ({"tie_threshold": 0.25, "criterion": "kearns_mansour"}, "ties", 0.5),
+        ({"tie_threshold": 0.1735, "criterion": "entropy"}, "ties", 0.347),
+        ({"max_bins": 1025}, "many_bins", None),
+        ({"drift_period": 200}, "restarts", None),
     ],
 )
-def test_what_is_not_promised(settings: dict[str, Any], reason: str) -> None:
+def test_what_is_not_promised(settings: dict[str, Any], reason: str, limit: float | None) -> None:
     promised = {"confidence": "theorem", "rival": "split"}
     less = {"tie_threshold": 0.001, "max_bins": 1}  # below their limits they are promised
     below = {name: value - less[name] if name in less else value for name, value in settings.items()}
-    assert reason in LEARNER.Options(**promised, **settings).promise().reason
-    assert not LEARNER.Options(**promised, **settings).promise().promised
+    refused = LEARNER.Options(**promised, **settings).promise()
+    assert not refused.promised
+    assert refused.reason.id == f"learners.{reason}"
+    assert refused.reason.parameters.get("limit") == pytest.approx(limit, abs=1e-3)
     assert LEARNER.Options(**promised, **below).promise().promised == bool(less.keys() & settings.keys())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from raydt import ConfidenceTreeClassifier
+from raydt.messages import message
 
 RNG = np.random.default_rng(5)
 X = np.round(RNG.normal(size=(600, 4)), 1)
@@ -14,14 +17,14 @@ Y = (X[:, 0] > 0).astype(int) + (X[:, 2] > 0.5)
 
 def test_few_first_rows_and_bins_that_stay_are_warned_of() -> None:
     tree = ConfidenceTreeClassifier(renew_bins=0)
-    with pytest.warns(UserWarning, match=r"the bins are made once, from 5 rows: .* or set renew_bins: 100"):
+    with pytest.warns(UserWarning, match=re.escape(message("learners.few_rows", rows="5 rows"))):
         tree.partial_fit(X[:5], Y[:5])
     tree.partial_fit(X[5:], Y[5:])
     ConfidenceTreeClassifier(renew_bins=0).partial_fit(X[:20], Y[:20])  # nor do later calls warn, or renewed bins
     ConfidenceTreeClassifier().partial_fit(X[:5], Y[:5])
 
 
-@pytest.mark.filterwarnings("ignore:ConfidenceTreeClassifier. the bins are made once:UserWarning")
+@pytest.mark.filterwarnings("ignore:ConfidenceTreeClassifier. the bins:UserWarning")
 @pytest.mark.parametrize("first", [1, 5, 400])
 def test_a_first_call_of_few_rows_is_enough(first: int) -> None:
     """Its rows make the first bins only; with bins that stay, one row leaves nothing to split by."""

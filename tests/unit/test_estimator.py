@@ -187,7 +187,7 @@ def test_a_parameter_that_is_not_allowed_is_named(options: dict[str, Any], words
 
 
 def test_epsilon_auto_needs_alpha_and_beta() -> None:
-    with pytest.raises((ConfigError, ValueError), match="auto needs alpha"):
+    with pytest.raises((ConfigError, ValueError), match="no epsilon"):
         FullyDynamicTreeClassifier(alpha=0).fit(X, Y)
 
 

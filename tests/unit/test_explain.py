@@ -271,5 +271,5 @@ def test_paths_of_missing_numbers_sparse_features_and_scores() -> None:
 
 def test_leaves_of_naive_bayes_are_not_explained() -> None:
     model = fitted(ConfidenceTreeClassifier(leaf_prediction="naive_bayes"), DENSE, labels(DENSE, 2))
-    with pytest.raises(InputError, match=r"naive Bayes predicts, .* neither explained nor exported.*leaf_prediction"):
+    with refused("learners.naive_leaves", InputError):
         model.explain(DENSE)

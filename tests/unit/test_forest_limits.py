@@ -13,6 +13,7 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.forest import coordinator
 from raydt.learners.forest.voting import vote_of_model
 from raydt.sessions.session import InProcessSession
+from tests.refusals import refused
 
 LEARNER = learners()["forest"]
 
@@ -37,9 +38,8 @@ def test_more_entries_than_are_numbered_are_refused_before_anything_is_applied(m
     X, y = np.arange(5.0)[:, None], np.array([0, 1, 0, 1, 0], dtype=np.int32)
     op = np.full(5, INSERT, dtype=np.int8)
     forest.apply(UpdateBatch(0, op, np.arange(5), X, y, 2, np.full(5, -1)))
-    with pytest.raises(InputError, match="each in 5 trees, are more than the 5 a forest can hold") as caught:
+    with refused("learners.examples", InputError, examples=6, what="each in 5 trees", most=5):
         forest.apply(UpdateBatch(5, op[:1], np.array([5]), X[:1], y[:1], 2, np.array([-1])))
-    assert "sample_share" in str(caught.value)
     assert forest.statistics()["active"] == 5
 
 

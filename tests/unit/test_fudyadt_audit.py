@@ -17,6 +17,7 @@ from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
 from tests.oracles.fudyadt import Example, FudyadtTwin, Node, twin_with
+from tests.refusals import findings
 from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
 
@@ -78,7 +79,8 @@ def test_epsilon_at_the_bound_is_not_promised() -> None:
     options = {**PROMISED, "epsilon": float(epsilon_bound(0.5, 0.5, 2)) + 1e-9}
     report = audited(run(twin_for(options)), options)
     assert (report.conformance, report.feasibility) == ("holds", "not_promised")
-    assert "not below 0.0769231" in report.reason
+    assert report.reason.id == "learners.large_epsilon"
+    assert round(report.reason.parameters["bound"], 7) == 0.0769231
 
 
 @examples(120)
@@ -135,9 +137,9 @@ class DeafToDeletions(FudyadtTwin):
 
 
 WRONG_ALGORITHMS: list[tuple[type[FudyadtTwin], str]] = [
-    (LastOfEqual, "not the best one at BUILD"),
-    (FirstSplit, "not the best one at BUILD"),
-    (DeafToDeletions, "c differs"),
+    (LastOfEqual, "audits.build_best"),
+    (FirstSplit, "audits.build_best"),
+    (DeafToDeletions, "audits.node_value:c"),
 ]
 
 
@@ -145,7 +147,7 @@ WRONG_ALGORITHMS: list[tuple[type[FudyadtTwin], str]] = [
 def test_a_wrong_algorithm_is_found(kind: type[FudyadtTwin], finding: str) -> None:
     report = audited(run(twin_for(OPTIONS, kind)), OPTIONS)
     assert report.conformance == "violated"
-    assert any(finding in failure for failure in report.failures), report.failures
+    assert finding in findings(report)
 
 
 class InsertionsCounted(FudyadtTwin):
@@ -201,12 +203,12 @@ class UncheckedSizes(FudyadtTwin):
 
 
 WRONG_CERTIFICATES: list[tuple[type[FudyadtTwin], str]] = [
-    (InsertionsCounted, "gone differs"),
-    (LaterRowsCounted, "gone differs"),
-    (StaleMass, "m0 differs"),
-    (UncheckedLeaves, "c > epsilon s at a leaf"),
-    (UncheckedSplits, "a certificate has run out"),
-    (UncheckedSizes, "a split of too few or pure examples"),
+    (InsertionsCounted, "audits.node_value:gone"),
+    (LaterRowsCounted, "audits.node_value:gone"),
+    (StaleMass, "audits.node_value:m0"),
+    (UncheckedLeaves, "audits.overdue"),
+    (UncheckedSplits, "audits.certificate"),
+    (UncheckedSizes, "audits.due_leaf"),
 ]
 
 
@@ -215,13 +217,14 @@ def test_a_wrong_certificate_is_found(kind: type[FudyadtTwin], finding: str) -> 
     updates = 300 if kind is StaleMass else 1000  # it rebuilds its root at every update, from some time on
     report = audited(run(twin_for(CERTIFIED, kind), batch(updates)), CERTIFIED)
     assert report.conformance == "violated"
-    assert any(finding in failure for failure in report.failures), report.failures
+    assert finding in findings(report)
 
 
 def test_certificates_are_proven_and_used() -> None:
     report = audited(run(twin_for(CERTIFIED), batch(1000)), CERTIFIED)
     assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
-    assert report.reason.startswith("no certificate has run out, and all")
+    assert report.reason.id == "audits.certified"
+    assert report.reason.parameters["nodes"].startswith("all")
     assert 0 < report.worst["gap"] <= 0.2
     assert 0.5 < report.worst["slack"] <= 1
 
@@ -233,7 +236,7 @@ def test_a_broken_promise_is_a_violation() -> None:
     """Bad splits under an epsilon that promises good ones."""
     report = audited(run(twin_for(PROMISED, FirstSplit)), {**PROMISED, "beta": 0.1, "epsilon": 0.01})
     assert report.feasibility == "violated"
-    assert "lacks more than beta" in report.reason
+    assert report.reason.id == "audits.gain_gap"
     assert not report.ok
 
 
@@ -241,5 +244,5 @@ def test_leaves_that_should_be_split_violate() -> None:
     lazy = run(twin_for({**PROMISED, "max_depth": 1}))
     report = audited(lazy, {**PROMISED, "alpha": 0.3, "beta": 0.01, "epsilon": auto_epsilon(0.3, 0.01, 2)})
     assert report.feasibility == "violated"
-    assert any("gains more than beta at a leaf" in failure for failure in report.failures), report.failures
+    assert "audits.leaf_gain" in findings(report)
     assert report.worst["leaf_gini"] >= 0.3

@@ -23,19 +23,25 @@ def test_a_truth_value_is_not_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "warmup", "expected"),
+    ("options", "expected", "parameters"),
     [
-        ({}, 4000, "of 200 updates changes 100 iterations in place; one batch in 3 or more (after 500 inserts"),
-        ({"retrain": "never"}, 4000, "the trees are never trained again"),
-        ({"retrain": "always"}, 4000, "each batch of 200 updates trains all trees again, on about 4,000 rows"),
-        ({"update_every": 5000}, 4000, "each batch of 5,000 updates trains all trees again"),
-        ({"update_every": 500}, 4000, "each batch of 500 updates trains all trees again"),  # an eighth of the rows
-        ({"update_every": 499}, 4000, "one batch in 2 or more"),
-        ({"update_every": 800, "retrain": "never"}, 4000, "a batch of 800 updates changes 100 iterations in place"),
+        ({}, "sometimes_trained", {"updates": "200 updates", "batches": 3, "after": 500}),
+        ({"retrain": "never"}, "never_trained", {"updates": "200 updates"}),
+        ({"retrain": "always"}, "always_trained", {"updates": "200 updates", "rows": 4000}),
+        ({"update_every": 5000}, "always_trained", {"updates": "5,000 updates"}),
+        ({"update_every": 500}, "always_trained", {"updates": "500 updates"}),  # an eighth of the rows
+        ({"update_every": 499}, "sometimes_trained", {"batches": 2}),
+        (
+            {"update_every": 800, "retrain": "never"},
+            "never_trained",
+            {"updates": "800 updates", "iterations": "100 iterations"},
+        ),
     ],
 )
-def test_the_outlook(options: dict[str, object], warmup: int, expected: str) -> None:
-    assert expected in learners()["gbdt"].outlook(GBDTOptions(**options), warmup)
+def test_the_outlook(options: dict[str, object], expected: str, parameters: dict[str, object]) -> None:
+    outlook = learners()["gbdt"].outlook(GBDTOptions(**options), 4000)
+    assert outlook.id == f"learners.{expected}"
+    assert outlook.parameters.items() >= parameters.items()
 
 
 def test_a_binary_objective_is_of_two_classes() -> None:

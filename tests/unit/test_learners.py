@@ -12,6 +12,7 @@ import pytest
 
 from raydt.errors import ConfigError
 from raydt.learners import learners
+from tests.refusals import refused
 
 PLUGIN = """\
 from raydt.learners import learners
@@ -74,21 +75,22 @@ def test_a_learner_of_another_package_is_found_in_a_child_process(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("entry", "problem"),
     [
-        ("plugin = plugin_learner:MISSING", r"plugin = 'plugin_learner:MISSING' .* cannot be loaded: .*MISSING"),
-        ("other = plugin_learner:LEARNER", r"is not a learner of kind 'other'"),
-        ("fudyadt = plugin_learner:TWIN", r"another learner has the same kind"),
-        ("plugin = plugin_learner:PLAIN", r"is not a learner of kind 'plugin'"),
+        ("plugin = plugin_learner:MISSING", "learners.broken_entry"),
+        ("other = plugin_learner:LEARNER", "learners.other_entry"),
+        ("fudyadt = plugin_learner:TWIN", "learners.repeated_entry"),
+        ("plugin = plugin_learner:PLAIN", "learners.other_entry"),
     ],
 )
 def test_what_is_no_learner_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, problem: str
 ) -> None:
     module = f"{PLUGIN}\nPLAIN = object()\nTWIN = FuDyADT()\n"
     monkeypatch.syspath_prepend(install(tmp_path, entry, module))
     monkeypatch.delitem(sys.modules, "plugin_learner", raising=False)
-    with pytest.raises(ConfigError, match=message):
+    name, value = entry.split(" = ")
+    with refused(problem, ConfigError, name=name, value=value):
         dict(learners.__wrapped__())
 
 

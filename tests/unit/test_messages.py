@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import pickle
+import re
 from pathlib import Path
 from string import Formatter
 
@@ -21,6 +22,9 @@ TREES = {
     for package in ("raydt", "actors", "pipelines")
     for path in sorted((ROOT / package).rglob("*.py"))
 }
+ID = re.compile(r"[a-z_]+\.[a-z_]+")
+#: Functions that make a message of an id, and the parameters that they add themselves.
+MAKERS: dict[str, set[str]] = {"message": set(), "require": {"array"}, "found": {"where"}, "_holds": {"where"}}
 
 
 def fields(sentence: Sentence) -> set[str]:
@@ -30,16 +34,17 @@ def fields(sentence: Sentence) -> set[str]:
 
 
 def calls() -> list[tuple[str, str, set[str] | None]]:
-    """Place, id and names of the parameters of every call of ``message``; None where a mapping gives them."""
+    """Place, id and names of the parameters of every message that is made; None where a mapping gives them."""
     found = []
     for path, tree in TREES.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message":
+            maker = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and maker in MAKERS:
                 names = [keyword.arg for keyword in node.keywords]
-                id = node.args[0]
-                if isinstance(id, ast.Constant):
-                    known = None if None in names else {name for name in names if name}
-                    found.append((f"{path}:{node.lineno}", str(id.value), known))
+                known = None if None in names else {*filter(None, names), *MAKERS[maker]}
+                constants = [str(id.value) for id in node.args if isinstance(id, ast.Constant)]
+                assert maker != "require" or not any(" " in text for text in constants), f"{path}:{node.lineno}: no id"
+                found += [(f"{path}:{node.lineno}", id, known) for id in constants if ID.fullmatch(id)]
     return found
 
 

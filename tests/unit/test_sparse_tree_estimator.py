@@ -8,6 +8,7 @@ from raydt import SparseDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
 from raydt.messages import message_of
 from tests.refusals import refused
+from raydt.messages import message
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
 
@@ -53,7 +54,7 @@ def test_what_it_does_not_take():
     others = r"confidence_tree, .*fudyadt.* or [a-z_]+$"
     with pytest.raises(InputError, match=rf"no feature .*sparse.* use learner.kind: {others}"):
         SparseDynamicTreeClassifier(finder="updgini").fit(X.toarray(), y)
-    with pytest.raises(ConfigError, match="beta must be greater than 0"):
+    with pytest.raises(ConfigError, match=message("learners.no_beta")):
         SparseDynamicTreeClassifier(finder="updgini", beta=0.0).fit(X, y)
     with pytest.raises(ConfigError, match=r"finder_alpha=0\.001 should be greater than or equal to 0.01"):
         SparseDynamicTreeClassifier(finder_alpha=0.001).fit(X, y)

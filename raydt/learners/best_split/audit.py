@@ -23,6 +23,7 @@ from raydt.audits.finder_counters import BucketLimits, Floats, Ints, compare_gro
 from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.messages import Message, message
 
 if TYPE_CHECKING:
     from raydt.learners.best_split.options import BestSplitOptions
@@ -89,7 +90,7 @@ def audit(
 
     checked = {"examples": len(history.y), "live": len(live), "features": len(now.feature), "splits": 0}
     if not (history.complete or searched == seq):
-        reason = "the split is that of an earlier search, and only the live examples are known"
+        reason = message("audits.earlier_search")
         return AuditReport("violated" if broken else "holds", "not_promised", reason, checked, {}, broken)
     then = np.flatnonzero((history.inserted < searched) & (history.deleted >= searched))
     counted = _CountedFeatures.of(history.sparse[then], history.y[then])
@@ -99,19 +100,17 @@ def audit(
     broken += _split(state, counted, found)
     checked["splits"] = 1
     worst, proven = _compare(options, name, state, counted)
-    bound = 1.0 if name == "scan" else 1.0 + options.alpha
-    reason = (
-        f"the score of the split, {worst['score']:.6g}, is {worst['ratio']:.6g} times the least of all "
-        f"{len(counted.feature):,} features, and {bound:g} times is allowed"
-        if len(counted.feature)
-        else "no feature has been seen"
-    )
+    reason = message("audits.no_feature")
+    if seen := len(counted.feature):
+        bound = 1.0 if name == "scan" else 1.0 + options.alpha
+        shown = {"score": worst["score"], "ratio": worst["ratio"], "features": seen}
+        reason = message("audits.optimum", bound=bound, **shown)
     failures = broken + ([] if proven else [reason])
     feasibility: Literal["proven", "violated"] = "proven" if proven else "violated"
     return AuditReport("violated" if broken else "holds", feasibility, reason, checked, worst, failures)
 
 
-def _chosen(options: BestSplitOptions, state: Arrays, history: History) -> list[str]:
+def _chosen(options: BestSplitOptions, state: Arrays, history: History) -> list[Message]:
     """Whether the finder is that of the options, or of the warm-up."""
     expected = UNDECIDED
     if options.finder != "auto":
@@ -123,14 +122,15 @@ def _chosen(options: BestSplitOptions, state: Arrays, history: History) -> list[
         structure = ones > 0 and seen * len(first) >= STRUCTURE_FROM * ones
         expected = NAMES.index(("updent" if options.entropy else "updgini") if structure else "scan")
     found = int(state["finder"][0])
-    return [] if found == expected else [f"the finder is number {found}, not {expected}"]
+    return [] if found == expected else [message("audits.value", name="finder", found=found, expected=expected)]
 
 
 def _counters(
     options: BestSplitOptions, features: Features, name: str, counted: _CountedFeatures, groups: Mapping[int, Arrays]
-) -> list[str]:
+) -> list[Message]:
     """Counters and buckets of all groups against the rows."""
-    broken, of_group = [], features.groups_of(counted.feature)
+    broken: list[Message] = []
+    of_group = features.groups_of(counted.feature)
     buckets = BucketLimits.of(name, options.alpha) if name != "scan" else None
     for number, group in sorted(groups.items()):
         columns = {column: getattr(counted, column)[of_group == number] for column in ("feature", "n1", "c11")}
@@ -155,18 +155,22 @@ def _best_by_buckets(
     return min(candidates)[1]
 
 
-def _split(state: Arrays, counted: _CountedFeatures, found: int | None) -> list[str]:
+def _split(state: Arrays, counted: _CountedFeatures, found: int | None) -> list[Message]:
     """The split of the state against the rows at its search."""
     feature, *counts = state["split"].tolist()
     at = np.flatnonzero(counted.feature == feature)
     of_feature = [int(counted.n1[at[0]]), int(counted.c11[at[0]])] if len(at) else [0, 0]
-    broken = []
-    if counts != [counted.n, counted.c1, *of_feature]:
-        broken.append(f"the split was found with counts {counts}, and they are {[counted.n, counted.c1, *of_feature]}")
+    expected, broken = [counted.n, counted.c1, *of_feature], []
+    if counts != expected:
+        broken.append(message("audits.value", name="counts of the split", found=counts, expected=expected))
     if (feature == -1) != (len(counted.feature) == 0):
-        broken.append(f"the split is by feature {feature}, and {len(counted.feature)} features have been seen")
+        seen = counted.feature.tolist()[:1] or [-1]
+        broken.append(
+            message("audits.value", name="feature of the split", found=feature, expected=f"{seen[0]} or another")
+        )
     if found is not None and found != feature:
-        broken.append(f"the split is by feature {feature}, but the buckets give {found}")
+        name = "feature of the split by the buckets"
+        broken.append(message("audits.value", name=name, found=feature, expected=found))
     return broken
 
 

@@ -35,6 +35,7 @@ from raydt.learners.best_split.options import MEASURED, BestSplitOptions
 from raydt.learners.best_split.schedule import SearchSteps, due, work_of
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.messages import message
 
 #: Scalars of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")
@@ -65,12 +66,12 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         if batch.y.max(initial=-1) > 1:
-            row = int(np.argmax(batch.y > 1))
-            raise InputError(f"row {row} of the batch has a third class", remedy="Set source.positive")
+            found = int(batch.y.max()) + 1
+            raise InputError(message("learners.classes", found=found, what="a finder", most=2))
         if batch.start == 0:
             self._warmup = batch.warmup
             if self.options.warmup and not batch.warmup:
-                raise ConfigError(f"stream.warmup = 0: best_split {self.options.warmup}")
+                raise ConfigError(message("learners.no_warmup", kind="best_split", needs=self.options.warmup))
         self.store.reserve(len(batch))
         yield from ()
 

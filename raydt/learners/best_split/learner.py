@@ -17,6 +17,7 @@ from raydt.learners.best_split.describe import BestSplitDescription
 from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED, BestSplitShard
+from raydt.messages import message
 from raydt.trees.state_schema import EXAMPLES, HELD, Array, Arrays, Schema, check_counters, counter, require, row_arrays
 
 #: Counters of a feature group, by feature.
@@ -59,35 +60,39 @@ class BestSplit(Learner):
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
     ) -> None:
         """Require a split by a sparse feature or by none, a finder of the options, and counters of the rows."""
-        require(not features.names, "split", "is of features that are not all sparse")
+        require(not features.names, "split", "states.sparse_only")
         feature, rows, c1, n1, c11 = model["split"].tolist()
         fits = 0 <= c11 <= n1 <= rows and 0 <= c1 - c11 <= rows - n1 and feature < n["sparse"]
-        require(fits and (n1 > 0) == (feature >= 0), "split", "has counts that cannot be")
+        require(fits and (n1 > 0) == (feature >= 0), "split", "states.impossible")
         if groups is None:
             return
         waits, finder = n["seq"] < n["warmup"], n["finder"]
-        require(n["searched"] <= n["seq"], "searched", "names an update after 'seq'")
+        require(n["searched"] <= n["seq"], "searched", "states.exceeds", other="'seq'")
         allowed = (options.structure, "scan") if options.finder == "auto" else (options.finder,)
         undecided = finder == UNDECIDED and options.finder == "auto" and waits
-        require(undecided or finder in map(FINDERS.index, allowed), "finder", "is not one of the options")
-        require((model["y"] < 2).all(), "y", "names a class that is not there")
+        require(
+            undecided or finder in map(FINDERS.index, allowed),
+            "finder",
+            "states.option",
+            option="finder",
+            value=options.finder,
+        )
+        require((model["y"] < 2).all(), "y", "states.unknown", what="class")
         taken = model["y"][: 0 if waits else None]
         buckets = 0 if FINDERS[finder] == "scan" or undecided else len(buckets_of(FINDERS[finder], options.alpha).s)
         filled = 0
         for group in groups.values():
             ones = SparseRows.of_arrays(group, n["sparse"])[: len(taken)]
             check_counters(group, ("feature", "n1", "c11"), np.zeros(len(taken), np.int64), taken, ones)
-            at_work = group["node"].tolist() == [finder, len(taken), int(taken.sum())]
-            require(
-                at_work or (not len(taken) and group["node"].tolist() == [UNDECIDED, 0, 0]),
-                "node",
-                "is not of the rows",
-            )
+            node = group["node"].tolist()
+            undecided_node = not len(taken) and node == [UNDECIDED, 0, 0]
+            at_work = node == [finder, len(taken), int(taken.sum())]
+            require(at_work or undecided_node, "node", "states.counts")
             bucket = group["bucket"]
             there = (bucket >= 0) & (bucket < buckets) if buckets else bucket == -1
-            require(there.all(), "bucket", "is not there")
+            require(there.all(), "bucket", "states.unknown", what="bucket")
             filled += len(np.unique(bucket)) if buckets else 0
-        require(n["buckets"] == filled, "buckets", "does not count the buckets with features")
+        require(n["buckets"] == filled, "buckets", "states.number", what="buckets with features")
 
     def traits(self, options: BestSplitOptions) -> Traits:
         """Sparse features only, and two classes: a finder compares two."""
@@ -97,10 +102,7 @@ class BestSplit(Learner):
             rebuilds=False,
             counts=("changes", "moves"),
             levels=("buckets",),
-            stays=(
-                "the model itself: a split that was chosen while they were in stays until the next search, and which "
-                "bucket a feature lies in, within its limits, depends on the updates before",
-            ),
+            stays=(message("learners.stays_split"),),
         )
 
     def cases(self) -> Sequence[Case]:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from raydt.finders.finder import FinderName
 from raydt.learners.base import LearnerOptions, Promise
+from raydt.messages import message
 
 #: ``auto`` keeps a structure where there are so many seen features for each one of a row (measured
 #: in docs/explanation/results/sparse.md).
@@ -44,10 +45,8 @@ class BestSplitOptions(LearnerOptions):
         own = _CRITERION_OF.get(self.finder)
         if own is not None and self.criterion not in (None, own):
             other = next(finder for finder, criterion in _CRITERION_OF.items() if criterion == self.criterion)
-            raise ValueError(
-                f"criterion: {self.criterion} does not fit finder: {self.finder}, which minimises {own}. Remove "
-                f"criterion, or set finder to {other}, scan or auto"
-            )
+            given = {"criterion": self.criterion, "finder": self.finder}
+            raise ValueError(message("learners.finder_criterion", own=own, other=other, **given))
         return self
 
     @property
@@ -58,7 +57,7 @@ class BestSplitOptions(LearnerOptions):
     @property
     def warmup(self) -> str:
         """Why the learner needs a warm-up, as part of a sentence: ``auto`` chooses by its rows."""
-        return "with finder: auto chooses by how sparse the first rows are" if self.finder == "auto" else ""
+        return message("learners.needs_sparsity") if self.finder == "auto" else ""
 
     @property
     def structure(self) -> FinderName:
@@ -80,10 +79,5 @@ class BestSplitOptions(LearnerOptions):
     def promise(self) -> Promise:
         """Propositions 4.2 and 5.2; a scan is exact."""
         if self.finder == "scan":
-            return Promise(True, "a scan evaluates every seen feature")
-        what = (
-            "a scan, if auto chooses one, finds the best; a structure finds a"
-            if self.finder == "auto"
-            else "it finds a"
-        )
-        return Promise(True, f"{what} split whose score is at most {1 + self.alpha:g} times the lowest of all features")
+            return Promise(True, message("learners.scan"))
+        return Promise(True, message("learners.structure", bound=1 + self.alpha))

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_bins import MalformedModelError
 from raydt.audits.recorded_tree import Ints, MalformedTreeError
-from raydt.audits.tree_audit import compare_counts, compare_rows, found
+from raydt.audits.tree_audit import compare_counts, compare_nodes, compare_rows, found
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.confidence_tree.audit_splits import ROUNDING, Records, padded
 from raydt.learners.confidence_tree.recompute import RecountedTree
+from raydt.messages import Message, message
 from raydt.presentation.words import counted
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def audit(
     try:
         truth = RecountedTree(options, features, state, history)
     except (MalformedTreeError, MalformedModelError) as error:
-        return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
+        reason = message("audits.malformed", what="tree", problem=str(error))
+        return AuditReport("violated", "violated", reason, failures=[reason])
     broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     broken += _totals(state, truth) + _nodes(state, truth) + _bins(truth, state, groups)
     broken += _statistics(state, truth, groups)
@@ -78,7 +80,7 @@ def audit(
     )
 
 
-def _totals(state: Arrays, truth: RecountedTree) -> list[str]:
+def _totals(state: Arrays, truth: RecountedTree) -> list[Message]:
     """Examples taken, and classes; when bins were renewed and trials compared last."""
     if not truth.complete:
         return []
@@ -87,36 +89,35 @@ def _totals(state: Arrays, truth: RecountedTree) -> list[str]:
     compared = int(max(warm.max(initial=0), truth.comparisons().max(initial=0)))
     names = {"t": t, "classes": classes, "renewed": truth.renewed, "lived": truth.lived, "compared": compared}
     return [
-        f"{name} is {int(state[name][0])}, and it should be {value}"
+        message("audits.value", name=name, found=int(state[name][0]), expected=value)
         for name, value in names.items()
         if state[name][0] != value
     ]
 
 
-def _nodes(state: Arrays, truth: RecountedTree) -> list[str]:
+def _nodes(state: Arrays, truth: RecountedTree) -> list[Message]:
     """Check the counts of nodes, when they were made, and arrivals since their last check."""
     tree, options = truth.tree, truth.options
     own = padded(state["own"], truth.classes)
-    failures = found(
-        (own != truth.own).any(axis=1), "what is counted differs", "{r} instead of {c}", r=own, c=truth.own
-    )
+    failures = compare_nodes("own", "examples counted by class", own, truth.own)
     made = np.where(tree.parent >= 0, truth.stamp[tree.parent], -1)
     first = np.where(truth.restarted < 0, made, tree.built)  # a restarted node counts from when its trial began
-    failures += found(tree.built != first, "created is not the split above", "{r}, not {m}", r=tree.built, m=first)
+    failures += compare_nodes("created", "time of the split above or of the trial", tree.built, first)
     failures += _trials(state, truth, made)
     since, counts = tree.s, tree.feature < 0
-    failures += found((since < 0) | (since >= options.grace_period) | (~counts & (since > 0)), "since cannot be")
+    beyond = (since < 0) | (since >= options.grace_period) | (~counts & (since > 0))
+    failures += found(beyond, "audits.node_time", array="since", time=since)
     if truth.complete:
         later = zip([truth.arrivals(v) for v in range(len(tree))], truth.restarted, strict=True)
         come = np.array([int((truth.born[rows] > again).sum()) for rows, again in later])
         inner = tree.feature >= 0
         rest = np.where(inner, 0, come % options.grace_period)
-        failures += found(since != rest, "since differs from the examples", "{r} instead of {e}", r=since, e=rest)
-        failures += found(inner & (come % options.grace_period > 0), "a split between two checks")
+        failures += compare_nodes("since", "examples since the last check", since, rest)
+        failures += found(inner & (come % options.grace_period > 0), "audits.node_time", array="split", time=come)
     return failures
 
 
-def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[str]:
+def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[Message]:
     """Check what trials have counted, and that each began, and each restart was, at a comparison after the split above.
 
     Their tallies of errors are about predictions of the past, which cannot be made again.
@@ -124,9 +125,7 @@ def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[str]:
     if not truth.options.drift_period:
         return []
     fresh = padded(state["trial_own"], truth.classes)
-    failures = found(
-        (fresh != truth.fresh).any(axis=1), "what a trial counts differs", "{r} instead of {c}", r=fresh, c=truth.fresh
-    )
+    failures = compare_nodes("trial_own", "examples counted by class in a trial", fresh, truth.fresh)
     again = truth.restarted >= 0
     times = {
         "trial_began": truth.began,
@@ -137,22 +136,22 @@ def _trials(state: Arrays, truth: RecountedTree, made: Ints) -> list[str]:
         late = (time >= 0) & ((time < made) | (time > truth.compared))  # one may come just after the split
         if truth.complete:
             late |= (time >= 0) & ~np.isin(time, truth.comparisons())
-        failures += found(late, f"{name} is no comparison since the split above", "{t}", t=time)
+        failures += found(late, "audits.node_time", array=name, time=time)
     order = again & (truth.tree.built >= truth.restarted)
-    failures += found(order, "a node was restarted before its trial began")
+    failures += found(order, "audits.node_time", array="trial_restarted", time=truth.restarted)
     return failures
 
 
-def _bins(truth: RecountedTree, state: Arrays, groups: Mapping[int, Arrays]) -> list[str]:
+def _bins(truth: RecountedTree, state: Arrays, groups: Mapping[int, Arrays]) -> list[Message]:
     """Bins against the rows they were made from, and those of the groups against the whole."""
     if not truth.fixed:
-        return ["there are bins before the end of the warm-up"] if "bins_kinds" in state else []
+        return [message("audits.early", what="bins")] if "bins_kinds" in state else []
     failures = []
     if truth.complete:
         source = "warm-up" if len(truth.versions) == 1 else "last renewal"
         pairs = zip(truth.bins, truth.versions[-1][1], truth.features.names, strict=True)
         failures += [
-            f"the bins of {name!r} are not those of the {source}'s rows"
+            message("audits.bins", feature=repr(name), source=source)
             for recorded, derived, name in pairs
             if not recorded.equals(derived)
         ]
@@ -163,11 +162,11 @@ def _bins(truth: RecountedTree, state: Arrays, groups: Mapping[int, Arrays]) -> 
         same = all(np.array_equal(group[f"bins_{n}"], state[f"bins_{n}"][begin:end]) for n in ("values", "ranks"))
         same = same and all(np.array_equal(group[f"bins_{n}"], state[f"bins_{n}"][columns]) for n in ("kinds", "seen"))
         if not same:
-            failures.append(f"the bins of feature group {number} are not those of the tree")
+            failures.append(message("audits.group_counts", what="bins", group=number))
     return failures
 
 
-def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays]) -> list[str]:
+def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays]) -> list[Message]:
     """Check the counts of the shards at every node against the live examples."""
     failures = []
     rows, place, K = *_places(state, truth), truth.classes
@@ -178,19 +177,20 @@ def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays
     for number, group in sorted(groups.items()):
         places, totals = len(group["totals"]), padded(group["totals"], K)
         if place.max(initial=-1) >= places:
-            failures.append(f"feature group {number} lacks places that have counted examples")
+            failures.append(message("audits.group_counts", what="places", group=number))
             continue
         counted = np.bincount(place * K + truth.y[rows], minlength=places * K).reshape(places, K)
         if not np.array_equal(totals, counted):
-            failures.append(f"the totals of feature group {number} are not those of the live examples")
+            failures.append(message("audits.group_counts", what="totals", group=number))
         begin = 0
         for j in truth.features.group_columns(number).tolist():
             bins = truth.bins[j].bins
             at = (place * bins + truth.codes[rows, j]) * K + truth.y[rows]
             expected = np.bincount(at, minlength=places * bins * K).reshape(places, bins, K)
             if places and not np.array_equal(padded(group["bins"][:, begin : begin + bins], K), expected):
-                name = truth.features.names[j]
-                failures.append(f"the bins of {name!r} do not count the live examples at their nodes")
+                failures.append(
+                    message("audits.group_counts", what=f"counts by bin of {truth.features.names[j]!r}", group=number)
+                )
             begin += bins
     return failures
 
@@ -202,7 +202,7 @@ def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:
     return rows, np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
 
 
-def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[str]:
+def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[Message]:
     """Compare the counters of the sparse features of all groups."""
     ones, width = truth.sparse[rows], truth.features.sparse
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
@@ -217,48 +217,41 @@ def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows:
         mine = of_group == number
         expected = {"place": where, "feature": feature, "n1": n1, "c11": c11}
         if not all(np.array_equal(group[name], column[mine]) for name, column in expected.items()):
-            failures.append(f"the counters of feature group {number} are not those of the live examples")
-            continue
+            failures.append(message("audits.group_counts", what="counters", group=number))
     return failures
 
 
 def _feasibility(
     options: ConfidenceTreeOptions, truth: RecountedTree, records: Records
-) -> tuple[Literal["proven", "violated", "not_promised"], str, list[str]]:
+) -> tuple[Literal["proven", "violated", "not_promised"], Message, list[Message]]:
     """Verdict, reason, and where the promise is not kept."""
-    promise = options.promise()
+    promise, measured = options.promise(), _measured(records)
     if not promise.promised:
-        live = "; bins and splits were not derived again, as only the live examples are known"
-        return "not_promised", f"{promise.reason}{_measured(records)}{'' if truth.complete else live}", []
+        live = [] if truth.complete else [message("audits.live_only", what="bins and splits")]
+        return "not_promised", noted(promise.reason, *measured, *live), []
     if not truth.complete:
-        return "not_promised", "only the live examples are known, and splits were chosen by all there were", []
+        return "not_promised", message("audits.earlier_splits"), []
     failures = []
     for node, lead, _, width, tie in records.leads:
         beaten = lead < 2 * width - ROUNDING
         if beaten and not (tie and width <= options.tie_threshold):
-            failures.append(f"the split of node {node} leads by {lead:.6g}, and two widths are {2 * width:.6g}")
+            failures.append(message("audits.lead", node=node, lead=lead, widths=2 * width))
     inner = int((truth.tree.feature >= 0).sum())
     if failures or len(records.leads) < inner:
-        reason = failures[0] if failures else "a split could not be replayed"
-        return "violated", reason, failures or [reason]
-    none = "; no leaf is split, so that there is nothing to prove yet"
-    return "proven", f"{promise.reason}{_measured(records) or none}", []
+        failures = failures or [message("audits.not_replayed")]
+        return "violated", failures[0], failures
+    return "proven", noted(promise.reason, *(measured or [message("audits.no_split")])), []
 
 
-def _measured(records: Records) -> str:
+def _measured(records: Records) -> list[Message]:
     """How many of the splits are ties, and the least lead of the others; nothing without splits."""
     splits, ties = len(records.leads), sum(lead.tie for lead in records.leads)
     if not splits:
-        return ""
-    words = f"; measured: {counted(splits - ties, 'split')} by the rule, {ties:,} on a tie"
+        return []
+    remarks = [message("audits.measured_splits", splits=counted(splits - ties, "split"), ties=ties)]
     known = {name: value for name, value in records.worst().items() if math.isfinite(value)}
     if "lead" in known:
-        words += (
-            "; over all other splits, the split by the rule that leads least leads by "
-            f"{known['lead']:.3g} times the lead that the rule requires"
-        )
-        if records.rival == "feature":
-            words += " of splits on other features, and of these only (rival: feature)"
+        remarks.append(message("audits.least_lead", lead=known["lead"], rival=records.rival))
     if "theorem_lead" in known:
-        words += f", and {known['theorem_lead']:.3g} times the two widths that Theorem 4 requires"
-    return words
+        remarks.append(message("audits.theorem_lead", lead=known["theorem_lead"]))
+    return remarks

@@ -24,6 +24,8 @@ from raydt.learners.confidence_tree.recompute import (
     width_of,
     widths_needed,
 )
+from raydt.messages import Message, message
+from raydt.presentation.words import counted
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -54,7 +56,8 @@ class Records:
 
     def __init__(self, truth: RecountedTree, state: Arrays) -> None:
         self._truth = truth
-        self._wrong: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        #: Nodes and parameters of each message; those on a number of the records are apart by its name.
+        self._wrong: dict[tuple[str, Any], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
         self.leads: list[Lead] = []  #: Of each split that could be replayed.
         self._names = [name for name in state if name.startswith("split_")]
         for i, node in enumerate(np.flatnonzero(truth.tree.feature >= 0).tolist()):
@@ -68,11 +71,11 @@ class Records:
         """Which splits the rule compares with."""
         return self._truth.options.rival
 
-    def failures(self) -> list[str]:
+    def failures(self) -> list[Message]:
         """One for each kind, which counts the nodes and describes the first."""
         return [
-            f"{what} at {len(nodes)} split{'s' * (len(nodes) != 1)}, first at node {nodes[0][0]}: {nodes[0][1]}"
-            for what, nodes in self._wrong.items()
+            message(id, where=f"{counted(len(nodes), 'split')}, first at node {nodes[0][0]}", **nodes[0][1])
+            for (id, _), nodes in self._wrong.items()
         ]
 
     def worst(self) -> dict[str, float]:
@@ -96,12 +99,12 @@ class Records:
         """Note a difference, of floats one beyond rounding."""
         exact = not isinstance(expected, float)
         close = exact or math.isclose(recorded, expected, rel_tol=ROUNDING, abs_tol=ROUNDING)
-        if not (np.array_equal(recorded, expected) if exact else close):
-            self._wrong[f"{what} is wrong"].append((node, f"{recorded} instead of {expected}"))
+        same = np.array_equal(recorded, expected) if exact else close
+        self._holds(node, same, "audits.record", name=what, recorded=recorded, expected=expected)
 
-    def _holds(self, node: int, holds: bool | np.bool_, what: str, detail: str) -> None:
+    def _holds(self, node: int, holds: bool | np.bool_, id: str, **parameters: Any) -> None:
         if not holds:
-            self._wrong[what].append((node, detail))
+            self._wrong[id, parameters.get("name")].append((node, parameters))
 
     def _look(self, node: int, cut: int, record: dict[str, Any]) -> None:
         """Check what a record alone shows."""
@@ -112,12 +115,13 @@ class Records:
         threshold = truth.threshold(feature, cut, int(truth.stamp[node])) if truth.fixed else math.nan
         if options.renewal and not truth.complete:
             threshold = at  # of bins that are not known any more
-        self._holds(node, at == threshold, "the threshold is not that of the cut", f"{at}, and the cut {threshold}")
+        at_cut = {"name": "threshold", "recorded": at, "expected": threshold}
+        self._holds(node, at == threshold, "audits.record", **at_cut)
         m, t, classes = (int(record[name]) for name in ("m", "t", "classes"))
         sound = m == own.sum() > 0 and (left >= 0).all() and (left <= own).all() and t > 0 and classes > 1
-        self._holds(node, sound, "counts of a record cannot be", f"m = {m}, own {own}, left {left}, t = {t}")
-        if not sound or 0 in (left.sum(), m - left.sum()):
-            self._holds(node, not sound, "a split leaves a side empty", f"left {left} of {own}")
+        sound = sound and 0 < left.sum() < m
+        self._holds(node, sound, "audits.record_counts", m=m, own=own, left=left, t=t)
+        if not sound:
             return
         self._same(node, "phi", record["phi"], float(phi_of(criterion, left[None], own)[0]))
         self._same(node, "impurity", record["impurity"], float(phi_of(criterion, own[None], own)[0]))
@@ -132,15 +136,15 @@ class Records:
         beats = phi <= rival - needed if options.rule == "ctree" else lead_of(options, phi, rival) > needed
         tie = width <= options.tie_threshold and phi < impurity and options.tie_threshold > 0
         expected = RULE if beats else TIE if tie else None
-        detail = f"phi {phi:.9g}, rival {rival:.9g}, width {width:.9g}, reason {record['reason']}"
-        self._holds(node, record["reason"] == expected, "the rule is not satisfied", detail)
+        shown = {"phi": phi, "rival": rival, "width": width, "reason": record["reason"]}
+        self._holds(node, record["reason"] == expected, "audits.rule", **shown)
 
     def _replay(self, node: int, cut: int, record: dict[str, Any]) -> None:
         """The record against the examples that the node had counted then."""
         truth, options, stamp = self._truth, self._truth.options, int(self._truth.stamp[node])
         feature, depth = int(truth.tree.feature[node]), int(truth.tree.depth[node])
         passed = truth.members(node)
-        self._holds(node, (truth.born[passed] == stamp).any(), "the stamp is not of an insertion here", str(stamp))
+        self._holds(node, (truth.born[passed] == stamp).any(), "audits.stamp", stamp=stamp)
         rows = self._then(node)
         own, (t, classes) = truth.counts_of(rows), truth.known_then(stamp)
         self._same(node, "own", padded(record["own"], truth.classes), own)
@@ -149,13 +153,13 @@ class Records:
         candidates = truth.candidates(rows, stamp)
         place = candidates.at(feature, cut)
         if place < 0:
-            self._holds(node, False, "the split is no candidate", f"feature {feature}, cut {cut}")
+            self._holds(node, False, "audits.record", name="cut", recorded=(feature, cut), expected="a candidate")
             return
         self._same(node, "left", padded(record["left"], truth.classes), candidates.left[place])
         self._same(node, "phi of the candidate", record["phi"], float(candidates.phi[place]))
-        best = f"{candidates.phi[0]:.12g} of feature {candidates.feature[0]}, cut {candidates.cut[0]}"
+        best = int(candidates.feature[0]), int(candidates.cut[0])
         first = self._comes(candidates, place, np.arange(len(candidates.phi)), own)
-        self._holds(node, first, "the split is not the best candidate", f"there is {best}")
+        self._holds(node, first, "audits.record", name="best candidate", recorded=(feature, cut), expected=best)
         self._rival(node, record, rows, candidates, place)
         others = np.delete(candidates.phi, place)
         impurity = float(phi_of(options.resolved_criterion, own[None], own)[0])
@@ -188,6 +192,6 @@ class Records:
             return
         index = candidates.at(feature, cut)
         rival, right = int(rivals[0]), index >= 0 and self._comes(candidates, index, rivals, own)
-        expected = f"feature {candidates.feature[rival]}, cut {candidates.cut[rival]}"
-        self._holds(node, right, "the rival is another", f"feature {feature}, cut {cut} instead of {expected}")
+        expected = int(candidates.feature[rival]), int(candidates.cut[rival])
+        self._holds(node, right, "audits.record", name="rival", recorded=(feature, cut), expected=expected)
         self._same(node, "rival_phi", record["rival_phi"], float(candidates.phi[rival]))

@@ -41,6 +41,7 @@ from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, S
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
 from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.messages import message
 from raydt.trees.records import LEAVES, NODES, preorder, route
 
 Int64 = npt.NDArray[np.int64]
@@ -107,16 +108,13 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         most = self.options.most_classes(sparse=self.features.sparse > 0)
         if batch.n_classes > most:
-            of_two = f"criterion: {self.options.resolved_criterion} is" if most == 2 else "a confidence tree is"
-            what = "sparse features are" if self.features.sparse else of_two
-            raise InputError(
-                f"{batch.n_classes} classes: {what} for {'two' if most == 2 else f'at most {most:,}'}",
-                remedy="Set source.positive to the labels of class 1",
-            )
+            what = f"criterion: {self.options.resolved_criterion}" if most == 2 else "a confidence tree"
+            what = "a confidence tree of sparse features" if self.features.sparse else what
+            raise InputError(message("learners.classes", found=batch.n_classes, what=what, most=most))
         if batch.start == 0:
             self._warmup = batch.warmup
             if not batch.warmup:
-                raise ConfigError(f"stream.warmup = 0: confidence_tree {WARMUP}")
+                raise ConfigError(message("learners.no_warmup", kind="confidence_tree", needs=WARMUP))
         self.live.make_room(batch)
         yield from ()
 

@@ -28,6 +28,7 @@ from raydt.learners.description import (
     tree_blocks,
     tree_figures,
 )
+from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Note, Row, Section, Table, Text
 from raydt.presentation.charts import Chart, Panel, Series, Stretches, points, powers, stacked_bars
 from raydt.presentation.series import Columns
@@ -177,9 +178,8 @@ def why_no_split(figures: Mapping[str, Any], options: ConfidenceTreeOptions | No
     """Return advice if there was no split, by the options (None: not known); empty if there was one."""
     if figures.get("splits", 0):
         return ""
-    checks = int(figures.get("checks", 0))
-    often = " (a leaf is checked once it has received grace_period examples)" if not checks else ""
-    return f"no split in {counted(checks, 'check')}{often}. To split sooner: {_sooner(options)}"
+    checks = counted(int(figures.get("checks", 0)), "check")
+    return message("learners.no_split", checks=checks, sooner=_sooner(options))
 
 
 def _sooner(options: ConfidenceTreeOptions | None) -> str:

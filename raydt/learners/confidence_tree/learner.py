@@ -16,6 +16,7 @@ from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
+from raydt.messages import Message, message
 from raydt.trees.state_schema import Arrays, Schema, check_classes, check_leaves, check_sums, check_trees, require
 
 
@@ -54,7 +55,7 @@ class ConfidenceTree(Learner):
         """Require one tree, in whose model empty leaves have the counts of nodes above them."""
         inner = check_trees(model)
         at = model["threshold"][inner]
-        require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "has a split at no number")
+        require(not (np.isnan(at) | np.isneginf(at)).any(), "threshold", "states.threshold")
         check_classes(model, "counts", n["labels"])
         if groups is not None:
             check_sums(model, "counts", inner)
@@ -80,7 +81,7 @@ class ConfidenceTree(Learner):
             warmup=WARMUP,
             rebuilds=False,
             counts=COUNTS,
-            stays=(_stays(options),),
+            stays=_stays(options),
             unused=options.unused,
             reports_within=True,
         )
@@ -101,18 +102,12 @@ class ConfidenceTree(Learner):
         )
 
 
-def _stays(options: ConfidenceTreeOptions) -> str:
-    """What stays in a tree of examples that are deleted."""
-    splits = "the model itself: splits that were chosen while they were in stay, with the records of what decided them"
-    until = ", until their node is restarted (drift_period), as do its tallies of errors"
-    bins = "; so do bins that were made while they were in"
-    renewed = ", until these are made again (renew_bins)"
-    chosen = ", and which prediction of a leaf was right about other examples"
-    parts = (
-        *((splits, True), (until, options.drift_period > 0)),
-        *((bins, True), (renewed, options.renewal > 0), (chosen, options.leaf_prediction == "adaptive")),
-    )
-    return "".join(part for part, holds in parts if holds)
+def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:
+    """Return what stays in a tree of examples that are deleted."""
+    bins = message("learners.stays_renewal" if options.renewal else "learners.stays_bins")
+    restarts = (message("learners.stays_restart"),) if options.drift_period else ()
+    chosen = (message("learners.stays_choices"),) if options.leaf_prediction == "adaptive" else ()
+    return message("learners.stays_records"), *restarts, bins, *chosen
 
 
 LEARNER = ConfidenceTree()

@@ -19,6 +19,7 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
 from raydt.learners.confidence_tree.schema import NAIVE
+from raydt.messages import message
 from raydt.presentation.words import counted
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.tree_sum import TreeSum
@@ -143,11 +144,7 @@ class NaivePredictor(TreePredictor):
             Some leaves predict by naive Bayes, whose shares no split accounts for.
         """
         if len(self._leaves):
-            raise InputError(
-                f"at {counted(len(self._leaves), 'leaf')} of the tree naive Bayes predicts, so that predictions do not "
-                "follow from the splits alone, and can be neither explained nor exported",
-                remedy="To explain predictions or to export the tree, train again with leaf_prediction: majority",
-            )
+            raise InputError(message("learners.naive_leaves", leaves=counted(len(self._leaves), "leaf")))
         return super().tree_sum(n_classes)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:

@@ -8,14 +8,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from raydt.audits.audit_report import noted
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
+from raydt.messages import message
 from raydt.presentation.words import counted
 
 #: What the warm-up is needed for.
-WARMUP = "derives the bins of its features from the first rows"
+WARMUP = message("learners.needs_bins")
 #: Fewer first rows make bins that are of use only once they are renewed.
 FEW = 20
 #: Fewest insertions between two renewals of bins, by default.
@@ -134,25 +136,21 @@ class ConfidenceTreeOptions(LearnerOptions):
     @classmethod
     def _probability(cls, delta: float | str) -> float | str:
         if not isinstance(delta, str) and not SMALLEST_DELTA <= delta < 1:
-            raise ValueError("must be a number between 0 and 1, or 1/t")
+            raise ValueError(message("learners.delta"))
         return delta
 
     @model_validator(mode="after")
     def _consistent(self) -> ConfidenceTreeOptions:
         fitting = _CRITERIA[self.rule]
         if self.criterion is not None and self.criterion not in fitting:
-            raise ValueError(
-                f"criterion: {self.criterion} has no interval under rule: {self.rule}. Set criterion to {_any(fitting)}"
-            )
+            given = {"criterion": self.criterion, "rule": self.rule}
+            raise ValueError(message("learners.rule_criterion", fitting=" or ".join(fitting), **given))
         if self.drift_period and self.leaf_prediction != "adaptive":
-            raise ValueError(
-                f"drift_period: {self.drift_period} compares leaves that predict adaptively. Set leaf_prediction to "
-                "adaptive, or drift_period to 0"
-            )
+            raise ValueError(message("learners.majority_drift", period=self.drift_period))
         for key in self.unused:  # the default may be written out
             default = type(self).model_fields[key].default
             if key in self.model_fields_set and getattr(self, key) != default:
-                raise ValueError(f"{key} applies only to {_USED_BY[key]}. Remove it, or set it to null")
+                raise ValueError(message("learners.unused", key=key, users=_USED_BY[key]))
         return self
 
     @property
@@ -177,10 +175,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         """What is to be expected where so many first rows make bins that stay; empty if they are enough."""
         if self.renewal or warmup >= FEW:
             return ""
-        return (
-            f"the bins are made once, from {counted(warmup, 'row')}: leaves are split only between values that these "
-            "have. Let some hundreds of rows make them, or set renew_bins: 100"
-        )
+        return message("learners.few_rows", rows=counted(warmup, "row"))
 
     @property
     def resolved_criterion(self) -> Criterion:
@@ -201,48 +196,26 @@ class ConfidenceTreeOptions(LearnerOptions):
     def promise(self) -> Promise:
         """Theorem 4, where its premises hold."""
         if self.rule != "ctree":
-            why = "has a width for one comparison at one time; no theorem of the paper bounds its splits"
-            return Promise(False, f"rule: {self.rule} {why}")
+            return Promise(False, message("learners.rule", rule=self.rule))
         limit = _RANGE[self.resolved_criterion]
+        ties = {"threshold": self.tie_threshold, "criterion": self.resolved_criterion, "limit": limit}
         lacks = [
-            reason
+            message(f"learners.{reason}", **(ties if reason == "ties" else {}))
             for reason, holds in (
-                ("confidence: practical leaves out the constants of the theorems", self.confidence == "practical"),
-                (
-                    "rival: feature compares only with splits on other features, and Theorem 4 with all",
-                    self.rival == "feature",
-                ),
-                (
-                    "delta: 1/t decreases, and a split keeps the 1/t of the time it was made",
-                    self.delta == "1/t",
-                ),
-                ("restarted nodes count examples that were compared before (drift_period)", self.drift_period > 0),
-                (
-                    f"tie_threshold {self.tie_threshold:g} lets a split fall short by twice as much, and with two "
-                    f"classes {self.resolved_criterion} is never above {limit:.3g}",
-                    2 * self.tie_threshold >= limit,
-                ),
-                ("bins are made again from rows that leaves have counted (renew_bins)", self.renewal > 0),
-                ("grace_period below 20 checks leaves more often than delta is divided for", self.grace_period < 20),
-                (
-                    "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",
-                    self.max_bins > 1024,
-                ),
+                ("practical", self.confidence == "practical"),
+                ("rival", self.rival == "feature"),
+                ("falling_delta", self.delta == "1/t"),
+                ("restarts", self.drift_period > 0),
+                ("ties", 2 * self.tie_threshold >= limit),
+                ("renewals", self.renewal > 0),
+                ("many_checks", self.grace_period < 20),
+                ("many_bins", self.max_bins > 1024),
             )
             if holds
         ]
         if lacks:
-            return Promise(False, "; ".join(lacks))
-        tau, beats = self.tie_threshold, f"beats all others by two widths of Theorem 4 with delta {self.delta}"
-        each = f"each split either {beats}, or was taken on a tie" if tau else f"each split {beats}"
-        lacking = f"one of the former that is not the best, or one of the latter that lacks more than {2 * tau:g}"
-        return Promise(
-            True,
-            f"{each}. If examples and deletions are independent, with a probability of at most delta a random example "
-            f"is routed via {lacking if tau else 'a suboptimal split'}; of what a leaf counted, the rows of the "
-            "warm-up chose the cuts too",
-        )
-
-
-def _any(names: tuple[str, ...]) -> str:
-    return " or ".join(names)
+            return Promise(False, noted(*lacks))
+        if self.tie_threshold:
+            given = {"delta": self.delta, "lack": 2 * self.tie_threshold}
+            return Promise(True, message("learners.proven_ties", **given))
+        return Promise(True, message("learners.proven_splits", delta=self.delta))

@@ -119,16 +119,16 @@ def check_naive(features: Features, model: Arrays, n: Mapping[str, int]) -> None
     """Require that naive Bayes leaves are leaves, and that their cells ascend and are of bins that are there."""
     pools = np.diff(pools_of(check_bins(model, features.kinds)).first)
     leaves, prior = model["naive_leaf"], model["naive_prior"]
-    ascend = (np.diff(leaves) > 0).all() and (model["feature"][leaves] < 0).all()
-    require(ascend, "naive_leaf", "names an inner node, or does not ascend")
-    require(2 <= n["known"] <= max(2, n["labels"]), "naive_prior", "does not have the classes")
-    require((prior > 0).any(axis=1).all(), "naive_prior", "has a leaf without examples")
+    require((np.diff(leaves) > 0).all(), "naive_leaf", "states.order")
+    require((model["feature"][leaves] < 0).all(), "naive_leaf", "states.inner_leaf")
+    require(2 <= n["known"] <= max(2, n["labels"]), "naive_prior", "states.columns", columns=n["known"])
+    require((prior > 0).any(axis=1).all(), "naive_prior", "states.empty")
     keys = np.stack([model[f"naive_cell_{name}"] for name in ("class", "group", "feature", "leaf")])
     most = np.append(pools, 1)[np.minimum(keys[2], len(pools))]  # of a sparse feature one
-    require((keys[1] < most).all(), "naive_cell_group", "is out of range")
+    require((keys[1] < most).all(), "naive_cell_group", "states.unknown", what="group of bins")
     twice = (np.diff(keys, axis=1) == 0).all(axis=0).any()
     in_order = np.array_equal(np.lexsort(keys), np.arange(keys.shape[1])) and not twice
-    require(in_order, "naive_cell_leaf", "does not ascend with the others")
+    require(in_order, "naive_cell_leaf", "states.order")
 
 
 def check_state(
@@ -141,20 +141,20 @@ def check_state(
     """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
     fixed = 0 < n["warmup"] <= n["seq"]
-    require(("bins_kinds" in state) == fixed, "bins_kinds", "is there before the end of the warm-up, or not after it")
-    require(n["inner"] == (~leaves).sum(), "split_stamp", "is not of each split")
-    require(np.array_equal(state["cut"] < 0, leaves), "cut", "is of a leaf, or missing at a split")
-    require(fixed or leaves.all(), "feature", "has splits before the end of the warm-up")
+    require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")
+    require(n["inner"] == (~leaves).sum(), "split_stamp", "states.nodes")
+    require(np.array_equal(state["cut"] < 0, leaves), "cut", "states.nodes")
+    require(fixed or leaves.all(), "feature", "states.warmup")
     most = min(max(2, n["labels"]), options.most_classes(sparse=features.sparse > 0))
-    require(2 <= n["classes"] <= most, "classes", "is not the number of classes")
+    require(2 <= n["classes"] <= most, "classes", "states.number", what="classes")
     due = n["renewed"] + max(n["lived"], options.renewal)
     renews = options.renewal > 0 and len(features.names) > 0
-    require(not renews or n["t"] < due, "renewed", "is so long ago that the bins should have been made again")
+    require(not renews or n["t"] < due, "renewed", "states.renewal")
     rows, nodes = routes(state)
     came = np.where(fixed, 2 * state["born"][rows] + 1, -1)
     mine = leaves[nodes] & (came > state["created"][nodes])
     _require_counted(state, "own", rows[mine], nodes[mine])
-    require(np.array_equal(place >= 0, leaves), "place", "is not of the nodes that count examples")
+    require(np.array_equal(place >= 0, leaves), "place", "states.nodes")
     row, at, own = rows[mine], place[nodes[mine]], state["own"]
     if options.drift_period:
         _check_tallies(state, options.drift_period)
@@ -162,22 +162,20 @@ def check_state(
         tried = (began >= 0) & (came > began) & (came <= n["compared"])
         _require_counted(state, "trial_own", rows[tried], nodes[tried])
         of_trials = state["trial_place"].astype(np.int64)
-        require(
-            np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "is not of nodes with a trial"
-        )
+        require(np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "states.nodes")
         row, at = np.concatenate([row, rows[tried]]), np.concatenate([at, of_trials[nodes[tried]]])
         place, own = np.concatenate([place, of_trials]), np.concatenate([own, state["trial_own"]])
     used = place >= 0
-    require(len(np.unique(place[used])) == used.sum(), "place", "has the same number for two nodes")
+    require(len(np.unique(place[used])) == used.sum(), "place", "states.repeated")
     places = {len(group["totals"]) for group in groups.values()} if fixed else {0}
-    require(len(places) == 1, "totals", "is not of the same places in all feature groups")
-    require(place.max() < max(places) + len(place), "place", "is out of range")
+    require(len(places) == 1, "totals", "states.group_places")
+    require(place.max() < max(places) + len(place), "place", "states.unknown", what="place")
     by_place = np.zeros((max(places) + len(place), n["counted"]), dtype=np.int64)
     by_place[place[used]] = own[used]
     bins = check_bins(state, features.kinds) if fixed else None
     for number, group in groups.items():
         if bins is None:
-            require("totals" not in group, "totals", "is there before the end of the warm-up")
+            require("totals" not in group, "totals", "states.warmup")
         else:
             _check_statistics(group, bins.select(features.group_columns(number)), by_place)
         if features.sparse:
@@ -188,19 +186,20 @@ def _require_counted(state: Arrays, name: str, rows: Ints, nodes: Ints) -> None:
     """Require that an array counts the classes of these rows at these nodes."""
     found = np.zeros_like(state[name])
     np.add.at(found, (nodes, state["y"][rows]), 1)
-    require(np.array_equal(found, state[name]), name, "does not count the live examples that came since its time")
+    require(np.array_equal(found, state[name]), name, "states.counts")
 
 
 def _check_tallies(state: Arrays, period: int) -> None:
     """Require tallies that can be: those of the past are proven by nobody."""
     seen, wrong, better, worse = (state[f"trial_{name}"] for name in ("seen", "wrong", "better", "worse"))
     running = state["trial_began"] >= 0
-    require((wrong <= seen).all(), "trial_wrong", "is more than 'trial_seen'")
+    require((wrong <= seen).all(), "trial_wrong", "states.exceeds", other="'trial_seen'")
     before = state["trial_wrong_before"] <= state["trial_seen_before"]
-    require(before.all(), "trial_wrong_before", "is more than 'trial_seen_before'")
-    require((better <= np.where(running, wrong, 0)).all(), "trial_better", "is more than 'trial_wrong'")
-    require((worse <= np.where(running, seen - wrong, 0)).all(), "trial_worse", "is more than the tree was right")
-    require((seen < np.where(running, LONGEST * period, period)).all(), "trial_seen", "is of a trial that has ended")
+    require(before.all(), "trial_wrong_before", "states.exceeds", other="'trial_seen_before'")
+    require((better <= np.where(running, wrong, 0)).all(), "trial_better", "states.exceeds", other="'trial_wrong'")
+    right = np.where(running, seen - wrong, 0)
+    require((worse <= right).all(), "trial_worse", "states.exceeds", other="the right predictions")
+    require((seen < np.where(running, LONGEST * period, period)).all(), "trial_seen", "states.ended_trial")
 
 
 def _check_statistics(group: Arrays, bins: Bins, by_place: Ints) -> None:
@@ -209,15 +208,15 @@ def _check_statistics(group: Arrays, bins: Bins, by_place: Ints) -> None:
     Which bin an example is in is left to the audit: a count stays below the sums, for which tables have entries.
     """
     for name, array in bins.arrays().items():
-        require(np.array_equal(group[name], array), name, "of a feature group is not that of all features")
+        require(np.array_equal(group[name], array), name, "states.group_bins")
     totals, by_bin = group["totals"], group["bins"]
     places, known = totals.shape
     expected = np.zeros((len(by_place), max(known, by_place.shape[1])), dtype=np.int64)
     expected[:, : by_place.shape[1]] = by_place
     same = np.array_equal(expected[:places, :known], totals) and expected.sum() == totals.sum()
-    require(same and known > 1, "totals", "is not what the nodes have counted")
+    require(same and known > 1, "totals", "states.counts")
     counts = bins.counts()
-    require(not places or by_bin.shape[1] == counts.sum(), "bins", "is not of the bins of the columns")
+    require(not places or by_bin.shape[1] == counts.sum(), "bins", "states.bin_columns")
     if places and len(counts):
         sums = np.add.reduceat(by_bin, np.cumsum(counts) - counts, axis=1, dtype=np.int64)
-        require((sums == totals[:, None]).all(), "bins", "does not add up to 'totals'")
+        require((sums == totals[:, None]).all(), "bins", "states.addition", other="totals")

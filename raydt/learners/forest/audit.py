@@ -19,6 +19,7 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
 from raydt.learners.forest.recompute import Definition, copies_of, members, scale_of, totals_of, tree_of, units_of
+from raydt.messages import Message, message
 
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions
@@ -52,12 +53,12 @@ def audit(
         scale = scale_of(y)
         found = int(state["exponent"][0]), 40 if state["totals"].shape[1] == 4 else 20
         if found != scale:
-            broken.append(f"numbers are counted with exponent and bits {found}, not {scale}")
+            broken.append(message("audits.value", name="exponent and bits of the labels", found=found, expected=scale))
         y = units_of(y, *scale)
     classes = state["totals"].shape[1]
     expected = max(2, int(y.max(initial=-1)) + 1)
     if not options.numeric and classes != expected:
-        broken.append(f"the trees count {classes} classes, not {expected}")
+        broken.append(message("audits.value", name="number of classes", found=classes, expected=expected))
     chosen: list[int] = []
     worst: dict[str, float] = {}
     if not broken and not options.numeric:  # from here on, classes are counted in the order of their labels
@@ -69,8 +70,9 @@ def audit(
         starts = np.cumsum(state["tree_nodes"]) - state["tree_nodes"]
         for tree, start in enumerate(starts.tolist()):
             totals = totals_of(definition, y[held[:, tree]], classes)
-            if state["totals"][start].tolist() != totals:
-                broken.append(f"tree {tree} counts {state['totals'][start].tolist()}, its members are {totals}")
+            counts = state["totals"][start].tolist()
+            if counts != totals:
+                broken.append(message("audits.value", name=f"totals of tree {tree}", found=counts, expected=totals))
         for tree in chosen if not broken else ():
             mine = held[:, tree]
             broken += _tree(state, tree, tree_of(definition, tree, X[mine], y[mine], classes, warming))
@@ -85,10 +87,8 @@ def audit(
     }
     if broken:
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
-    which = f"all {len(chosen)}" if len(chosen) == options.n_estimators else f"{len(chosen)} evenly spaced"
-    return AuditReport(
-        "holds", "proven", f"{which} trees equal those trained from scratch on the live examples", checked, worst
-    )
+    reason = message("audits.retrained", rebuilt=len(chosen), trees=options.n_estimators)
+    return AuditReport("holds", "proven", reason, checked, worst)
 
 
 def definition_of(options: ForestOptions, features: Features) -> Definition:
@@ -115,20 +115,19 @@ def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:
     return chosen
 
 
-def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+def _tree(state: Arrays, tree: int, expected: Mapping[str, npt.NDArray[Any]]) -> list[Message]:
     """A tree of the state against the one built from nothing."""
     stop = int(np.cumsum(state["tree_nodes"])[tree])
     start = stop - int(state["tree_nodes"][tree])
     n = len(expected["feature"])
     if stop - start != n:
-        return [f"tree {tree} has {stop - start} nodes, but {n} when trained from scratch"]
+        return [message("audits.value", name=f"number of nodes of tree {tree}", found=stop - start, expected=n)]
     for name in _ARRAYS:
-        ours = state[name][start:stop].reshape(n, -1)
-        wrong = np.flatnonzero((ours != expected[name].reshape(n, -1)).any(axis=1))
+        ours, theirs = state[name][start:stop].reshape(n, -1), expected[name].reshape(n, -1)
+        wrong = np.flatnonzero((ours != theirs).any(axis=1))
         if len(wrong):
             node = int(wrong[0])
-            return [
-                f"tree {tree} has another {name} at {len(wrong)} of {n} nodes, first at node {node}: "
-                f"{ours[node].tolist()} instead of {expected[name].reshape(n, -1)[node].tolist()}"
-            ]
+            values = {"found": ours[node].tolist(), "expected": theirs[node].tolist()}
+            where = {"tree": tree, "node": node, "nodes": len(wrong)}
+            return [message("audits.tree_value", name=name, **where, **values)]
     return []

@@ -47,6 +47,7 @@ from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
+from raydt.messages import message
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
 MOST_NUMBERS = 2**21
@@ -98,19 +99,14 @@ class ForestCoordinator(SequentialCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         if batch.start == 0:
             self._warmup = batch.warmup
-        if self.options.numeric and self.store.live + len(batch) > MOST_NUMBERS:
-            raise InputError(
-                f"{self.store.live + len(batch):,} live examples with numeric labels are more than the "
-                f"{MOST_NUMBERS:,} a tree can hold",
-                remedy="Keep fewer examples live",
-            )
+        examples = self.store.live + len(batch)
+        if self.options.numeric and examples > MOST_NUMBERS:
+            what = "with numeric labels"
+            raise InputError(message("learners.examples", examples=examples, what=what, most=MOST_NUMBERS))
         most = MOST_ENTRIES // self.options.copies
-        if self.store.live + len(batch) > most:
-            raise InputError(
-                f"{self.store.live + len(batch):,} live examples, each in {self.options.copies:,} trees, are more than "
-                f"the {most:,} a forest can hold",
-                remedy="Use a smaller sample_share or fewer trees, or keep fewer examples live",
-            )
+        if examples > most:
+            what = f"each in {self.options.copies:,} trees"
+            raise InputError(message("learners.examples", examples=examples, what=what, most=most))
         self.store.reserve(len(batch))
         yield from self._send_rows()
 
@@ -272,7 +268,7 @@ class ForestCoordinator(SequentialCoordinator):
         if self._saved is not None:
             return self._saved
         if self._stale:
-            raise RuntimeError("the trees are with the shards: they have to be fetched first")
+            raise RuntimeError(message("learners.trees_elsewhere"))
         trees = self._fetched
         if self._shared:
             if self.keeps_open and self._seq >= self._warmup:

@@ -17,6 +17,7 @@ from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, LEAST_EXP
 from raydt.learners.forest.model import ForestPredictor, depths_of
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestShard
+from raydt.messages import message
 from raydt.trees.state_schema import (
     EXAMPLES,
     HELD_OR_MISSING,
@@ -74,20 +75,22 @@ class Forest(Learner):
     ) -> None:
         """Require trees in preorder, not too deep, with sums and counts by which predictions stay finite."""
         nodes, totals = model["tree_nodes"], model["totals"]
-        require(len(nodes) == options.n_estimators, "tree_nodes", "is not of each tree")
+        trees, depth = options.n_estimators, options.max_depth
+        require(len(nodes) == trees, "tree_nodes", "states.option", option="n_estimators", value=trees)
         inner = check_trees(model, nodes)
-        require(depths_of(model).max(initial=0) <= options.max_depth, "right", "has a node that is too deep")
+        fits = depths_of(model).max(initial=0) <= depth
+        require(fits, "right", "states.option", option="max_depth", value=depth)
         counts = totals[:, :1] if options.numeric else totals
-        require(((counts >= 0) & (counts < EXAMPLES)).all(), "totals", "has a count that cannot be")
+        require(((counts >= 0) & (counts < EXAMPLES)).all(), "totals", "states.impossible")
         first = np.repeat(np.cumsum(nodes) - nodes, nodes)[inner]
         both = totals[inner + 1] + totals[first + model["right"][inner]]
-        require(np.array_equal(totals[inner], both), "totals", "has a node whose children do not add up to it")
+        require(np.array_equal(totals[inner], both), "totals", "states.children")
         children = np.setdiff1d(np.arange(len(counts)), np.cumsum(nodes) - nodes)
-        require(counts[children].any(axis=1).all(), "totals", "has an empty child")
+        require(counts[children].any(axis=1).all(), "totals", "states.empty")
         if options.numeric:
-            require(n["counted"] in (3, 4), "totals", "does not count the labels")
+            require(n["counted"] in (3, 4), "totals", "states.columns", columns=n["counted"])
             most = counts[:, 0] * 2.0 ** (LABEL_BITS if n["counted"] == 4 else COARSE_BITS)
-            require((np.abs(totals[:, 1]) <= most).all(), "totals", "has a sum that no labels have")
+            require((np.abs(totals[:, 1]) <= most).all(), "totals", "states.impossible")
         else:
             check_classes(model, "totals", n["labels"])
 
@@ -114,7 +117,7 @@ class Forest(Learner):
 
     def outlook(self, options: ForestOptions, warmup: int) -> str:
         """In how many trees an example lives."""
-        return f"{options.copies:,} of {options.n_estimators:,} trees hold each example"
+        return message("learners.copies", copies=options.copies, trees=options.n_estimators)
 
     def shard(
         self, options: ForestOptions, features: Features, groups: npt.NDArray[np.int64], store: Any = None

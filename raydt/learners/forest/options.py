@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.forest.nodes import ForestRules
+from raydt.messages import message
 
 #: Features that ``max_features: auto`` tries.
 AUTO_FEATURES = 20
@@ -55,7 +56,7 @@ class ForestOptions(LearnerOptions):
     @model_validator(mode="after")
     def _possible(self) -> ForestOptions:
         if isinstance(self.max_features, int) and self.max_features < 1:
-            raise ValueError("max_features must be at least 1")
+            raise ValueError(message("learners.max_features"))
         return self
 
     @property
@@ -88,4 +89,4 @@ class ForestOptions(LearnerOptions):
 
     def promise(self) -> Promise:
         """Trees are exact with all options."""
-        return Promise(True, "every tree equals the one trained from scratch on its live examples, bit for bit")
+        return Promise(True, message("learners.exact_trees"))

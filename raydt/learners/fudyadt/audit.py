@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_tree import (
     FOREVER,
     MalformedTreeError,
@@ -27,6 +27,7 @@ from raydt.audits.recorded_tree import (
 from raydt.audits.tree_audit import (
     compare_counters,
     compare_counts,
+    compare_nodes,
     compare_rows,
     compare_warmup,
     exceeds,
@@ -36,6 +37,7 @@ from raydt.audits.tree_audit import (
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance
+from raydt.messages import Message, message
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.options import FuDyADTOptions
@@ -69,7 +71,8 @@ def audit(
     try:
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
-        return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
+        reason = message("audits.malformed", what="tree", problem=str(error))
+        return AuditReport("violated", "violated", reason, failures=[reason])
     rules = SplitConditions(
         Fraction(options.alpha),
         options.min_samples_split,
@@ -84,7 +87,8 @@ def audit(
 
     broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     if options.numeric:
-        broken += compare_sums(state, truth) + compare_range(state, truth, history, options.label_range)
+        broken += compare_nodes("sums", "live labels and their squares", state["sums"], truth.live[:, 1:])
+        broken += compare_range(state, truth, history, options.label_range)
     if history.complete:
         scheduled = None if options.certified else epsilon
         broken += compare_counters(truth, scheduled, history.warmup, warming) + _built(truth)
@@ -96,38 +100,36 @@ def audit(
         broken += [] if warming else certificates.due(epsilon)
         worst["slack"] = certificates.slack()
 
-    excuse = "the warm-up has not built a tree yet" if warming else options.excuse()
+    excuse = message("audits.no_tree") if warming else options.excuse()
     feasibility: Literal["proven", "violated", "not_promised"]
     if excuse:
         feasibility, infeasible = "not_promised", []
-        reason = f"{excuse}; measured: a split lacks up to {worst['gap']:.4g} to the best gain"
+        reason = noted(excuse, message("audits.measured_gain", gap=worst["gap"]))
     elif infeasible:
         feasibility, reason = "violated", infeasible[0]
     else:
         feasibility = "proven"
         nodes = "the only node is" if len(tree) == 1 else f"all {len(tree)} nodes are"
-        rule = "no certificate has run out" if options.certified else "epsilon is below the bound"
-        reason = f"{rule}, and {nodes} feasible on the live examples"
+        reason = message("audits.certified" if options.certified else "audits.scheduled", nodes=nodes)
     replayed = int(((tree.feature >= 0) & truth.replayed).sum())
     return report_of(truth, history, (feasibility, reason), replayed, worst, broken, infeasible)
 
 
-def _built(truth: Recomputed) -> list[str]:
+def _built(truth: Recomputed) -> list[Message]:
     """Every node against BUILD of its S0: leaf or split, and which split."""
     tree, rules = truth.tree, truth.rules
     inner = tree.feature >= 0
     must = rules.may_split(truth.built, tree.depth) & rules.exceeds(truth.built, rules.half_alpha)
-    failures = found(inner & ~must, "a split where BUILD makes a leaf")
-    failures += found(~inner & truth.replayed & (truth.built_score >= 0), "a leaf where BUILD makes a split")
+    failures = found(inner & ~must, "audits.build_leaf")
+    failures += found(~inner & truth.replayed & (truth.built_score >= 0), "audits.build_split")
     other = (tree.feature != truth.built_feature) | (tree.threshold != truth.built_threshold)
     return failures + found(
         inner & truth.replayed & other,
-        "the split was not the best one at BUILD",
-        "feature {f} at {t!r} instead of feature {bf} at {bt!r}",
-        f=tree.feature,
-        t=tree.threshold,
-        bf=truth.built_feature,
-        bt=truth.built_threshold,
+        "audits.build_best",
+        feature=tree.feature,
+        threshold=tree.threshold,
+        best_feature=truth.built_feature,
+        best_threshold=truth.built_threshold,
     )
 
 
@@ -144,41 +146,22 @@ class Certificates:
         self.lacks = np.where(self.inner, own - np.maximum(0.0, self.m0 - impurity.step * self.gone), 0.0)
         self.budget = (beta - MARGIN) * impurity.square * n  #: beta n, less the margin.
 
-    def compare(self) -> list[str]:
+    def compare(self) -> list[Message]:
         """m0 and gone of every node against the history."""
-        m0, gone = self.truth.m0, self.truth.gone
-        failures = found(
-            ~(self.m0 == m0), "m0 differs from the mass left at BUILD", "{r!r} instead of {m!r}", r=self.m0, m=m0
-        )
-        return failures + found(
-            self.gone != gone,
-            "gone differs from the examples deleted since BUILD",
-            "{r} instead of {g}",
-            r=self.gone,
-            g=gone,
-        )
+        failures = compare_nodes("m0", "mass left at BUILD", self.m0, self.truth.m0)
+        return failures + compare_nodes("gone", "examples deleted since BUILD", self.gone, self.truth.gone)
 
-    def due(self, epsilon: Fraction) -> list[str]:
+    def due(self, epsilon: Fraction) -> list[Message]:
         """Nodes that have to be rebuilt."""
         tree, rules, counts = self.truth.tree, self.truth.rules, self.truth.live
         small = rules.sizes(counts) < rules.min_samples_split
         small |= ~rules.exceeds(counts, Fraction(0))
         scanned = rules.may_split(counts, tree.depth) & rules.exceeds(counts, rules.half_alpha)
-        failures = found(self.inner & small, "a rebuild is due: a split of too few or pure examples")
-        failures += found(
-            self.inner & ~(self.lacks <= self.budget),
-            "a rebuild is due: a certificate has run out",
-            "{lacks:.9g} of {budget:.9g}",
-            lacks=self.lacks,
-            budget=self.budget,
-        )
-        return failures + found(
-            ~self.inner & scanned & exceeds(tree.c, epsilon, tree.s),
-            "a rebuild is due: c > epsilon s at a leaf",
-            "c = {c}, s = {s}",
-            c=tree.c,
-            s=tree.s,
-        )
+        failures = found(self.inner & small, "audits.due_leaf")
+        run_out = self.inner & ~(self.lacks <= self.budget)
+        failures += found(run_out, "audits.certificate", lacks=self.lacks, budget=self.budget)
+        changed = ~self.inner & scanned & exceeds(tree.c, epsilon, tree.s)
+        return failures + found(changed, "audits.overdue", c=tree.c, s=tree.s)
 
     def slack(self) -> float:
         """The largest share of its budget that a certificate has used."""
@@ -186,20 +169,9 @@ class Certificates:
         return float(used.max(initial=0.0))
 
 
-def compare_sums(state: Mapping[str, npt.NDArray[Any]], truth: Recomputed) -> list[str]:
-    """Sums of numeric labels and of their squares at all nodes, from which predictions follow."""
-    return found(
-        (state["sums"] != truth.live[:, 1:]).any(axis=1),
-        "sums of labels differ from the live examples",
-        "{recorded} instead of {counted}",
-        recorded=state["sums"],
-        counted=truth.live[:, 1:],
-    )
-
-
 def compare_range(
     state: Mapping[str, npt.NDArray[Any]], truth: Recomputed, history: History, declared: tuple[float, float] | None
-) -> list[str]:
+) -> list[Message]:
     """The range of numeric labels against the options or, of a complete history, the examples of the warm-up."""
     ends = state["label_range"]
     if declared is None:
@@ -208,7 +180,7 @@ def compare_range(
         declared = _range_of(history, truth)
     if np.array_equal(ends, declared):
         return []
-    return [f"the range of the labels is from {ends[0]:g} to {ends[1]:g}, not from {declared[0]:g} to {declared[1]:g}"]
+    return [message("audits.value", name="label_range", found=ends.tolist(), expected=list(declared))]
 
 
 def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
@@ -230,7 +202,7 @@ def _range_of(history: History, truth: Recomputed) -> tuple[float, float]:
     return step * (low // step), 0.0 - step * (-high // step)
 
 
-def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, float], list[str]]:
+def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, float], list[Message]]:
     """Worst gaps over all nodes, and where Definition 3.1 does not hold; ``name`` is what impurity is called."""
     tree, rules, counts = truth.tree, truth.rules, truth.live
     inner = tree.feature >= 0
@@ -245,11 +217,9 @@ def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, f
     splittable = rules.may_split(counts, tree.depth) & rules.exceeds(counts, Fraction(0))
     impure_leaf = ~inner & splittable & rules.exceeds(counts, rules.alpha, or_equals=True)
     limit = beta + ROUNDING
-    failures = found(gap > limit, "the split lacks more than beta to the best gain", "{gap:.6g}", gap=gap)
-    failures += found(
-        impure_leaf & (best > limit), "g >= alpha and a split gains more than beta at a leaf", "{g:.6g}", g=best
-    )
-    failures += found(inner & ~splittable, "a split of too few or pure examples, or at the largest depth")
+    failures = found(gap > limit, "audits.gain_gap", gap=gap)
+    failures += found(impure_leaf & (best > limit), "audits.leaf_gain", gain=best)
+    failures += found(inner & ~splittable, "audits.due_leaf")
     impurity = np.array(rules.impurity.numerators(counts), np.float64) / n2
     worst = {
         "gap": float(gap.max(initial=0.0)),

@@ -27,6 +27,7 @@ from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.sequential import REMOVE, Slots, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
+from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.trees.predictor import NumberPredictor, TreePredictor
@@ -52,9 +53,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
         if self.live.tree.reg[WARMUP_LEFT] == 0 and self._labels is not None and not self._labels.known:
-            raise InputError(
-                "the range of the labels is not known", remedy="Set label_range, or begin with a warm-up that has it"
-            )
+            raise InputError(message("learners.unknown_range"))
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""

@@ -34,6 +34,7 @@ from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
+from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import (
     most_nodes,
@@ -95,11 +96,8 @@ class FuDyADTTree(LiveTree):
         numeric = self.label_range is not None
         limit = MOST_EXAMPLES if numeric else largest_build(classes)
         if self.store.live + inserts > limit:
-            labels = "with numeric labels" if numeric else f"of {batch.n_classes:,} classes"
-            raise InputError(
-                f"{self.store.live + inserts:,} live examples {labels} are more than the {limit:,} a tree can hold",
-                remedy="Keep fewer examples live" + ("" if numeric else ", or fewer classes (source.positive)"),
-            )
+            what = "with numeric labels" if numeric else f"of {batch.n_classes:,} classes"
+            raise InputError(message("learners.examples", examples=self.store.live + inserts, what=what, most=limit))
         self.reserve(inserts)
         if numeric and len(self.units) < self.store.capacity:
             self.units = grown(self.units, self.store.capacity)

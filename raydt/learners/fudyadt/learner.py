@@ -15,6 +15,7 @@ from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
+from raydt.messages import message
 from raydt.trees.canonical_arrays import CERTIFICATE, NUMBERS, RANGE, SUMS, TREE, Arrays, check_tree, state_arrays
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.regression_sums import MOST_UNITS, LabelRange
@@ -45,11 +46,7 @@ class FuDyADT(Learner):
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if not options.numeric:
             return Traits(Reading(with_numbers="criterion: squared_error"), divided="large", retrained=every)
-        needs = (
-            ""
-            if options.label_range
-            else "takes the range of the labels, unless label_range gives it, from its first rows"
-        )
+        needs = "" if options.label_range else message("learners.needs_range")
         return Traits(Reading(regression=True), warmup=needs, divided="large", retrained=every)
 
     def fixed_by(self, options: FuDyADTOptions, state: Arrays) -> FuDyADTOptions:
@@ -67,10 +64,7 @@ class FuDyADT(Learner):
         """A tree by nodes, with certificates or without, of classes or of numbers."""
         certified = options.certified and "m0" in model
         if state and options.certified and not certified:
-            raise ValueError(
-                "array 'm0' is missing: an earlier version wrote this state, by the published schedule. Replay its "
-                "stream, with learner.schedule: published for the same model"
-            )
+            raise ValueError(message("states.published", array="m0"))
         arrays = TREE + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
         return Schema(arrays + (state_arrays(options.numeric) if state else ()), (HELD,))
 
@@ -82,16 +76,16 @@ class FuDyADT(Learner):
         if not options.numeric:
             check_classes(model, "counts", n["labels"])
         else:
-            require(n["counted"] == 1, "counts", "does not count the examples")
+            require(n["counted"] == 1, "counts", "states.columns", columns=n["counted"])
             warming = groups is not None and n["warmup_left"] > 0 and np.isnan(model[RANGE]).all()
             known = LabelRange.of(*model[RANGE].tolist()).known
-            require(known or warming, RANGE, "is not a smaller and a larger number")
+            require(known or warming, RANGE, "states.range")
             sums, counts = model[SUMS], model["counts"]
             fits = (sums <= MOST_UNITS * np.stack([counts[:, 0], sums[:, 0]], axis=1)).all()
-            require(fits, SUMS, "has a sum that no labels have")
+            require(fits, SUMS, "states.impossible")
             check_sums(model, SUMS, inner)
         if groups is not None:
-            require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "is not 0, and the tree has been built")
+            require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
             check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"])
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:

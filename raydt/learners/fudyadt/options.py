@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
 from raydt.learners.fully_dynamic import FullyDynamicOptions, auto_epsilon, epsilon_bound, not_promised
+from raydt.messages import Message, message
 from raydt.trees.counted_tree import TreeRules
 from raydt.trees.regression_sums import LARGEST_EXPONENT, LabelRange
 
@@ -71,24 +72,18 @@ class FuDyADTOptions(FullyDynamicOptions):
     def _check_epsilon(self) -> FuDyADTOptions:
         self.require_epsilon()
         if self.schedule == "certificate" and self.epsilon != "auto":
-            raise ValueError(
-                "schedule: certificate rebuilds by certificates, not after epsilon. Remove epsilon, or set schedule: "
-                "published"
-            )
+            raise ValueError(message("learners.certificate_epsilon"))
         self.resolved_epsilon()
         if self.certified and self.beta < LEAST_BETA:
-            raise ValueError(
-                f"beta must be at least {LEAST_BETA:g} by certificates, which leave 1e-12 for rounding. "
-                "Set a larger beta, or schedule: published"
-            )
+            raise ValueError(message("learners.certificate_beta", least=LEAST_BETA))
         if self.label_range is None:
             return self
         low, high = self.label_range
         if self.criterion != "squared_error":
-            raise ValueError("label_range applies only to numeric labels. Set criterion: squared_error, or remove it")
+            raise ValueError(message("learners.class_range"))
         largest = 2.0**LARGEST_EXPONENT
         if not (max(abs(low), abs(high)) <= largest and high - low >= 1 / largest):
-            raise ValueError(f"label_range must be two finite numbers, the smaller first, not {low:g} and {high:g}")
+            raise ValueError(message("learners.label_range", low=low, high=high))
         return self
 
     @property
@@ -130,8 +125,8 @@ class FuDyADTOptions(FullyDynamicOptions):
             return auto_epsilon(self.alpha, self.beta, self.min_samples_split, self.criterion)
         return self.epsilon
 
-    def excuse(self) -> str:
-        """Why nothing is promised for these options; empty if something is."""
+    def excuse(self) -> Message | None:
+        """Return why nothing is promised for these options; None if something is."""
         rest = (self.alpha, self.beta, self.min_samples_split, self.criterion)
         return not_promised(self.resolved_epsilon(), *rest)
 
@@ -141,17 +136,7 @@ class FuDyADTOptions(FullyDynamicOptions):
         if excuse:
             return Promise(False, excuse)
         bound = epsilon_bound(self.alpha, self.beta, self.min_samples_split, self.criterion)
-        known = f"alpha {self.alpha:g}, beta {self.beta:g} and min_samples_split {self.min_samples_split}"
+        known = {"epsilon": epsilon, "alpha": self.alpha, "beta": self.beta, "samples": self.min_samples_split}
         if self.certified:
-            return Promise(
-                True,
-                f"after every update each split is within beta = {self.beta:g} of the best one, since a subtree is "
-                "built again before its counts stop proving this. A leaf is built again, as it may need a split by "
-                f"then, after updates of {epsilon:.6g} times its size (epsilon), as often as {known} require",
-            )
-        place = (
-            "the largest number below the bound"
-            if isinstance(self.epsilon, str)
-            else f"below the bound {float(bound):.6g}"
-        )
-        return Promise(True, f"epsilon {epsilon:.6g} is {place} up to which the guarantee is proven for {known}")
+            return Promise(True, message("learners.certified", **known))
+        return Promise(True, message("learners.small_epsilon", bound=float(bound), **known))

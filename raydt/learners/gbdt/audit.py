@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
+from raydt.audits.tree_audit import wrong_values
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
 from raydt.learners.gbdt.recompute import RawRows, RecomputedTree, only, recorded_trees
 from raydt.learners.gbdt.recompute_candidates import RecomputedCandidates, training_bins
+from raydt.messages import Message, message
+from raydt.presentation.words import counted
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
@@ -53,22 +56,21 @@ def audit(options: GBDTOptions, features: Features, state: Arrays, history: Hist
         split lacks; ``stale``, the largest difference between what the ledger has and what it would have now, in
         probability or in units of the target.
     """
-    broken: list[str] = []
+    broken: list[Message] = []
     try:
         found = _examine(options, features, state, history, broken)
     except MalformedModelError as error:
-        broken.append(f"malformed model: {error}")
-        return AuditReport("violated", "violated", "the model is malformed", failures=broken)
+        broken.append(message("audits.malformed", what="model", problem=str(error)))
+        return AuditReport("violated", "violated", broken[-1], failures=broken)
     worst = {name: found.pop(name) for name in ("rank", "lack", "stale")}
     too_stale, promise = int(found.pop("too_stale")), options.promise()
-    reason = f"{promise.reason}; the worst split ranks {worst['rank']:.0f} in its node"
-    reason += f" and lacks {worst['lack']:.2%} of the best gain"
+    reason = noted(promise.reason, message("audits.measured_rank", rank=worst["rank"], lack=worst["lack"]))
     verdict: Literal["proven", "violated", "not_promised"] = "proven" if promise.promised else "not_promised"
     if promise.promised and too_stale:
         verdict = "violated"
-        reason = f"{too_stale} stored derivatives belong to scores farther from the present ones than the tolerance"
+        reason = message("audits.stale", derivatives=too_stale)
     if not history.complete:
-        reason += "; the bins were not checked, as only the live examples are known"
+        reason = noted(reason, message("audits.live_only", what="the bins"))
     return AuditReport(
         conformance="violated" if broken else "holds",
         feasibility=verdict,
@@ -80,7 +82,7 @@ def audit(options: GBDTOptions, features: Features, state: Arrays, history: Hist
 
 
 def _examine(
-    options: GBDTOptions, features: Features, state: Arrays, history: History, broken: list[str]
+    options: GBDTOptions, features: Features, state: Arrays, history: History, broken: list[Message]
 ) -> dict[str, float]:
     """Numbers of things checked, and measures; each failure is appended to ``broken``."""
     source, failures = _rows(options, state, history)
@@ -93,7 +95,7 @@ def _examine(
     found |= {"examples": len(history.id), "live": int((state["pending"] != TO_DELETE).sum()), "held": int(held.sum())}
     if state["classes"][0] < 0:
         if "tree_nodes" in state or held.any():
-            broken.append("there are trees, or rows in them, before the warm-up has ended")
+            broken.append(message("audits.early", what="trees, or rows in trees,"))
         return found
     found |= {"trees": len(state["tree_nodes"]), "nodes": len(state["node_feature"])}
     found["splits"] = int((state["node_feature"] >= 0).sum())
@@ -104,7 +106,7 @@ def _examine(
         derived, derived_with_cut = training_bins(history.X[first], ones, features, options)
         differing = [j for j, pair in enumerate(zip(bins, derived, strict=True)) if not pair[0].equals(pair[1])]
         differing += (len(bins) + np.setxor1d(with_cut, derived_with_cut)).tolist()
-        broken += [f"the bins of feature {j} are not those of the rows of the last training" for j in differing]
+        broken += [message("audits.bins", feature=f"feature {j}", source="last training") for j in differing]
         broken += _scale(options, state, history.y[first])
     # From here on sparse features are numbered as those with a cut are: there are few of them.
     feature = state["node_feature"].astype(np.int64)
@@ -131,7 +133,7 @@ def largest_lack(tree: RecomputedTree) -> float:
     return float(lack.max(initial=0.0))
 
 
-def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, list[str]]:
+def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, list[Message]]:
     """Row of the history that each row of the state is (-1: none), by the update that inserted it; and failures."""
     born, pending = state["born"], state["pending"]
     order = np.argsort(history.inserted, kind="stable")
@@ -151,25 +153,28 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
     late[late] = history.deleted[source[late]] < begun
 
     wrong = {
-        "are not in the history": ~known,
-        "are deleted in the history, and live in the model": known & deleted & ~leaves,
-        "live in the history, and are deleted in the model": known & ~deleted & leaves & history.complete,
-        "occur twice": ~_first(born),
-        "wait since an earlier D'": late | ((pending == TO_INSERT) & (born < begun)),
+        "audits.unknown_rows": ~known,
+        "audits.live_rows": known & ((deleted & ~leaves) | (~deleted & leaves & history.complete)),
+        "audits.repeated_rows": ~_first(born),
+        "audits.waiting_rows": late | ((pending == TO_INSERT) & (born < begun)),
     }
-    for name, what in (("id", "have another id in the history"), ("y", "have another label in the history")):
-        wrong[what] = known.copy()
-        wrong[what][known] = getattr(history, name)[source[known]] != state[name][known]
     failures = [
-        f"{int(rows.sum())} rows of the state {what}, first that of id {state['id'][np.flatnonzero(rows)[0]]}"
-        for what, rows in wrong.items()
+        message(id, rows=int(rows.sum()), id=state["id"][np.flatnonzero(rows)[0]])
+        for id, rows in wrong.items()
         if rows.any()
     ]
+    for name, what in (("id", "id"), ("y", "label")):
+        theirs = getattr(history, name)[source[known]]
+        failures += wrong_values(what, state["id"][known], state[name][known], theirs)
     missing = np.setdiff1d(history.inserted[history.deleted == LIVE], born)
     if len(missing):
         first = history.id[history.inserted == missing[0]][0]
-        failures.append(f"{len(missing)} live examples of the history are not in the model, first that of id {first}")
+        failures.append(message("audits.missing_rows", rows=len(missing), id=first))
     return source, failures
+
+
+def _times(wrong: Bools) -> str:
+    return f"{counted(int(wrong.sum()), 'time')}, first at {int(np.flatnonzero(wrong)[0])}"
 
 
 def _first(values: Ints) -> Bools:
@@ -186,7 +191,7 @@ def _trained(state: Arrays, history: History) -> Bools:
     return trained
 
 
-def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[str]:
+def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[Message]:
     """Origin and exponent against the targets of the last training."""
     origin, exponent = 0.0, 0
     if options.regression:
@@ -200,7 +205,8 @@ def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[str
             exponent -= fraction == 0.5
     recorded = float(state["origin"][0]), int(state["exponent"][0])
     if recorded != (origin, exponent):
-        return [f"the scores begin at {recorded[0]!r} with exponent {recorded[1]}, not at {origin!r} with {exponent}"]
+        expected = origin, exponent
+        return [message("audits.value", name="origin and exponent of the scores", found=recorded, expected=expected)]
     return []
 
 
@@ -222,7 +228,7 @@ class _Trees:
         if len(self.tree) % self.width or not (
             state["leaf"].shape == state["ledger"].shape == (len(held), len(self.tree))
         ):
-            raise MalformedModelError(f"ledger and leaves do not fit {len(self.tree)} trees, {self.width} an iteration")
+            raise MalformedModelError(message("states.ledger", trees=len(self.tree), width=self.width))
         self.end = np.cumsum(state["tree_nodes"])
         self.tolerance = max(
             1, math.ceil(options.robustness_tolerance * min(self.candidates.per_feature, self.candidates.total))
@@ -266,7 +272,7 @@ class _Trees:
         entries: Ints = self.state["ledger"][self.held, t].astype(np.int64)
         return entries
 
-    def failures(self, t: int, tree: RecomputedTree) -> list[str]:
+    def failures(self, t: int, tree: RecomputedTree) -> list[Message]:
         """Everything that is wrong with one tree."""
         recorded = self.tree[t]
         nodes = slice(int(self.end[t]) - len(recorded), int(self.end[t]))
@@ -276,24 +282,25 @@ class _Trees:
         entry = self.ledger(t)
         low, high = (-LARGEST_RESIDUAL, LARGEST_RESIDUAL) if self.options.regression else (1, ONE - 1)
         found = {
-            "the leaf of a row is not the one it routes to": self.state["leaf"][self.held, t] != tree.leaf,
-            "a ledger entry is out of range": (entry < low) | (entry > high),
-            "sums differ from those of the rows": (G != tree.G) | (H != tree.H),
-            "a value is not what its sums give": value != expected,
-            "a split leaves one side empty": inner & (tree.better < 0),
-            f"a split ranks below {self.tolerance}": inner & (tree.better + 1 > self.tolerance),
-            "a split is recorded as a leaf that could not grow": inner & (self.state["node_tried_h"][nodes] >= 0),
+            "leaf": self.state["leaf"][self.held, t] != tree.leaf,
+            "ledger": (entry < low) | (entry > high),
+            "node_G or node_H": (G != tree.G) | (H != tree.H),
+            "node_value": value != expected,
+            "one-sided split": inner & (tree.better < 0),
+            f"split (ranks below {self.tolerance})": inner & (tree.better + 1 > self.tolerance),
+            "node_tried_h of a split": inner & (self.state["node_tried_h"][nodes] >= 0),
         }
         if t < self.width:
             start = np.full((len(self.y), self.width), self.loss.origin)
-            found["a ledger entry is not that of an empty model"] = entry != quantised(start, self.y, self.loss)[t]
+            found["ledger of an empty model"] = entry != quantised(start, self.y, self.loss)[t]
         failures = [
-            f"tree {t}: {what} ({int(wrong.sum())} times, first at {int(np.flatnonzero(wrong)[0])})"
-            for what, wrong in found.items()
+            message("audits.tree", tree=t, array=name, where=_times(wrong))
+            for name, wrong in found.items()
             if wrong.any()
         ]
-        if recorded.leaves > self.options.max_leaf_nodes:
-            failures.append(f"tree {t} has {recorded.leaves} leaves, more than {self.options.max_leaf_nodes}")
+        limit = self.options.max_leaf_nodes
+        if recorded.leaves > limit:
+            failures.append(message("audits.tree_leaves", tree=t, leaves=recorded.leaves, limit=limit))
         return failures
 
     def leaf_values(self, G: Ints, H: Ints) -> Floats:

@@ -20,6 +20,7 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.pending_updates import TO_DELETE, TO_INSERT
 from raydt.learners.gbdt.retraining import RECORD, outlook
 from raydt.learners.gbdt.shard import GBDTShard
+from raydt.messages import message
 from raydt.trees.state_schema import (
     BINS,
     EXAMPLES,
@@ -117,37 +118,36 @@ class GBDT(Learner):
         trained, labels = "tree_nodes" in model, n["labels"]
         if groups is not None:
             live = model["id"][model["pending"] != TO_DELETE]
-            require(len(np.unique(live)) == len(live), "id", "has the same number for two examples")
-            require(
-                trained or (model["pending"] == TO_INSERT).all(), "pending", "has a row in a model that is not there"
-            )
+            require(len(np.unique(live)) == len(live), "id", "states.repeated")
+            require(trained or (model["pending"] == TO_INSERT).all(), "pending", "states.warmup")
         elif not trained:
-            require(labels == 0 or 0 <= model["only"][0] < labels, "only", "is no class")
+            require(labels == 0 or 0 <= model["only"][0] < labels, "only", "states.unknown", what="class")
         if not trained:
             return
         bins, nodes = check_bins(model, features.kinds), model["tree_nodes"]
-        require((nodes < 2 * options.max_leaf_nodes).all(), "tree_nodes", "has a tree of more leaves than allowed")
+        most = options.max_leaf_nodes
+        require((nodes < 2 * most).all(), "tree_nodes", "states.option", option="max_leaf_nodes", value=most)
         check_trees(model, nodes, "node_")
         feature, cut = model["node_feature"], model["node_cut"]
         inner = feature >= 0
         place = bins.places(feature[inner])
-        require((place < len(bins)).all(), "node_feature", "names a feature that has no cut")
-        require((cut[inner] < bins.cuts()[place]).all(), "node_cut", "names a cut that is not there")
-        require(not cut[~inner].any(), "node_cut", "has a cut at a leaf")
+        require((place < len(bins)).all(), "node_feature", "states.unknown", what="feature with a cut")
+        require((cut[inner] < bins.cuts()[place]).all(), "node_cut", "states.unknown", what="cut")
+        require(not cut[~inner].any(), "node_cut", "states.nodes")
         classes = n["classes"]
         require(
-            classes == 0 if labels == 0 else 2 <= classes <= max(2, labels), "classes", "is not the number of classes"
+            classes == 0 if labels == 0 else 2 <= classes <= max(2, labels), "classes", "states.number", what="classes"
         )
         per = 1 if one_tree(options, classes) else classes
-        require(n["trees"] % per == 0, "tree_nodes", "has an iteration that is not complete")
+        require(n["trees"] % per == 0, "tree_nodes", "states.iteration")
         if groups is None:
-            require(n["per"] == per, "per", "is not the number of trees of an iteration")
+            require(n["per"] == per, "per", "states.number", what="trees of an iteration")
             return
         leaf, in_model = model["leaf"], model["pending"] != TO_INSERT
-        require((leaf[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "names a node of a row that waits")
+        require((leaf[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "states.nodes")
         held = leaf[in_model].astype(np.int64)
-        require((held < nodes).all(), "leaf", "names a node that is not there")
-        require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "names a node that is not a leaf")
+        require((held < nodes).all(), "leaf", "states.unknown", what="node")
+        require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "states.inner_leaf")
 
     def traits(self, options: GBDTOptions) -> Traits:
         """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""
@@ -163,15 +163,11 @@ class GBDT(Learner):
                 with_numbers="" if options.regression else "objective: squared_error",
                 with_classes="objective: multiclass" if binary else "",
             ),
-            warmup="builds its first model of the first rows at once",
+            warmup=message("learners.needs_model"),
             collects_updates=True,
             counts=("trainings",),
             unused=options.unused,
-            stays=(
-                "the model itself: splits chosen while they were in stay while they are among the best, values of "
-                "leaves follow from derivatives that were computed with them, and bins were made from all rows of the "
-                "last training of all trees",
-            ),
+            stays=(message("learners.stays_boosted"),),
         )
 
     def outlook(self, options: GBDTOptions, warmup: int) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from raydt.learners.base import LearnerOptions, Promise
+from raydt.messages import message
 
 
 class GBDTOptions(LearnerOptions):
@@ -94,7 +95,7 @@ class GBDTOptions(LearnerOptions):
     @classmethod
     def _at_least_one(cls, value: int | str) -> int | str:
         if isinstance(value, int) and value < 1:
-            raise ValueError("must be at least 1, or auto")
+            raise ValueError(message("learners.update_every"))
         return value
 
     def every(self, warmup: int) -> int:
@@ -132,14 +133,5 @@ class GBDTOptions(LearnerOptions):
     def promise(self) -> Promise:
         """What holds of stored derivatives after every batch; the paper bounds nothing after an update."""
         if self.bounded:
-            return Promise(
-                True,
-                "every stored derivative is one that a score within derivative_tolerance "
-                f"{self.tolerance:g} of the present one gives"
-                if self.tolerance
-                else "every stored derivative is that of the present score",
-            )
-        return Promise(
-            False,
-            f"with derivatives: {self.derivatives} stored derivatives may belong to scores of any earlier time",
-        )
+            return Promise(True, message("learners.bounded_derivatives", tolerance=self.tolerance))
+        return Promise(False, message("learners.old_derivatives", derivatives=self.derivatives))

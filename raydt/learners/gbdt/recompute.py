@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.audits.recorded_bins import Bools, FeatureBins, Floats, Ints, MalformedModelError
+from raydt.messages import message
 
 #: Rows whose sums are exact in float64: each adds less than 2**31.
 EXACT_ROWS = 2**22
@@ -52,11 +53,10 @@ class RecordedGBDTTree:
                 sound = sound and left[v] == v + 1 < n and right[v] == end[v + 1] < n
                 end[v] = end[right[v]] if sound else 0
             if not sound:
-                raise MalformedModelError(
-                    f"node {v} has feature {feature[v]}, cut {cut[v]} and children {left[v]}, {right[v]}"
-                )
+                shown = {"feature": f"{feature[v]}, cut {cut[v]}", "left": left[v], "right": right[v]}
+                raise MalformedModelError(message("states.node", node=v, **shown))
         if n == 0 or end[0] != n:
-            raise MalformedModelError(f"the root reaches {end[0] if n else 0} of {n} nodes")
+            raise MalformedModelError(message("states.reach", reached=end[0] if n else 0, nodes=n))
 
 
 def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[RecordedGBDTTree]:
@@ -73,7 +73,7 @@ def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[Re
     others = ("node_G", "node_H", "node_value", "node_tried_g", "node_tried_h")
     total = int(ends[-1]) if len(ends) else 0
     if any(len(array) != total for array in (*nodes, *(state[name] for name in others))):
-        raise MalformedModelError("the node arrays differ in length from the sum of tree_nodes")
+        raise MalformedModelError(message("states.lengths"))
     trees = []
     for t, end in enumerate(ends.tolist()):
         begin = end - int(state["tree_nodes"][t])
@@ -81,7 +81,7 @@ def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[Re
         try:
             trees[t].check(cuts)
         except MalformedModelError as error:
-            raise MalformedModelError(f"tree {t}: {error}") from error
+            raise MalformedModelError(error.args[0].at(f"tree {t}")) from error
     return trees
 
 

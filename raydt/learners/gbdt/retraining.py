@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.messages import message
 from raydt.presentation.words import counted
 
 
@@ -91,12 +92,8 @@ def outlook(options: GBDTOptions, warmup: int) -> str:
     """What a batch D' costs and how often all trees are trained again, after a warm-up of so many rows; a sentence."""
     every, after = options.every(warmup), options.trains_after(warmup)
     if after <= every:
-        return f"each batch of {counted(every, 'update')} trains all trees again, on about {warmup:,} rows"
-    trees = f"a batch of {counted(every, 'update')} changes {counted(options.max_iter, 'iteration')} in place"
+        return message("learners.always_trained", updates=counted(every, "update"), rows=warmup)
+    sizes = {"updates": counted(every, "update"), "iterations": counted(options.max_iter, "iteration")}
     if options.retrain == "never":
-        return f"{trees}; the trees are never trained again"
-    batches = -(-after // every)
-    return (
-        f"{trees}; one batch in {batches:,} or more (after {after:,} inserts and deletes, or when an update turns out "
-        "to be as much work) trains all trees again instead"
-    )
+        return message("learners.never_trained", **sizes)
+    return message("learners.sometimes_trained", batches=-(-after // every), after=after, **sizes)

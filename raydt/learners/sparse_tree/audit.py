@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.audit_report import AuditReport
+from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.finder_counters import BucketLimits, compare_group
 from raydt.audits.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
 from raydt.audits.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
@@ -26,6 +26,7 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.fully_dynamic import not_promised
 from raydt.learners.sparse_tree.recompute import FeatureCounts, RecountedSparseTree, Sets
+from raydt.messages import Message, message
 
 if TYPE_CHECKING:
     from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -55,11 +56,11 @@ def audit(
     try:
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
-        return AuditReport("violated", "violated", "the tree is malformed", failures=[f"malformed tree: {error}"])
+        malformed = message("audits.malformed", what="tree", problem=str(error))
+        return AuditReport("violated", "violated", malformed, failures=[malformed])
     if history.y.max(initial=0) > 1 or state["counts"].shape[1] != 2:
-        return AuditReport(
-            "violated", "violated", "there are more than two classes", failures=["more than two classes"]
-        )
+        third = message("audits.value", name="number of classes", found="more than 2", expected=2)
+        return AuditReport("violated", "violated", third, failures=[third])
     truth = RecountedSparseTree(tree, features, options.finder == "updent", history)
     warming, scheduled = bool(np.any(state["warmup_left"] > 0)), len(features.names) > 0
     epsilon = Fraction(options.resolved_epsilon()) if scheduled else None
@@ -70,22 +71,20 @@ def audit(
     broken += _structures(options, features, truth, groups, warming)
     worst, infeasible = _feasibility(options, truth)
 
-    excuse = "the warm-up has not built a tree yet" if warming else ""
-    if not excuse and epsilon is not None:
+    excuse = message("audits.no_tree") if warming else None
+    if excuse is None and epsilon is not None:
         excuse = not_promised(float(epsilon), options.alpha, options.beta, options.min_samples_split)
-        excuse = excuse and f"of the dense features {excuse}"
+        excuse = excuse and excuse.at("dense features")
     feasibility: Literal["proven", "violated", "not_promised"]
     if infeasible and not warming and (not excuse or worst["gap"] > options.beta + ROUNDING):
         feasibility, reason = "violated", infeasible[0]
     elif excuse:
         feasibility, infeasible = "not_promised", []
-        reason = f"{excuse}; measured: the score of a node lacks up to {worst['lack']:.4g} to the least"
+        reason = noted(excuse, message("audits.measured_score", lack=worst["lack"]))
     else:
         feasibility = "proven"
-        reason = (
-            f"no score of the {len(tree)} nodes is above (1 + {options.finder_alpha:g}) times the least of the sparse "
-            f"features by more than beta ({worst['gap']:.4g} at most)"
-        )
+        shown = {"finder_alpha": options.finder_alpha, "gap": worst["gap"]}
+        reason = message("audits.scores", nodes=len(tree), **shown)
     replayed = int((tree.feature >= 0).sum()) if history.complete else 0
     entries = sum(len(part.node) for part in truth.counted)
     return report_of(truth, history, (feasibility, reason), replayed, worst, broken, infeasible, entries=entries)
@@ -98,24 +97,19 @@ def _may_split(options: SparseTreeOptions, truth: RecountedSparseTree, sets: Set
     return np.asarray((n >= options.min_samples_split) & (truth.tree.depth < depth) & impure, np.bool_)
 
 
-def _built(options: SparseTreeOptions, truth: RecountedSparseTree, warming: bool) -> list[str]:
+def _built(options: SparseTreeOptions, truth: RecountedSparseTree, warming: bool) -> list[Message]:
     """Every node against BUILD of its S0: leaf or split, and that the split is the best."""
     inner, sets = truth.tree.feature >= 0, truth.then
     least = np.minimum(sets.least, sets.dense)
     may = _may_split(options, truth, sets)
     half = options.alpha / 2
-    failures = found(inner & ~(may & (sets.impurity > half - ROUNDING)), "a split where BUILD makes a leaf")
-    failures += found(
-        inner & (sets.score > least + ROUNDING),
-        "the split was not the best one at BUILD",
-        "score {score:.9g}, and there is {least:.9g}",
-        score=sets.score,
-        least=least,
-    )
+    failures = found(inner & ~(may & (sets.impurity > half - ROUNDING)), "audits.build_leaf")
+    beaten = inner & (sets.score > least + ROUNDING)
+    failures += found(beaten, "audits.build_score", score=sets.score, least=least)
     if warming:
         return failures
     must = may & (sets.impurity > half + ROUNDING) & (least < sets.impurity - ROUNDING)
-    return failures + found(~inner & must, "a leaf where BUILD makes a split")
+    return failures + found(~inner & must, "audits.build_split")
 
 
 def _structures(
@@ -124,7 +118,7 @@ def _structures(
     truth: RecountedSparseTree,
     groups: Mapping[int, Arrays],
     warming: bool,
-) -> list[str]:
+) -> list[Message]:
     """The features and buckets of every group at every node against the live examples."""
     names = ("node", "feature", "n1", "c11")
     parts = [] if warming else truth.counted
@@ -134,7 +128,8 @@ def _structures(
     kept = truth.tree.depth[counted.node] < (FOREVER if options.max_depth is None else options.max_depth)
     group_of = features.groups_of(counted.feature)
     buckets = BucketLimits.of(options.finder, options.finder_alpha)
-    broken, counts = [], truth.live_counts
+    counts = truth.live_counts
+    broken: list[Message] = []
     for number, group in sorted(groups.items()):
         mine = kept & (group_of == number)
         columns = {name: getattr(counted, name)[mine] for name in names}
@@ -143,7 +138,7 @@ def _structures(
     return broken
 
 
-def _feasibility(options: SparseTreeOptions, truth: RecountedSparseTree) -> tuple[dict[str, float], list[str]]:
+def _feasibility(options: SparseTreeOptions, truth: RecountedSparseTree) -> tuple[dict[str, float], list[Message]]:
     """Worst gaps over all nodes, and where the promise does not hold."""
     sets, inner = truth.now, truth.tree.feature >= 0
     may = _may_split(options, truth, sets)
@@ -153,11 +148,9 @@ def _feasibility(options: SparseTreeOptions, truth: RecountedSparseTree) -> tupl
     gap = np.where(asked & ~empty, sets.score - (1 + options.finder_alpha) * sets.least, 0.0)
     dense = np.where(asked & ~empty, sets.score - sets.dense, 0.0)
     limit = options.beta + ROUNDING
-    failures = found(
-        gap > limit, "a score lacks more than beta to (1 + finder_alpha) times the least", "{gap:.6g}", gap=gap
-    )
-    failures += found(dense > limit, "a score lacks more than beta to the best dense split", "{gap:.6g}", gap=dense)
-    failures += found(inner & ~may, "a split of too few or pure examples, or at the largest depth")
+    failures = found(gap > limit, "audits.score_gap", gap=gap)
+    failures += found(dense > limit, "audits.dense_gap", gap=dense)
+    failures += found(inner & ~may, "audits.due_leaf")
     worst = {
         "gap": float(gap.max(initial=0.0)),
         "lack": float(lack.max(initial=0.0)),

@@ -26,6 +26,7 @@ from raydt.learners.sparse_tree.coordinator_build import Builder
 from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps, roll_back, walk
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
+from raydt.messages import message
 from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, target_of
 from raydt.trees.predictor import TreePredictor
@@ -45,10 +46,7 @@ class SparseTreeCoordinator(TreeCoordinator):
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         if not features.names and options.epsilon != "auto":
-            raise ConfigError(
-                "learner.epsilon applies only to dense features, and there are none: a node is rebuilt when its split "
-                "is beaten. Remove it"
-            )
+            raise ConfigError(message("learners.dense_epsilon"))
         self.features = features
         self.live = Builder(options, features, shards)
         self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()
@@ -61,10 +59,7 @@ class SparseTreeCoordinator(TreeCoordinator):
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         if batch.n_classes > 2:
-            raise InputError(
-                f"{batch.n_classes} classes: a finder compares two",
-                remedy="Set source.positive to the labels of class 1",
-            )
+            raise InputError(message("learners.classes", found=batch.n_classes, what="a finder", most=2))
         yield from self._catch_up()
         self.live.reserve(inserts_of(batch))
         if batch.start == 0:

@@ -66,15 +66,17 @@ class SparseTree(Learner):
         That a feature lies within its bucket is left to the audit: one that does not is moved with the next update.
         """
         check_tree(model)
-        require(n["counted"] == 2, "counts", "does not count two classes")
+        require(n["counted"] == 2, "counts", "states.columns", columns=n["counted"])
         check_classes(model, "counts", n["labels"])
         sparse_split = model["feature"] >= len(features.names)
-        require((model["threshold"][sparse_split] == 0.5).all(), "threshold", "has a sparse split that is not at 0.5")
+        require((model["threshold"][sparse_split] == 0.5).all(), "threshold", "states.threshold")
         depth = depths_of(model)
-        require(depth.max() <= options.depth_limit, "left", f"is of a tree deeper than max_depth {options.max_depth}")
+        require(
+            depth.max() <= options.depth_limit, "left", "states.option", option="max_depth", value=options.max_depth
+        )
         if groups is None:
             return
-        require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "is not 0, and the tree has been built")
+        require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
         check_leaves(model, model["y"])
         rows, nodes = routes(model)
         counted = (depth[nodes] < options.depth_limit) & (n["warmup_left"] == 0)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from raydt.learners.base import Promise
 from raydt.learners.fully_dynamic import FullyDynamicOptions
 from raydt.learners.sparse_tree.rules import WatchRules
+from raydt.messages import message
 
 
 class SparseTreeOptions(FullyDynamicOptions):
@@ -28,18 +29,14 @@ class SparseTreeOptions(FullyDynamicOptions):
     def _check(self) -> SparseTreeOptions:
         self.require_epsilon()
         if self.beta == 0:
-            raise ValueError("beta must be greater than 0, or every update would rebuild a node")
+            raise ValueError(message("learners.no_beta"))
         if self.finder == "updent" and self.epsilon != "auto":
-            raise ValueError("epsilon is not used with finder: updent, which rebuilds a node when its split is beaten")
+            raise ValueError(message("learners.dense_epsilon"))
         return self
 
     def promise(self) -> Promise:
         """Whether the guarantee holds for these options."""
-        return Promise(
-            True,
-            f"a node is rebuilt as soon as its score is more than beta {self.beta:g} above the finder's best split, "
-            f"which is at most {1 + self.finder_alpha:g} times the lowest score of all sparse features",
-        )
+        return Promise(True, message("learners.beaten_splits", beta=self.beta, bound=1 + self.finder_alpha))
 
     def watch_rules(self) -> WatchRules:
         """The options as the kernels take them."""

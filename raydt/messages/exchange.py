@@ -1,0 +1,20 @@
+"""Messages between coordinator and shards that come out of order, and faults that are asked for."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+SENTENCES: dict[str, Sentence] = {
+    # Order of messages
+    "other_epoch": "shard {shard} is at epoch {epoch}, and the message is of epoch {sent}",
+    "gap": "shard {shard} has seen message {seen}, and message {sent} arrived",
+    "other_snapshot": "shard {shard} has set aside snapshot {found}, not {wanted}",
+    "old_epoch": "shard {shard} is at epoch {epoch}, and cannot begin epoch {begun}",
+    # Faults
+    "fault_form": (
+        "{variable}: {part!r} is not of the form point@n#epoch=act, n from 1",
+        "Write for example coordinator.after_batch@3#1=kill or shard.before_answer/1@2#1=stop",
+    ),
+    "fault_name": ("{variable}: {part!r} names an unknown {what}", "Known are {known}"),
+    "fault": "fault point {point}: {variable} asks for an error here",
+}

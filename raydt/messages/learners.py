@@ -1,0 +1,160 @@
+"""What learners say: options and batches that they refuse, what they promise, and what is to be expected of a run."""
+
+from __future__ import annotations
+
+from raydt.messages import Sentence
+
+SENTENCES: dict[str, Sentence] = {
+    # Learners of other packages
+    "repeated_entry": (
+        "the entry point {name} = {value!r} of the group raydt.learners: another learner has the same kind",
+        "Uninstall one of the two packages",
+    ),
+    "broken_entry": (
+        "the entry point {name} = {value!r} of the group raydt.learners cannot be loaded: {error}",
+        "Repair or uninstall its package",
+    ),
+    "other_entry": (
+        "the entry point {name} = {value!r} of the group raydt.learners is not a learner of kind {name!r}",
+        "Repair or uninstall its package",
+    ),
+    # Options
+    "truth_value": "must not be true or false",
+    "unused": ("{key} applies only to {users}", "Remove {key}, or set it to null"),
+    "finder_criterion": (
+        "criterion: {criterion} does not fit finder: {finder}, which minimises {own}",
+        "Remove criterion, or set finder to {other}, scan or auto",
+    ),
+    "rule_criterion": ("criterion: {criterion} has no interval under rule: {rule}", "Set criterion to {fitting}"),
+    "delta": "must be a number between 0 and 1, or 1/t",
+    "majority_drift": (
+        "drift_period: {period} compares leaves that predict adaptively",
+        "Set leaf_prediction to adaptive, or drift_period to 0",
+    ),
+    "max_features": "max_features must be at least 1",
+    "update_every": "must be at least 1, or auto",
+    "epsilon": "epsilon must be a number from 0 to {most:g}, or auto",
+    "no_epsilon": (
+        "no epsilon has a guarantee with alpha = {alpha:g} and beta = {beta:g}",
+        "Increase alpha or beta, or give epsilon a number",
+    ),
+    "certificate_epsilon": (
+        "schedule: certificate rebuilds by certificates, not after epsilon",
+        "Remove epsilon, or set schedule: published",
+    ),
+    "dense_epsilon": (
+        "epsilon applies only to dense features with finder: updgini; a node is rebuilt when its split is beaten",
+        "Remove epsilon",
+    ),
+    "certificate_beta": (
+        "beta must be at least {least:g} by certificates, which leave 1e-12 for rounding",
+        "Set a larger beta, or schedule: published",
+    ),
+    "no_beta": "beta must be greater than 0, or every update would rebuild a node",
+    "class_range": (
+        "label_range applies only to numeric labels",
+        "Remove label_range, or set criterion: squared_error",
+    ),
+    "label_range": "label_range must be two finite numbers, the smaller first, not {low:g} and {high:g}",
+    # Batches
+    "classes": ("{found:,} classes: {what} takes at most {most:,}", "Set source.positive to the labels of class 1"),
+    "no_warmup": (
+        "stream.warmup = 0: {kind} {needs}",
+        "Set stream.warmup to their number, 20 or more; some hundreds make a better first model",
+    ),
+    "unknown_range": ("the range of the labels is not known", "Set label_range, or begin with a warm-up that has it"),
+    "examples": (
+        "{examples:,} live examples {what} are more than the {most:,} that a model can hold",
+        "Keep fewer examples live, or fewer classes (source.positive), or lower sample_share",
+    ),
+    "trees_elsewhere": "the trees are with the shards: gather them first",
+    # Explanations and exports
+    "no_trees": "this model is not a sum of trees, so it can be neither exported nor explained",
+    "no_cover": (
+        "an earlier version saved this model without the numbers of examples at its nodes",
+        "Save it again from its examples, or explain a state",
+    ),
+    "naive_leaves": (
+        "naive Bayes predicts at {leaves} of the tree, so predictions do not follow from the splits alone, and can be "
+        "neither explained nor exported",
+        "To explain predictions or to export the tree, train again with leaf_prediction: majority",
+    ),
+    # What the first rows are needed for, after the kind of the learner
+    "needs_sparsity": "with finder: auto chooses by how sparse the first rows are",
+    "needs_bins": "derives the bins of its features from the first rows",
+    "needs_range": "takes the range of the labels, unless label_range gives it, from its first rows",
+    "needs_model": "builds its first model of the first rows at once",
+    # Promises
+    "exact_trees": "every tree equals the one trained from scratch on its live examples, bit for bit",
+    "certified": (
+        "after every update each split is within beta = {beta:g} of the best one, since a subtree is rebuilt before "
+        "its counts stop proving this. A leaf, which may need a split by then, is rebuilt after updates of "
+        "{epsilon:.6g} times its size (epsilon), as often as alpha {alpha:g}, beta {beta:g} and min_samples_split "
+        "{samples} require"
+    ),
+    "small_epsilon": (
+        "epsilon {epsilon:.6g} is below the bound {bound:.6g} up to which the guarantee is proven for alpha {alpha:g}, "
+        "beta {beta:g} and min_samples_split {samples}"
+    ),
+    "large_epsilon": "epsilon {epsilon:.6g} is not below {bound:.6g}, up to which the guarantee is proven",
+    "beaten_splits": (
+        "a node is rebuilt as soon as its score is more than beta {beta:g} above the finder's best split, which is at "
+        "most {bound:g} times the lowest score of all sparse features"
+    ),
+    "scan": "a scan evaluates every seen feature",
+    "structure": "the finder finds a split whose score is at most {bound:g} times the lowest of all features",
+    "bounded_derivatives": "every stored derivative is one that a score within {tolerance:g} of the present one gives",
+    "old_derivatives": ("with derivatives: {derivatives} stored derivatives may belong to scores of any earlier time"),
+    "proven_splits": (
+        "each split beats all others by two widths of Theorem 4 with delta {delta}. If examples and deletions are "
+        "independent, with a probability of at most delta a random example is routed via a suboptimal split; of what a "
+        "leaf counted, the rows of the warm-up chose the cuts too"
+    ),
+    "proven_ties": (
+        "each split either beats all others by two widths of Theorem 4 with delta {delta}, or was taken on a tie. If "
+        "examples and deletions are independent, with a probability of at most delta a random example is routed via "
+        "one of the former that is not the best, or one of the latter that lacks more than {lack:g}; of what a leaf "
+        "counted, the rows of the warm-up chose the cuts too"
+    ),
+    "rule": ("rule: {rule} has a width for one comparison at one time; no theorem of the paper bounds its splits"),
+    "practical": "confidence: practical leaves out the constants of the theorems",
+    "rival": "rival: feature compares only with splits on other features, and Theorem 4 with all",
+    "falling_delta": "delta: 1/t decreases, and a split keeps the 1/t of the time it was made",
+    "restarts": "restarted nodes count examples that were compared before (drift_period)",
+    "ties": (
+        "tie_threshold {threshold:g} lets a split fall short by twice as much, and with two classes {criterion} is "
+        "never above {limit:.3g}"
+    ),
+    "renewals": "bins are made again from rows that leaves have counted (renew_bins)",
+    "many_checks": "grace_period below 20 checks leaves more often than delta is divided for",
+    "many_bins": "max_bins above 1,024 may cut a feature into more parts than a leaf has examples",
+    # What to expect of a run
+    "copies": "{copies:,} of {trees:,} trees hold each example",
+    "few_rows": (
+        "the bins are made once, from {rows}: leaves are split only between the values of these rows",
+        "Let some hundreds of rows make the bins, or set renew_bins: 100",
+    ),
+    "always_trained": "each batch of {updates} trains all trees again, on about {rows:,} rows",
+    "never_trained": "a batch of {updates} changes {iterations} in place; the trees are never trained again",
+    "sometimes_trained": (
+        "a batch of {updates} changes {iterations} in place; one batch in {batches:,} or more (after {after:,} inserts "
+        "and deletes, or when an update turns out to be as much work) trains all trees again instead"
+    ),
+    "no_split": ("no split in {checks} (a leaf is checked after grace_period examples)", "To split sooner: {sooner}"),
+    # What stays in a model of deleted examples
+    "stays": "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
+    "stays_split": (
+        "the model itself: a split that was chosen while they were in stays until the next search, and which bucket a "
+        "feature lies in, within its limits, depends on the updates before"
+    ),
+    "stays_boosted": (
+        "the model itself: splits chosen while they were in stay while they are among the best, values of leaves "
+        "follow from derivatives that were computed with them, and bins were made from all rows of the last training "
+        "of all trees"
+    ),
+    "stays_records": "the model itself: splits chosen while they were in stay, with the records of what decided them",
+    "stays_restart": "tallies of their errors stay, with their split, until the node is restarted (drift_period)",
+    "stays_bins": "bins that were made while they were in stay",
+    "stays_renewal": "bins that were made while they were in stay until these are made again (renew_bins)",
+    "stays_choices": "which prediction of a leaf was right about other examples stays",
+}
