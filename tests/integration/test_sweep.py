@@ -23,8 +23,8 @@ from pipelines import replay, sweep
 from pipelines.cli import cli
 from pipelines.sweeping import job, rows
 from raydt.errors import ConfigError, InputError
-from tests.refusals import refused
 from raydt.messages import message
+from tests.refusals import refused
 
 pytestmark = pytest.mark.nightly
 

@@ -18,9 +18,8 @@ from updatable import ids_file, replayed, table
 from pipelines.cli import cli
 from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
-from raydt.messages import message_of
+from raydt.messages import message, message_of
 from tests.refusals import refused
-from raydt.messages import message
 
 
 def raydt(*arguments: Any) -> tuple[int, Any]:

@@ -6,9 +6,8 @@ import pytest
 
 from raydt import SparseDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError
-from raydt.messages import message_of
+from raydt.messages import message, message_of
 from tests.refusals import refused
-from raydt.messages import message
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
 
