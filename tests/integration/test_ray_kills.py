@@ -8,6 +8,7 @@ import json
 import random
 import re
 import threading
+from dataclasses import replace
 
 import psutil
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from raydt.errors import CheckpointsFailError, RestartsSpentError
 from raydt.exchange.faults import injected
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
+from raydt.learners.base import WorkPlan
 from raydt.messages import message
 from tests.refusals import refused
 
@@ -38,9 +40,9 @@ CONFIG = {
 HOW = {"seconds", "rounds", "bytes_exchanged", "place"}
 
 #: Cells of 900 rows and one: with so many the coordinator does not hold the model, but still does all rebuilds.
-AFTER_A_WHILE = {"memory_limit": 8 * 36_001}
+AFTER_A_WHILE = WorkPlan(local_work_limit=36_001)
 #: Cells of a BUILD of 500 rows; larger ones are done by the shards.
-ON_SHARDS = 8 * 20_000
+ON_SHARDS = WorkPlan(local_work_limit=20_000)
 
 
 def results(run):
@@ -62,10 +64,11 @@ def undisturbed(tmp_path_factory):
 def replay(cluster, tmp_path, monkeypatch):
     """A replay on Ray with faults; no process of it is left behind."""
 
-    def replayed(faults="", checkpoint_every=500, **settings):
+    def replayed(faults="", checkpoint_every=500, plan=AFTER_A_WHILE, **settings):
         monkeypatch.setenv("RAYDT_FAULTS", faults)
+        monkeypatch.setattr(WorkPlan, "within", lambda _: plan)
         overrides = ["cluster.backend=ray", f"checkpoint.every_updates={checkpoint_every}"]
-        overrides += [f"cluster.{name}={value}" for name, value in {**AFTER_A_WHILE, **settings}.items()]
+        overrides += [f"cluster.{name}={value}" for name, value in settings.items()]
         return pipelines.replay(CONFIG, tmp_path / "run", overrides=overrides)
 
     yield replayed
@@ -133,7 +136,7 @@ def after_batches(n, act):
                 "coordinator.before_snapshot@2#3=kill",  # during a checkpoint
                 "shard.before_parts/1@2#4=kill",  # during a checkpoint: its part is being fetched
             ],
-            {"memory_limit": ON_SHARDS},
+            {"plan": ON_SHARDS},
         ),
         (
             [
@@ -144,7 +147,7 @@ def after_batches(n, act):
                 "shard.before_restore/1@1#4=kill",  # during recovery
                 "shard.before_parts/0@4#5=kill",  # at the end: the last checkpoint
             ],
-            {"batch_size": 500, "memory_limit": 0, "checkpoint_every": 1000},
+            {"batch_size": 500, "plan": replace(AFTER_A_WHILE, row_cache_bytes=0), "checkpoint_every": 1000},
         ),
     ],
     ids=["at work", "BUILD on shards, checkpoint", "rebuild, recovery, end"],
@@ -214,7 +217,7 @@ def test_a_run_whose_shard_hands_over_no_parts_of_checkpoints_stops_with_the_cau
     """As where Ray's object plane is cut off, and its control plane is not: the shard answers, and does its work."""
     monkeypatch.setattr("pipelines.running.checkpoint.MOST_FAILURES", 2)
     with refused("runs.old_checkpoint", CheckpointsFailError, failed=2, last=500) as caught:
-        replay("shard.before_parts/0@2#1=hang", memory_limit=ON_SHARDS, patience_seconds=3)
+        replay("shard.before_parts/0@2#1=hang", plan=ON_SHARDS, patience_seconds=3)
     assert re.match(r"shard 0 \(pid \d+ on [^)]+\) .*3 seconds", caught.value.message.parameters["cause"])
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["restarts"], summary["recoveries"]) == ("failed", 0, [])
