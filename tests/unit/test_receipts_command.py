@@ -72,7 +72,7 @@ def test_a_dry_run_appends_nothing(folder: Path) -> None:
     [
         (["--receipts", "r.jsonl"], message("commands.no_key")),
         (["--receipt-key", "key"], message("commands.no_receipts")),
-        (["--receipts", "r.jsonl", "--receipt-key", "none"], "cannot be used as the key"),
+        (["--receipts", "r.jsonl", "--receipt-key", "none"], "the key of receipts cannot be read"),
     ],
 )
 def test_what_does_not_fit_is_one_error(folder: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
