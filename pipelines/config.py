@@ -309,7 +309,7 @@ def _absolute(path: str, base: Path, place: str) -> str:
     try:
         return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())
     except RuntimeError as error:
-        raise ConfigError(message("configs.no_home").at(f"{place} = {short(path)}")) from error
+        raise ConfigError(message("files.no_home").at(f"{place} = {short(path)}")) from error
 
 
 def without_retired(data: Any) -> Any:

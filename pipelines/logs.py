@@ -100,7 +100,7 @@ class _LogFile(logging.Handler):
             self._stream, self._text = None, whole
         except OSError as error:
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
-            said = message("outputs.log_not_written", reason=str(error))
+            said = message("machine.not_written", reason=str(error))
             raise NotWrittenError(said, file=folder.path(LOG), remedy=remedy) from error
         self._written, self._when = len(self._text), time.monotonic()
         super().__init__()  # last: logging closes at exit whatever has passed here

@@ -77,7 +77,7 @@ class Cluster(_Section):
     @classmethod
     def _at_least_one(cls, value: int | str) -> int | str:
         if isinstance(value, int) and value < 1:
-            raise ValueError(message("configs.shards"))
+            raise ValueError(message("settings.number_or_auto"))
         return value
 
     @model_validator(mode="after")

@@ -44,7 +44,7 @@ def no_rows(config: Config) -> InputError:
     """The error of a source without rows."""
     path = getattr(config.source, "path", None)
     one = path if isinstance(path, str) else None
-    return InputError(message("runs.no_rows"), file=one)
+    return InputError(message("files.no_rows"), file=one)
 
 
 def config_of(folder: RunFolder) -> Config:
@@ -208,5 +208,5 @@ def load_model(location: str | Path) -> SavedModel:
         folder.require_saved()
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
     if not inside and not folder.has(MANIFEST):
-        raise ModelFileError(message("runs.no_model"), file=folder.location)
+        raise ModelFileError(message("models.no_model"), file=folder.location)
     return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)

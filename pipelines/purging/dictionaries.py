@@ -31,7 +31,7 @@ class Scope:
     names: frozenset[Any] | None  #: Integers or text; None: all that are not live.
 
     def erases(self, name: Any) -> bool:
-        """Whether the copies of an example that is not live are to go."""
+        """Return whether a purge removes the copies of an example that is not live."""
         return self.names is None or name in self.names
 
 

@@ -131,6 +131,6 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
         if any([type(entry[key]) for key in _TYPES] != list(_TYPES.values()) for entry in entries):
             raise ValueError(message("purges.entry"))
     except (OSError, ValueError, LookupError, TypeError) as error:
-        reason = message("purges.no_key", key=str(error)) if isinstance(error, KeyError) else str(error)
+        reason = message("models.no_entry", name=error.args[0]) if isinstance(error, KeyError) else str(error)
         raise InputError(message("purges.damaged", reason=reason), file=f"{folder.location}/{PURGES}") from error
     return list(entries)

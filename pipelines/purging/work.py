@@ -1,4 +1,4 @@
-"""What the purge of a run and of a state have in common.
+"""The contract of a purge, of a run and of a state.
 
 Invariant: nothing that a symbolic link leads to is read or changed. A link under a name of ours is an error, since what
 it leads to would keep the deleted examples.

@@ -1,4 +1,4 @@
-"""What may differ when a run is resumed: some keys of its config, and nothing of its data.
+"""Differences between a run and its resume: some keys of the config may differ, and nothing of the data.
 
 Invariant: a resumed run has the model config it began with, so that its model does not depend on where it was
 cut, and tables of one kind from their first row to their last.

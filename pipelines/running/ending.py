@@ -1,4 +1,4 @@
-"""How a run ends: its tables completed, its summary and report written, by an orderly end or in a hurry.
+"""The end of a run, orderly or in a hurry: tables are completed, summary and report written.
 
 Invariant: the first error is the one reported. What fails while the end is written down is the run's error only if
 it had none, and a report that cannot be written is a warning: the run itself is complete without it. ``summary.json``
@@ -302,7 +302,10 @@ def exit_code_of(error: Exception | None) -> int | None:
 
 
 def _end(error: Exception | None, stop: signal.Signals | None, quote: bool) -> dict[str, Any]:
-    """How a run has ended: ``exit_reason`` is ``end_of_stream``, the name of a signal, or the class of the error."""
+    """Return status, exit code and reason of the end of a run.
+
+    The reason is ``end_of_stream``, the name of a signal, or the class of the error.
+    """
     if error is not None:
         status, reason, code = "failed", type(error).__name__, exit_code_of(error)
     elif stop is not None:

@@ -87,7 +87,7 @@ class Intake:
 
     @property
     def stopped(self) -> bool:
-        """Whether :meth:`stop` was called."""
+        """Whether the intake reads no more rows, since :meth:`stop` was called."""
         return self._stop.is_set()
 
     def take_skipped(self, updates: int, *, ended: bool = False) -> list[Skipped]:

@@ -35,7 +35,7 @@ Find = Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class StateNames:
-    """How a state names its examples and labels."""
+    """Names of the examples and labels of a state, as files of changes have them."""
 
     label: str  #: Label column.
     id: str | None  #: Column of ids; without one, new rows get running numbers.

@@ -114,7 +114,7 @@ def compare_counts(state: Mapping[str, npt.NDArray[Any]], truth: RoutedHistory) 
 
 
 def exceeds(values: Ints, rate: Fraction, sizes: Ints) -> Bools:
-    """Whether value > rate * size, exactly."""
+    """Return whether a statistic exceeds its rate times the size of the node, exactly."""
     p, q = rate.numerator, rate.denominator
     return np.array([a * q > p * b for a, b in zip(values.tolist(), sizes.tolist(), strict=True)], np.bool_)
 

@@ -178,7 +178,7 @@ class Estimator(Fitted):
                 slots = self.session_.driver.run(coordinator.find_equal(rows, row, target, **sparse))
                 taken[value] = self._store().id[slots][::-1].tolist()
             if not taken[value]:
-                raise UpdateError(message("estimators.no_equal"), row=row)
+                raise UpdateError(message("examples.unknown_value"), row=row)
             chosen.append(taken[value].pop())
         key = np.array(chosen, dtype=np.int64)
         return self._delete(key, self._store().find(key), digests)

@@ -157,7 +157,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
             row, new = self._encode(x)
             if not new and label in self._labels and self._apply(DELETE_VALUE, row, self._labels[label]):
                 return
-        raise UpdateError(message("estimators.no_equal"))
+        raise UpdateError(message("examples.unknown_value"))
 
     def _live_session(self) -> InProcessSession | None:
         return self._session

@@ -100,7 +100,7 @@ def save_folder(
         for name in sorted(before.union(filter(is_folder_file, folder.names())) - own):
             folder.delete(name)  # of the contents before, or left by a process that was killed
     except OSError as error:
-        raise ModelFileError(message("models.not_written", reason=str(error)), file=folder.root) from error
+        raise ModelFileError(message("machine.not_written", reason=str(error)), file=folder.root) from error
 
 
 def open_folder(

@@ -218,7 +218,7 @@ class CheckpointStore:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._sweep()  # what was written of it; where the disk is full, the next one needs the space
-            raise NotWrittenError(message("models.not_written", reason=str(error)), file=folder.root) from error
+            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
     def write_alone(self, number: int, meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]]) -> None:
@@ -247,7 +247,7 @@ class CheckpointStore:
                     self.folder.delete(f"{other}/{MANIFEST}", lasting=True)
             self._sweep()
         except OSError as error:
-            raise NotWrittenError(message("models.not_written", reason=str(error)), file=folder.root) from error
+            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
 
     def _write_segment(
         self, folder: Folder, number: int, snapshot: Snapshot

@@ -108,7 +108,7 @@ def _acquire(lock: FileLock, path: Path, place: str, folder: Folder, *, needed: 
             remedy = STORAGE_REMEDIES.get(error.errno or 0)
             may_not = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
             kind = UnwritableError if may_not else NotWrittenError
-            said = message("models.not_written", reason=error.strerror or str(error))
+            said = message("machine.not_written", reason=error.strerror or str(error))
             raise kind(said, file=place, remedy=remedy) from error
     with suppress(OSError):  # on a full or read-only disk nobody learns who holds the lock
         path.write_text(f"{os.getpid()} on {os.uname().nodename}\n", encoding="utf-8")

@@ -266,7 +266,7 @@ def read_checked(folder: Folder, name: str, size: int | None = None) -> bytes:
             raise ModelFileError(message("models.other_size", found=found, wanted=size), file=file)
         return folder.read(name)
     except (MemoryError, OSError) as error:
-        unreadable = message("models.not_read", reason=str(error))
+        unreadable = message("machine.not_read", reason=str(error))
         raise shortage(error, file) or ModelFileError(unreadable, file=file) from error
 
 

@@ -23,7 +23,6 @@ SENTENCES: dict[str, Sentence] = {
     "empty_list": "must not be empty",
     "short_text": "must have a length of at least {min_length}",
     "long_text": "must have a length of at most {max_length}",
-    "shards": "must be at least 1, or auto",
     "choice": "must be one of {choices}",
     "misspelt_choice": ("must be one of {choices}", "Did you mean {close!r}?"),
     # Keys
@@ -38,7 +37,6 @@ SENTENCES: dict[str, Sentence] = {
     "large_file": ("the file is larger than {most} MiB", "Is it a config?"),
     "not_utf8": ("not UTF-8 text", "Save the file as UTF-8"),
     "no_sections": "a config is a mapping with the sections {sections}; this is {found}",
-    "no_home": ("this user has no home directory", "Write the path in full"),
     # YAML
     "tag": ("tags such as {tag} are not allowed", "Remove the tag"),
     "wide_integer": ("the integer {value} does not fit into 64 bits", "Write a smaller one"),

@@ -135,7 +135,6 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "repeated_id": ("id {id} is given twice in one call", "Give every id once"),
     "refused": ("{subject}: {problem}", "{remedy}"),
-    "no_equal": ("no live example equals this one", "Give the exact features and label"),
     "unused_index": (
         "The data frame has the index {index}, which is not used: its rows get the ids {first} to {last} (row_ids_), "
         "and forget refuses these ids",

@@ -32,7 +32,6 @@ SENTENCES: dict[str, Sentence] = {
         "Set leaf_prediction to adaptive, or drift_period to 0",
     ),
     "max_features": "max_features must be at least 1",
-    "update_every": "must be at least 1, or auto",
     "epsilon": "epsilon must be a number from 0 to {most:g}, or auto",
     "no_epsilon": (
         "no epsilon has a guarantee with alpha = {alpha:g} and beta = {beta:g}",

@@ -18,4 +18,7 @@ SENTENCES: dict[str, Sentence] = {
     "full": "Free some space, or choose another disk",
     "quota": "The quota of this user is used up: free some space, or choose another disk",
     "not_folder": "A part of the path is a file: choose another path",
+    # Storage, after the place
+    "not_written": "cannot be written: {reason}",
+    "not_read": "cannot be read: {reason}",
 }

@@ -12,8 +12,6 @@ _AGAIN = "Restore the folder from a copy, or write it again"
 SENTENCES: dict[str, Sentence] = {
     # Storage
     "uri": "is not a usable URI: {reason}",
-    "not_written": "cannot be written: {reason}",
-    "not_read": "cannot be read: {reason}",
     "not_removed": "cannot be removed: {reason}",
     "other_writer": (
         "{place}: {writer} is writing here",

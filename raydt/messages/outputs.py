@@ -18,6 +18,5 @@ SENTENCES: dict[str, Sentence] = {
     "within_run": ("{option} {out}: it lies in {owner}, a run, model or state of raydt", "Choose another path"),
     # Storage; {what} is what the file holds
     "not_written": ("{what} cannot be written: {reason}", "Choose another path with --out"),
-    "log_not_written": "cannot be written: {reason}",
     "log_records": "warning: {file}: the log lacks records: {reason}",
 }

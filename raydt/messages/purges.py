@@ -32,5 +32,4 @@ SENTENCES: dict[str, Sentence] = {
     "damaged": ("the file is damaged ({reason})", "Restore it from a copy, or move it away"),
     "other_format": "the format is {found!r}, this version reads {wanted!r}",
     "entry": "an entry has values of other types",
-    "no_key": "{key} is missing",
 }

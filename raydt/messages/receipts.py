@@ -18,8 +18,6 @@ SENTENCES: dict[str, Sentence] = {
     # Files
     "no_file": ("cannot hold receipts, as it is not a regular file", "Name a file on a disk"),
     "no_folder": ("cannot be written: {reason}", "Make its folder first, or choose another path"),
-    "not_written": "cannot be written: {reason}",
-    "not_read": "cannot be read: {reason}",
     "empty": "the file has no receipts",
     "other_writer": ("{file}: another process is appending a receipt", "Wait until it has ended"),
     "no_digests": ("a receipt without digests cannot be chained", "Delete with digests=True"),

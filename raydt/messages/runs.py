@@ -34,13 +34,11 @@ SENTENCES: dict[str, Sentence] = {
     "not_writable": ("cannot be written", "Choose a folder of your own"),
     "other_writer": ("another process has written here", _NEW_FOLDER),
     "removed": ("the run folder was removed or replaced during the run; the run is lost", "Start the run again"),
-    "not_written": "cannot be written: {error}",
     # No run, no state, no model
     "no_run": ("there is no run here", _REPLAYED),
     "no_summary": ("there is no finished run here", _REPLAYED),
     "saved_model": ("this is a model or a state, not a run", _REPLAYED),
     "sweep": ("this is a sweep, not a run, and a sweep cannot be resumed", "Run the sweep again with --overwrite"),
-    "no_rows": ("the file has no rows", "Check source.path"),
     "not_ended": ("the run has not ended", _RESUME),
     "unsaved": ("the run has not ended", _CHECKPOINTS),
     "interrupted": ("the run was interrupted, and left neither model nor last state", _CHECKPOINTS),
@@ -48,7 +46,6 @@ SENTENCES: dict[str, Sentence] = {
     "no_states": ("there is no complete state here", "Run the replay again"),
     "no_state": ("there is no state here", _STATES),
     "model_only": ("this is a model without training rows and can only predict", _STATES),
-    "no_model": ("there is no model here", "Give a run folder, its model/, or its checkpoints/ or one of them"),
     # Damage
     "damaged_config": ("the config of the run is damaged ({reason})", _RESTORE),
     "damaged_summary": ("the summary of the run is damaged: {problem}", _RESTORE),

@@ -262,7 +262,7 @@ def _unusable(place: str, error: OSError) -> InputError:
     if error.errno == errno.ENOENT:
         return InputError(message("receipts.no_folder", reason=_reason(error)), file=place)
     remedy = STORAGE_REMEDIES.get(error.errno or 0)
-    return InputError(message("receipts.not_written", reason=_reason(error)), file=place, remedy=remedy)
+    return InputError(message("machine.not_written", reason=_reason(error)), file=place, remedy=remedy)
 
 
 def _reason(error: OSError) -> str:
@@ -294,7 +294,7 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
     try:
         lines = Path(path).read_bytes().splitlines(keepends=True)
     except OSError as error:
-        raise InputError(message("receipts.not_read", reason=_reason(error)), file=str(path)) from error
+        raise InputError(message("machine.not_read", reason=_reason(error)), file=str(path)) from error
     if not lines:
         raise InputError(message("receipts.empty"), file=str(path))
     entries: list[dict[str, Any]] = []

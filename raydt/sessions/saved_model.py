@@ -166,7 +166,7 @@ def find_model(path: Any) -> str:
     except ModelFileError:
         raise
     except (OSError, ValueError) as error:
-        raise ModelFileError(message("models.not_read", reason=str(error)), file=text) from error
+        raise ModelFileError(message("machine.not_read", reason=str(error)), file=text) from error
     if not places:
         raise ModelFileError(message("models.no_model"), file=text)
     return places[0]

@@ -184,7 +184,7 @@ class TestModels:
 
     def test_no_model(self, tmp_path):
         for place in (tmp_path, tmp_path / "absent", FILES / "clean.csv"):
-            with refused("runs.no_model", ModelFileError):
+            with refused("models.no_model", ModelFileError):
                 predict_file(place, FILES / "clean.parquet", tmp_path / "out.parquet")
 
     @pytest.mark.parametrize("how", ["empty", "cut", "text", "value", "version", "folder"])

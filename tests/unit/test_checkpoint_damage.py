@@ -94,7 +94,7 @@ def test_a_checkpoint_whose_segment_is_removed_after_its_snapshot_is_not_written
     taken = snapshot(number, store)
     assert taken.since > 0
     shutil.rmtree(tmp_path / "rows")
-    with refused("models.not_written", NotWrittenError, file=str(tmp_path / str(number))) as caught:
+    with refused("machine.not_written", NotWrittenError, file=str(tmp_path / str(number))) as caught:
         store.write(CheckpointContent(number, {**META, "offset": number}, taken, {"stream": {"seq": number}}))
     assert f"{message('models.segment_removed')}: 'rows/rows-0-" in str(caught.value)
     assert number not in store.numbers()

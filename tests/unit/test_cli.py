@@ -109,7 +109,7 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["replay", "{job}", "--frobnicate"], "No such option"),
         (["validate"], message("commands.no_config")),
         (["audit", "{here}"], message("runs.no_summary")),
-        (["predict", "{here}", "x.parquet", "--out", "y.parquet"], message("runs.no_model")),
+        (["predict", "{here}", "x.parquet", "--out", "y.parquet"], message("models.no_model")),
         (["replay", "{job}", "--out", "{job}/x"], "cannot be created"),
         (["replay", "{job}", "--address", "auto"], message("configs.needless_address", address="auto")),
         (["replay", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),

@@ -75,7 +75,7 @@ def test_forget_gives_a_receipt_and_leaves_no_count() -> None:
         (lambda t: t.partial_fit(X[:2], ["a", np.nan]), "estimators.unusable_label", {"what": "missing values"}),
         (lambda t: t.partial_fit(X[:2], [0.0, np.nan]), "estimators.unusable_label", {"what": "NaN or infinity"}),
         (lambda t: t.partial_fit(X[:2], ["a", "b"]), "estimators.mixed_classes", {"label": "a"}),
-        (lambda t: t.forget_examples(X[[7, 7]], Y[[7, 7]]), "estimators.no_equal", {"row": 0}),
+        (lambda t: t.forget_examples(X[[7, 7]], Y[[7, 7]]), "examples.unknown_value", {"row": 0}),
     ],
 )
 def test_a_bad_call_has_no_effect(call: Any, id: str, parameters: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def test_deletion_by_value_takes_the_oldest() -> None:
     tree = FullyDynamicTreeClassifier().partial_fit([[1.0], [2.0], [1.0], [1.0]], [0, 1, 0, 1], ids=[40, 30, 20, 10])
     assert tree.forget_examples([[1.0]], [0]).ids.tolist() == [40]
     assert tree.forget_examples([[1.0], [2.0]], [0, 1]).ids.tolist() == [20, 30]
-    with refused("estimators.no_equal", UpdateError, row=0):
+    with refused("examples.unknown_value", UpdateError, row=0):
         tree.forget_examples([[1.0]], [0])
 
 

@@ -12,6 +12,8 @@ import pytest
 
 import pipelines
 import raydt
+from pipelines import saved_runs
+from pipelines.prediction import predict_file
 from raydt import (
     ConfidenceTreeClassifier,
     FullyDynamicTreeClassifier,
@@ -205,15 +207,13 @@ def test_loading_changes_neither_digests_nor_what_labels_are_taken(tmp_path: Pat
 
 
 def test_a_run_and_an_estimator_read_each_others_categories(tmp_path: Path) -> None:
-    pipelines = pytest.importorskip("pipelines")
-    prediction, saving = (pytest.importorskip(f"pipelines.{name}") for name in ("prediction", "saving"))
     frame, y = coloured(300)
     frame.assign(y=y).to_csv(tmp_path / "train.csv", index=False)
     new = coloured(50, seed=5)[0].assign(colour=[*COLOURS[::-1], "mauve"] * 10)
     pa.parquet.write_table(pa.Table.from_pandas(new, preserve_index=False), tmp_path / "new.parquet")
 
     def predicted(model: Path, out: str) -> list[Any]:
-        prediction.predict_file(model, tmp_path / "new.parquet", tmp_path / out)
+        predict_file(model, tmp_path / "new.parquet", tmp_path / out)
         return pa.parquet.read_table(tmp_path / out)["prediction"].to_pylist()
 
     config = {
@@ -226,7 +226,9 @@ def test_a_run_and_an_estimator_read_each_others_categories(tmp_path: Path) -> N
     loaded = load_model(tmp_path / "run")
     assert len(set(loaded.predict(new))) == 2
     assert loaded.predict(new).tolist() == predicted(tmp_path / "run", "a.parquet")
-    assert saving.load_model(tmp_path / "run").categories == {"colour": loaded._encoder.dictionaries["colour"].values}
+    assert saved_runs.load_model(tmp_path / "run").categories == {
+        "colour": loaded._encoder.dictionaries["colour"].values
+    }
 
     for name, examples in (("model", False), ("state", True)):
         tree = FullyDynamicTreeClassifier(alpha=0.01, beta=0.01).fit(frame[::-1], y[::-1])  # other codes than the run's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -111,6 +112,17 @@ def test_no_method_imports_another() -> None:
         for path in (learners / method).rglob("*.py"):
             wrong = [name for name in FILES[path] if name.startswith(others)]
             assert not wrong, f"{path} imports {wrong}"
+
+
+def test_the_reading_order_of_a_method_names_its_modules() -> None:
+    """The first page that a newcomer reads: what it names is a module of the method, a shared one, or an option."""
+    for page in sorted((ROOT / "raydt" / "learners").glob("*/__init__.py")):
+        options = (page.parent / "options.py").read_text()
+        shared = {name.split(".")[-1] for name in MODULES if not name.startswith("raydt.learners.")}
+        known = shared | {path.stem for path in (*page.parent.glob("*.py"), *page.parents[1].glob("*.py"))} | MODULES
+        named = re.findall(r"``([\w.]+)``", ast.get_docstring(ast.parse(page.read_text())) or "")
+        assert [name for name in named if name not in known and f"    {name}:" not in options] == [], page
+        assert named, page
 
 
 def test_no_audit_imports_what_it_checks() -> None:

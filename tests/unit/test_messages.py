@@ -72,6 +72,15 @@ def test_every_sentence_is_said_and_ends_without_a_full_stop(topic: str) -> None
             assert part.strip(" .") == part, f"{topic}.{name}"
 
 
+def test_a_sentence_stands_once() -> None:
+    """Whatever the names of its parameters are: a better word is one edit."""
+    places: dict[str, list[str]] = {}
+    for topic in TOPICS:
+        for name, sentence in sentences(topic).items():
+            places.setdefault(re.sub(r"\{[^}]*\}", "{}", repr(sentence)), []).append(f"{topic}.{name}")
+    assert [ids for ids in places.values() if len(ids) > 1] == []
+
+
 def test_a_message_is_text_with_parts() -> None:
     said = message("streams.no_id_column", what="deletion log", columns=quoted("who"))
     assert said == f"{said.problem}. {said.remedy}"

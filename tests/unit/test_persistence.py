@@ -170,7 +170,7 @@ def test_an_interrupted_write_keeps_the_old_contents(folder, monkeypatch):
             publish(self, name, data)
 
         monkeypatch.setattr(Folder, "publish", fail)
-        with refused("models.not_written", ModelFileError, reason="[Errno 28] No space left on device"):
+        with refused("machine.not_written", ModelFileError, reason="[Errno 28] No space left on device"):
             save_folder(folder, "state", META, new)
         assert_equal(load_folder(folder)[1], COMPONENTS)
     monkeypatch.setattr(Folder, "publish", publish)
@@ -187,7 +187,7 @@ def test_a_first_write_that_is_interrupted_is_no_folder(tmp_path, monkeypatch):
         publish(self, name, data)
 
     monkeypatch.setattr(Folder, "publish", fail)
-    with refused("models.not_written", ModelFileError, reason="killed"):
+    with refused("machine.not_written", ModelFileError, reason="killed"):
         save_folder(tmp_path / "x", "state", META, COMPONENTS)
     with refused("models.no_manifest", ModelFileError, file=str(tmp_path / "x"), manifest=MANIFEST):
         load_folder(tmp_path / "x")
@@ -338,7 +338,7 @@ def test_a_foreign_manifest_is_not_overwritten(tmp_path):
 
 def test_places_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("x")
-    with refused("models.not_written", ModelFileError):
+    with refused("machine.not_written", ModelFileError):
         save_folder(tmp_path / "file" / "x", "state", META, COMPONENTS)
     with refused("models.uri", ModelFileError, file="nonsense://x/y"):
         load_folder("nonsense://x/y")

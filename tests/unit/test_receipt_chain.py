@@ -317,7 +317,7 @@ def test_a_disk_that_is_full_leaves_the_chain_as_it_was(
         patch.setattr(os, "write", full)
         patch.setattr(os, "fsync", unflushed)
         reason = "Input/output error" if step == "fsync" else "No space left on device"
-        with refused("receipts.not_written", InputError, file=str(chain), reason=reason):
+        with refused("machine.not_written", InputError, file=str(chain), reason=reason):
             open_chain.append(receipt, time="")
     assert chain.read_bytes() == before
     append(chain, receipt, KEY, time="")

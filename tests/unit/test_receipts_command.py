@@ -133,7 +133,7 @@ def test_a_chain_that_cannot_be_written_is_found_out_before_anything_is(
         raydt(*command)
     said = message_of(caught.value)
     assert said is not None
-    assert said.id in ("receipts.no_folder", "receipts.no_file", "receipts.not_written")
+    assert said.id in ("receipts.no_folder", "receipts.no_file", "machine.not_written")
     assert sorted(tmp_path.rglob("*")) == before
 
 

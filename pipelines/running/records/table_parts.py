@@ -32,7 +32,7 @@ def writing(place: str) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = STORAGE_REMEDIES.get(error.errno or 0)
-        raise NotWrittenError(message("runs.not_written", error=str(error)), file=place, remedy=remedy) from error
+        raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place, remedy=remedy) from error
 
 
 class Parts:

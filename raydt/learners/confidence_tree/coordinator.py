@@ -1,12 +1,12 @@
 """The coordinator of the confidence tree: routes and counts rows, and splits leaves by what the shards answer.
 
-A window of updates (``speculation``): (1) its steps are processed as if no leaf were split, which shows what every node
-counts and after which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer every
-check with the candidates of their feature groups; (3) the rule decides, in the order of the steps (``deciding``); (4)
-steps after a split, at its leaf, are rolled back; one more round asks for the side of every row of the leaves that are
-split, and (5) the steps rolled back are processed again. So m, t and the statistics of a check are exactly those just
-after its step, however the stream is cut. Windows end where the tree is compared with trials of recent examples
-(``trials``), or where the bins are made again.
+A window of updates (``window_length``): (1) its steps are processed as if no leaf were split, which shows what every
+node counts and after which step it is checked (``tree.walk``); (2) in one round the shards count the same, and answer
+every check with the candidates of their feature groups; (3) the rule decides, in the order of the steps
+(``split_decisions``); (4) steps after a split, at its leaf, are rolled back; one more round asks for the side of every
+row of the leaves that are split, and (5) the steps rolled back are processed again. So m, t and the statistics of a
+check are exactly those just after its step, however the stream is cut. Windows end where the tree is compared with
+trials of recent examples (``drift_coordinator``), or where the bins are made again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ after it was made, or since what it was restarted with (``drift``), and when it 
 ``naive_right`` say how many of the latter the majority and naive Bayes predicted when they came: they leave with their
 example.
 
-A window of steps is processed as if no check changed the tree, and rolled back after a change (``speculation``).
+A window of steps is processed as if no check changed the tree, and rolled back after a change (``window_length``).
 """
 
 from __future__ import annotations

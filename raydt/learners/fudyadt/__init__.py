@@ -1,8 +1,9 @@
 """FuDyADT: a fully dynamic decision tree (Bressan, Damay, Sozio, AAAI 2023).
 
-Read in this order: ``options``, ``coordinator`` (the path of a batch), ``engine`` (UPDATE), ``build`` (BUILD in
-one process), ``levels`` (BUILD over shards), ``shard``, ``audit``. What all fully dynamic trees share
-is beside this folder: ``live_tree``, ``tree_arrays``, ``tree_coordinator``, ``rebuild_log``, ``fully_dynamic``.
+Read in this order: ``options``, ``coordinator`` (the path of a batch), ``update`` (UPDATE), ``build`` (BUILD in
+one process), ``build_sharded`` (BUILD over shards), ``shard``, ``audit``. What all fully dynamic trees share
+is outside of this folder: ``counted_tree``, ``canonical_arrays``, ``tree_coordinator``, ``rebuild_log``,
+``fully_dynamic``.
 """
 
 from __future__ import annotations

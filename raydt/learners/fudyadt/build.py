@@ -1,6 +1,6 @@
 """BUILD (Algorithm 2) in one process: code or sort each column once, then scan and partition down the levels.
 
-Not here: the same BUILD spread over shards, one round per level (``levels``); both use ``split_search``.
+Not here: the same BUILD spread over shards, one round per level (``build_sharded``); both use ``split_search``.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class GBDTOptions(LearnerOptions):
     @classmethod
     def _at_least_one(cls, value: int | str) -> int | str:
         if isinstance(value, int) and value < 1:
-            raise ValueError(message("learners.update_every"))
+            raise ValueError(message("settings.number_or_auto"))
         return value
 
     def every(self, warmup: int) -> int:
