@@ -16,7 +16,7 @@ SENTENCES: dict[str, Sentence] = {
     "absent": ("the file does not exist", "Check the path"),
     "twice": ("two entries of source.path name this file, {first!r} and {second!r}", "Name each file once"),
     "nul": ("the path holds a NUL character", "Correct the path"),
-    "no_home": ("this user has no home directory", "Write out the path"),
+    "no_home": ("this user has no home directory", "Write the path in full"),
     "unclear": ("the kind of the file is unclear", "End its name in one of {suffixes}{or_else}"),
     "many_kinds": ("files of several kinds are here, such as {names}", "Name files of one kind"),
     "table": (

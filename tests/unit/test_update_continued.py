@@ -39,7 +39,7 @@ def killer(after: int | None) -> Callable[[str], None]:
     return strike
 
 
-def stopped(folder: Path, stream: dict[str, Any], after: int | None = 4, **source: Any) -> Path:
+def stopped(folder: Path, stream: dict[str, Any], after: int | None = 4, keep: int = 3, **source: Any) -> Path:
     """A run over 200 examples that is broken off after some batches of 30; not, if ``after`` is None."""
     text_ids = source.pop("text_ids", True)
     rows = table(0, 200, text_ids=text_ids).append_column("ts", pa.array(range(0, 2000, 10)))
@@ -50,7 +50,7 @@ def stopped(folder: Path, stream: dict[str, Any], after: int | None = 4, **sourc
         "stream": stream,
         "learner": {"kind": "fudyadt"},
         "cluster": {"backend": "in_process", "batch_size": 30},
-        "checkpoint": {"every_updates": 1, "every_seconds": None, "keep": 3},
+        "checkpoint": {"every_updates": 1, "every_seconds": None, "keep": keep},
         "output": {"predictions": True, "report": False},
     }
     with injected(killer(after)):
@@ -206,7 +206,7 @@ def test_states_that_a_run_cannot_take_in(tmp_path: Path, name: str) -> None:
 
 
 def test_a_run_that_has_been_resumed_since_refuses(tmp_path: Path) -> None:
-    run = stopped(tmp_path, {"model": "incremental"})
+    run = stopped(tmp_path, {"model": "incremental"}, keep=20)  # with the checkpoint that the state is made from
     state = deleted(tmp_path, run)
     pipelines.resume(run)
     with refused("runs.later_tables", InputError, run=str(run)):
