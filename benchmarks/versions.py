@@ -27,7 +27,7 @@ _SEA = {"kind": "synthetic", "generator": "sea", "seed": 7}
 _SPARSE = {"kind": "synthetic", "generator": "sparse", "seed": 7}
 _TREE = {"alpha": 0.0, "beta": 0.0, "max_depth": 10}
 
-#: Source, stream and learner of each replay. The sparse tree has the name that every version knows.
+#: Source, stream and learner of each replay.
 REPLAYS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "fudyadt, insert-only, epsilon 0.15": (
         {**_SEA, "generator": "hyperplane", "n": 250_000},
@@ -52,8 +52,7 @@ REPLAYS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "sparse_tree": (
         {**_SPARSE, "irrelevant": 2000, "n": 60_000},
         {"model": "sliding_window", "window": 2000, "warmup": 500},
-        # The spelling that versions before and after it became a learner of its own read.
-        {"kind": "fudyadt", "finder": "updgini", "beta": 0.05, "max_depth": 10},
+        {"kind": "sparse_tree", "finder": "updgini", "beta": 0.05, "max_depth": 10},
     ),
     "best_split": (
         {**_SPARSE, "irrelevant": 10_000, "n": 200_000},

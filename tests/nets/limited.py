@@ -1,17 +1,21 @@
 """Calls in a process whose memory ends: ``python -m tests.nets.limited CASE TIMES`` prints how the models were then.
 
-The limit is set before each call to what the process has and a little more, drawn at random.
+The limit is set before each call to what the process has and a little more, drawn at random. The calls are made in a
+thread, whose stack is whole from its start: the stack of the first thread grows, and where the limit forbids that the
+kernel ends the process with SIGSEGV (setrlimit(2), RLIMIT_AS) before any allocation can fail.
 """
 
 from __future__ import annotations
 
 import copy
+import faulthandler
 import gc
 import json
 import random
 import resource
 import sys
 import tempfile
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -25,7 +29,11 @@ from tests.small_tables import examples
 ROWS, MORE = 1000, 20_000
 
 
-def main(name: str, times: int) -> None:
+#: Bytes of the stack of the thread that makes the calls.
+STACK = 64 << 20
+
+
+def main(name: str, times: int, completed: threading.Event) -> None:
     """Make calls without memory, and check the model after each."""
     trial = next(trial for trial in CASES if trial.name == name)
     data, draw = Data(trial), random.Random(name)
@@ -69,8 +77,15 @@ def main(name: str, times: int) -> None:
             assert repr(fingerprint(e, data)) == before, "between"
             after(e, data)
     print(json.dumps(found))
+    completed.set()
 
 
 if __name__ == "__main__":
+    faulthandler.enable()
     np.seterr(all="ignore")
-    main(sys.argv[1], int(sys.argv[2]))
+    completed = threading.Event()
+    threading.stack_size(STACK)
+    calls = threading.Thread(target=main, args=(sys.argv[1], int(sys.argv[2]), completed))
+    calls.start()
+    calls.join()
+    sys.exit(not completed.is_set())
