@@ -120,19 +120,8 @@ class BatchCoordinator(ABC):
     ) -> Exchange[list[Log]]:
         """Admit a part of the batch, take it, and return its logs.
 
-        Parameters
-        ----------
-        batch : UpdateBatch
-        part : slice
-            From ``start`` up to before ``stop``.
-        admitted : Admission
-            Filled in for the part.
-        result : BatchResult
-            ``applied`` becomes ``part.stop``, or the position of the bad update at which admission stops.
-        skip_refused : bool
-            Whether to pass over bad updates.
-        faults : ndarray of int8, shape (updates of the batch,), optional
-            Why the learner refuses an update; 0 where it does not.
+        ``result.applied`` becomes ``part.stop``, or the position of the bad update at which admission stops. ``faults``
+        says of each update of the batch why the learner refuses it, 0 where it does not.
         """
         old, new, fault, rows = admitted
         logs: list[Log] = []

@@ -23,23 +23,11 @@ FOR_ROUNDING = Fraction(1, 2**30)
 
 
 def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> Fraction:
-    """Exclusive upper bound of the epsilons for which the guarantee is proven.
+    """Return the exclusive upper bound of the epsilons for which the guarantee is proven.
 
-    Parameters
-    ----------
-    alpha, beta : float
-        Between 0 and 1: Gini index from which a node must be split, and how far the gain of a split may stay
-        behind the best one. Of numeric labels the variance takes the place of the Gini index.
-    min_samples_split : int
-        k + 1: nodes with fewer examples are leaves.
-    criterion : {"gini", "squared_error"}
-
-    Returns
-    -------
-    Fraction
-        min(1 / (k + 1), alpha / (4 + alpha), beta / (6 + beta)) of the exact values of the floats, with numeric labels
-        min(1 / (k + 1), alpha / 2 - 2**-30, beta / (1 + beta) - 2**-30); 0 if alpha or beta is 0 or, with numeric
-        labels, too small, where nothing is promised.
+    It is min(1 / (k + 1), alpha / (4 + alpha), beta / (6 + beta)) of the exact values of the floats, k + 1 being
+    ``min_samples_split``; with numeric labels min(1 / (k + 1), alpha / 2 - 2**-30, beta / (1 + beta) - 2**-30). 0 where
+    nothing is promised: alpha or beta is 0 or, with numeric labels, too small.
     """
     a, b = Fraction(alpha), Fraction(beta)
     if criterion == "squared_error":
@@ -61,17 +49,9 @@ def not_promised(
 
 
 def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> float:
-    """The largest float64 below :func:`epsilon_bound`.
+    """Return the largest float64 below :func:`epsilon_bound`; ConfigError if the bound is 0.
 
-    Raises
-    ------
-    ConfigError
-        alpha or beta is 0, or too small: no epsilon above 0 carries a guarantee then.
-
-    Examples
-    --------
-    >>> auto_epsilon(0.1, 0.2, 2)
-    0.024390243902439025
+    For example ``auto_epsilon(0.1, 0.2, 2)`` is 0.024390243902439025.
     """
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
     if bound <= 0:

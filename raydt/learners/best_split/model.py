@@ -127,14 +127,7 @@ def sides(sparse: SparseRows, rows: Int64, features: Int64) -> npt.NDArray[np.bo
 
 
 class BestSplitPredictor:
-    """Predictions of one split.
-
-    Parameters
-    ----------
-    features : Features
-    model : mapping of str to ndarray
-        Of a model or a state.
-    """
+    """Predictions of one split, by the arrays of a model or a state."""
 
     def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
         self.split, self._width = Splits.of_arrays(model), features.sparse

@@ -243,14 +243,8 @@ def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any,
 def send_rows(tree: Any, members: Any, level: Any, shards: Any, words: Any, children: Any, sides: Any) -> None:
     """Send every row of the open nodes one level down, and gather the sides of all in ``sides``.
 
-    Parameters
-    ----------
-    level : OpenLevel
-        ``node_of`` is brought up to date.
-    shards : ndarray of int64, shape (open,)
-        Shard whose split a node has, -1 for a node that is not split.
-    words : ndarray of int64, shape (shards, words)
-        Sides by each shard.
+    Brings ``level.node_of`` up to date. ``shards`` is the shard whose split each open node has, -1 of a node that is
+    not split; ``words``, shape (shards, words), has the sides by each shard.
     """
     sides[:] = 0
     nodes, slots, node_of = level.nodes, level.slots, level.node_of

@@ -40,18 +40,12 @@ ROUNDING = 1e-9
 def audit(
     options: SparseTreeOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
 ) -> AuditReport:
-    """Prove or refute what the sparse tree promises of a state.
+    """Prove or refute what the sparse tree promises of a state. O(depth x (ones + rows x dense features) x log) time.
 
     If the history is not complete, what needs the past (counters, build-time splits) is not checked, and
-    ``checked["counters"]`` is 0. O(depth * (ones + rows * dense features) * log) time.
-
-    Returns
-    -------
-    AuditReport
-        ``checked``: examples of the history, live ones, nodes, counters recomputed, splits, those compared with BUILD,
-        and ``entries``, features at nodes. ``worst``: ``gap``, the most that the score of a node lacks to (1 +
-        finder_alpha) times the least of the sparse features; ``lack``, to the least itself; ``dense_gap``, to the best
-        dense split; ``depth``, that of the tree.
+    ``checked["counters"]`` is 0; ``checked["entries"]`` are features at nodes. ``worst`` has ``gap``, the most that the
+    score of a node lacks to (1 + finder_alpha) times the least of the sparse features; ``lack``, to the least itself;
+    ``dense_gap``, to the best dense split; ``depth``, that of the tree.
     """
     try:
         tree = RecordedTree.read(state, len(features))

@@ -183,22 +183,11 @@ class SparseTreeShard(ShardWithRows):
     def _on_build(self, keep: int, gone: Any, splits: Any, **level: Any) -> Any:
         """Open the new nodes of one level, and answer with the best split that each group has for each.
 
-        Parameters
-        ----------
-        keep : int
-            As in ``watch``.
-        gone : ndarray of int
-            Nodes whose structures are given back; the root of what is built is among them.
-        splits : ndarray of int, shape (splits, 3)
-            Nodes of the level above that were split, and their left and right children.
-        level
-            Fields of ``LevelRows``, and the ``depth`` of each node.
-
-        Returns
-        -------
-        reply : dict
-            ``found``, shape (nodes, groups, 4), see ``CANDIDATE``; ``sides``, a bit for each row: whether it is right
-            of the best split this shard has for its node.
+        ``keep`` is as in ``watch``. The structures of the nodes ``gone``, the root of what is built among them, are
+        given back; ``splits``, shape (splits, 3), are nodes of the level above and their left and right children;
+        ``level`` has the fields of ``LevelRows``, and the ``depth`` of each node. The reply has ``found``, shape
+        (nodes, groups, ``CANDIDATE``), and ``sides``, a bit for each row: whether it is right of the best split this
+        shard has for its node.
         """
         self._roll_back(keep)
         nodes, ends, slots, labels = opened = LevelRows(*(np.array(level[name]) for name in LevelRows._fields))
