@@ -83,14 +83,8 @@ class Telemetry:
     """Records with ``ray.util.metrics``; this process must be connected to Ray.
 
     A batch costs about 45 microseconds. Values reach the endpoint at Ray's interval, every ten seconds; counters stay
-    there, and a gauge that is not set for two intervals is left out until the next batch.
-
-    Parameters
-    ----------
-    run : str
-        Value of the label ``run``: the name of the run folder.
-    epoch : int
-        Number of the first incarnation of the actors.
+    there, and a gauge that is not set for two intervals is left out until the next batch. The label ``run`` is the name
+    of the run folder, ``epoch`` the number of the first incarnation of the actors.
     """
 
     def __init__(self, run: str, epoch: int = 1) -> None:
@@ -147,12 +141,9 @@ class Telemetry:
 
 
 def require_endpoint(port: int) -> None:
-    """Refuse a metrics port that a private Ray could not serve, for which Ray would wait half a minute.
+    """Refuse (ConfigError) a metrics port that a private Ray could not serve, for which Ray would wait half a minute.
 
-    Raises
-    ------
-    ConfigError
-        Another program listens there, the port is not for this user, or ``ray[default]`` is not installed.
+    Another program listens there, the port is not for this user, or ``ray[default]`` is not installed.
     """
     absent = [name for name in _SERVERS if find_spec(name) is None]
     if absent:

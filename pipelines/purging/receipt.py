@@ -96,12 +96,9 @@ class Purged:
 
 
 class PurgeFile:
-    """``purge.json`` of a folder: a purge an entry, the last of which may be only begun.
+    """``purge.json`` of a folder: an entry for each purge, of which the last may be only begun.
 
-    Raises
-    ------
-    InputError
-        It is damaged.
+    InputError if it is damaged. ``begun`` has the files of a purge that was killed.
     """
 
     def __init__(self, folder: RunFolder) -> None:

@@ -205,13 +205,7 @@ def _sole_writer(config: Config, folder: RunFolder, *, new: bool = False) -> Ite
 class _Start:
     """What is to run; its first line, which names the place of the work, is said as soon as that is known.
 
-    Parameters
-    ----------
-    config : Config
-    stream : Stream
-    progress : Reporter
-    began : float
-        When the job began, on ``time.perf_counter``.
+    The job ``began`` then, on ``time.perf_counter``.
     """
 
     def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float) -> None:
@@ -259,12 +253,7 @@ def _run(
 
 
 def _existing(run: str | Path) -> RunFolder:
-    """The folder of a run that has begun.
-
-    Raises
-    ------
-    InputError
-    """
+    """Return the folder of a run that has begun; InputError if there is none."""
     folder = RunFolder(run)
     if folder.has("sweep.json"):
         raise InputError(message("runs.sweep"), file=folder.location)
