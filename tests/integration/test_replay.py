@@ -194,55 +194,6 @@ class TestOnRay:
 
 
 class TestBadInput:
-    def test_a_bad_row_stops_before_it_and_keeps_everything_before(self, data, tmp_path):
-        spoil(data, 123, "x", float("nan"))
-        with pytest.raises(InputError, match=r"data\.parquet, row 123, column 'x'") as caught:
-            replay(config(on_file(data), {"model": "incremental"}), tmp_path / "run")
-        assert caught.value.exit_code == 2
-        summary = summary_of(tmp_path / "run")
-        assert (summary["status"], summary["exit_code"], summary["updates"]) == ("failed", 2, 123)
-        assert "row 123" in summary["error"]
-        assert table(tmp_path / "run", "metrics")[-1]["seq"] == 123
-        meta, components = load_folder(tmp_path / "run" / "checkpoints" / "123", "state")
-        assert components["stream"]["seq"] == meta["offset"] == 123
-        assert audit_run(tmp_path / "run").conformance == "holds"
-
-    def test_skip_passes_over_bad_rows_and_says_so(self, data, tmp_path):
-        spoil(data, 123, "x", None)
-        spoil(data, 200, "label", None)
-        run = replay(config(on_file(data), {"model": "incremental", "on_error": "skip"}), tmp_path / "run")
-        assert (run.summary["skipped"], run.summary["inserts"]) == (2, 398)
-        rows = table(run.path, "quarantine")
-        assert [row["source_row"] for row in rows] == [123, 200]
-        assert all("data.parquet" in row["file"] for row in rows)
-        assert audit_run(run.path).conformance == "holds"
-
-    def test_a_refused_update_stops_before_it(self, data, tmp_path):
-        spoil(data, 250, "k", "c7")
-        with pytest.raises(UpdateError, match=r"row 250: update 250: .* id is live \(id 'c7'\)"):
-            replay(config(on_file(data), {"model": "incremental"}, cluster={"batch_size": 64}), tmp_path / "run")
-        assert summary_of(tmp_path / "run")["active"] == 250
-        _, components = load_folder(tmp_path / "run" / "checkpoints" / "250", "state")
-        assert components["stream"]["seq"] == 250
-        assert audit_run(tmp_path / "run").conformance == "holds"
-
-    def test_a_refused_update_is_passed_over_under_skip(self, data, tmp_path):
-        spoil(data, 250, "k", "c7")
-        run = replay(config(on_file(data), {"model": "incremental", "on_error": "skip"}), tmp_path / "run")
-        assert (run.summary["refused"], run.summary["active"]) == (1, 399)
-        assert table(run.path, "quarantine")[0]["seq"] == 250
-        assert audit_run(run.path).conformance == "holds"
-
-    def test_an_unknown_id_in_the_deletion_log_names_the_log(self, data, tmp_path):
-        log = tmp_path / "deletions.csv"
-        log.write_text("id,after\nc3,10\nnobody,20\n")
-        stream = {"model": "deletion_log", "deletion_log": str(log)}
-        with pytest.raises(UpdateError, match=r"deletions\.csv, row 1: update 21: no live example .*\(id 'nobody'\)"):
-            replay(config(on_file(data), stream), tmp_path / "run")
-        summary = summary_of(tmp_path / "run")
-        assert (summary["inserts"], summary["deletes"]) == (20, 1)
-        assert audit_run(tmp_path / "run").conformance == "holds"
-
     def test_a_lost_learner_leaves_tables_and_summary_but_no_model(self, tmp_path, monkeypatch):
         apply = InProcessSession.apply
 
@@ -268,10 +219,6 @@ class TestBadInput:
         for _ in range(2):
             with pytest.raises(InputError, match=r"absent\.parquet"):
                 replay(job, tmp_path / "run")
-
-    def test_a_folder_that_holds_something_is_refused(self, finished):
-        with pytest.raises(ConfigError, match="not empty"):
-            replay(config(), finished.path)
 
     def test_data_that_changed_after_the_run_are_not_audited(self, data, tmp_path):
         run = replay(config(on_file(data), {"model": "incremental"}), tmp_path / "run")
@@ -326,13 +273,6 @@ def test_a_column_the_model_needs_is_missed_by_name(finished, tmp_path):
     with pytest.raises(InputError, match=r"row 1, column 'x1'"):
         predict_file(finished.path, file, tmp_path / "out.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
-
-
-def test_states_can_be_kept_elsewhere(tmp_path):
-    run = replay(config(checkpoint={"path": str(tmp_path / "states")}), tmp_path / "run")
-    assert not (tmp_path / "run" / "checkpoints").exists()
-    assert (tmp_path / "states" / "5700" / "manifest.json").exists()
-    assert audit_run(run.path).conformance == "holds"
 
 
 def test_a_run_folder_may_be_a_uri(tmp_path):

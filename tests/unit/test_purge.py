@@ -23,7 +23,7 @@ from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.records.table_parts import Parts
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model
-from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.errors import InputError, UpdateError
 from raydt.folders.folder import Folder
 from raydt.messages import message
 from tests.canaries import canary, hits
@@ -281,16 +281,6 @@ def test_a_purge_that_was_killed_leaves_a_receipt_that_is_only_begun(
     assert completed["status"] == "completed"
     assert set(begun["replaced"]) <= set(completed["replaced"]) | set(completed["rewritten"])
     assert done["young"] is False
-
-
-def test_a_run_younger_than_asked_for_stays_as_it_is(run: Path) -> None:
-    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    assert purge(run, older_than="1h")["young"] is True
-    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
-    assert purge(run, older_than="0s")["young"] is False
-    assert hits(run) == {}
-    with refused("purges.older_than", ConfigError, given="soon", problem=message("streams.time_or_number")):
-        purge(run, older_than="soon")
 
 
 def test_only_the_ids_given_are_erased(run: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pipelines.purging.states import StatePurge
 from pipelines.purging.work import Work
 from pipelines.run_folder import RunFolder
 from raydt import FullyDynamicTreeClassifier
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.folders import lock
 from raydt.folders.folder import Folder
 from raydt.messages import message
@@ -160,6 +160,8 @@ def test_a_time_in_the_future_is_told(make: Callable[[Path], Path], work: type[W
     assert not purge(folder, older_than="7d")["young"]
     set_clock(folder, now + timedelta(days=400))
     assert not purge(folder)["young"]
+    with refused("purges.older_than", ConfigError, given="soon", problem=message("streams.time_or_number")):
+        purge(folder, older_than="soon")
 
 
 def test_an_end_that_is_no_time_is_one_error(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
-from pipelines.run_folder import RunFolder
-from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
+from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked
@@ -185,34 +184,6 @@ class TestData:
 
 
 class TestCheckpoints:
-    def test_the_one_before_a_damaged_one_is_used(self, run, caplog):
-        wanted = sorted(checkpoints(run))
-        file = next((run / "checkpoints" / str(wanted[-1])).glob("coordinator.*.npz"))
-        file.write_bytes(file.read_bytes()[:-1])
-        summary = resume(run).summary
-        assert summary["recoveries"][-1]["from_update"] == wanted[-2]
-        assert str(file) in caplog.text
-        assert audit_run(run).ok
-
-    def test_nothing_is_thrown_away_when_all_are_damaged(self, run, caplog):
-        kept = checkpoints(run)
-        manifests = list((run / "checkpoints").glob("*/manifest.json"))
-        for manifest in manifests:
-            manifest.write_bytes(manifest.read_bytes()[:-1])
-        with refused("runs.bad_checkpoints", RaydtError, folder=f"{run}/checkpoints", run=str(run)):
-            resume(run)
-        assert checkpoints(run) == kept
-        for manifest in manifests:
-            manifest.write_bytes(manifest.read_bytes() + b"\n")
-        assert resume(run).summary["recoveries"][-1]["from_update"] == max(kept)
-
-    def test_none_means_from_the_beginning(self, data, tmp_path, caplog):
-        run = cut(data, tmp_path / "run", n=2)
-        summary = resume(run).summary
-        assert summary["recoveries"][0]["from_update"] == 0
-        assert message("runs.from_beginning") in caplog.text
-        assert (summary["updates"], summary["inserts"]) == (402, 400)
-
     def test_an_updated_state_is_never_gone_on_from(self, run):
         last = run / "checkpoints" / str(checkpoints(run)[-1])
         pq.write_table(pa.table({"id": [7]}), run.parent / "requests.parquet")
@@ -280,17 +251,6 @@ class TestRunFolder:
         assert code == 2
         assert message(f"runs.{problem}") in err
 
-    def test_a_bad_row_stops_it_again_and_the_message_says_what_to_do(self, tmp_path, data, raydt):
-        write_rows(data / "rows.parquet", x=np.where(np.arange(N) == 390, np.nan, 0.5))
-        with pytest.raises(InputError, match="row 390"):
-            replay(config(data), tmp_path / "run")
-        code, _, err = raydt("resume", tmp_path / "run")
-        assert (code, "row 390" in err) == (2, True)
-        code, _, err = raydt("resume", tmp_path / "run", "--set", "stream.on_error=skip")
-        assert code == 2
-        assert message("runs.change", key="stream.on_error", now='"skip"', then='"error"') in err
-        assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] == 392
-
 
 HOLD = """
 import sys
@@ -324,24 +284,6 @@ class TestOneWriter:
         assert (run / LOCK).exists(), "it could not clear up"
         assert resume(run).status == "completed"
         assert not (run / LOCK).exists()
-
-    def test_a_run_holds_its_folder(self, run, data):
-        seen = []
-
-        def look(point):
-            if point == "driver.recorded" and not seen:
-                with pytest.raises(ConfigError, match=f"process {os.getpid()}"):
-                    resume(run)
-                seen.append(point)
-
-        with injected(look):
-            resume(run)
-        assert seen
-
-    def test_a_folder_that_was_made_for_the_lock_is_removed_with_it(self, tmp_path):
-        with locked(Folder(tmp_path / "new")):
-            assert RunFolder(tmp_path / "new").is_empty()
-        assert not (tmp_path / "new").exists()
 
     def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(self, tmp_path, monkeypatch):
         """Whoever opened the file just before its holder removed it must not hold a file without a name."""
