@@ -73,12 +73,7 @@ class Purged:
             "active": self.active,
             "deleted": [],
             "inserted": [],
-            "purged": {
-                "ids": None if names is None else key.hashes(names),
-                "replaced": list(self.replaced),
-                "rewritten": list(self.rewritten),
-                "out_of_reach": list(self.out_of_reach),
-            },
+            "purged": {"ids": None if names is None else key.hashes(names), **self._lists()},
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,10 +84,11 @@ class Purged:
             "digest": self.digest,
             "active": self.active,
             "ids": None if self.scope.names is None else len(self.scope.names),
-            "replaced": list(self.replaced),
-            "rewritten": list(self.rewritten),
-            "out_of_reach": list(self.out_of_reach),
+            **self._lists(),
         }
+
+    def _lists(self) -> dict[str, list[str]]:
+        return {name: list(getattr(self, name)) for name in ("replaced", "rewritten", "out_of_reach")}
 
 
 class PurgeFile:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from actors.telemetry import Meter, Unmetered
+from actors.telemetry import Meter
 from pipelines.config import Config
 from pipelines.operation import Checkpoint as CheckpointOptions
 from pipelines.run_folder import RunFolder, fitting
@@ -66,7 +66,7 @@ class Checkpointer:
         meter: Meter | None = None,
         deadline: str | None = None,
     ) -> None:
-        self.store, self._meter = store, meter or Unmetered()
+        self.store, self._meter = store, meter or Meter()
         self._options, self._clock, self._deadline = options, clock, deadline
         self._lock, self._busy = threading.Lock(), False
         self._at, self._when = 0, clock()

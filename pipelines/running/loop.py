@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from actors.telemetry import Telemetry, Unmetered
+from actors.telemetry import Meter, Telemetry
 from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
@@ -93,7 +93,7 @@ class Run:
         copies = Copies(config.checkpoint.copies_limit)
         store = CheckpointStore(states_of(config, folder), config.checkpoint.keep, copies)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
-        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Unmetered()
+        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Meter()
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=config.erasure.deadline)
         self.budget = RestartBudget()
         self.undivided = threading.Lock()

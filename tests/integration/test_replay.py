@@ -21,7 +21,6 @@ from pipelines.auditing import audit_run
 from pipelines.demo import run_demo, story
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import load_model
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder
 from raydt.folders.checkpoint import read_checkpoint
@@ -121,16 +120,6 @@ class TestFinishedRun:
         assert meta["kind"] == "model"
         assert components.keys() == {"arrays"}
         assert {"id", "y", "born", "X"}.isdisjoint(components["arrays"])
-
-    def test_the_state_holds_everything(self, finished):
-        state = Path(finished.path) / "checkpoints" / "5700"
-        checkpoint = read_checkpoint(Folder(state))
-        components = checkpoint.components
-        assert checkpoint.meta["offset"] == 5700
-        assert len(components["coordinator"]["id"]) == 300
-        assert components["stream"]["seq"] == 5700
-        assert sum(c["X"].shape[1] for name, c in components.items() if name.startswith("group-")) == 3
-        assert load_model(state).classes == load_model(finished.path).classes == [0, 1]
 
     def test_audit_reads_the_source_again_and_is_recorded(self, finished):
         report = audit_run(finished.path)
@@ -234,17 +223,6 @@ class TestBadInput:
                 replay(config(), out)
 
 
-def test_a_deletion_log_is_carried_out(data, tmp_path):
-    log = tmp_path / "deletions.parquet"
-    pq.write_table(pa.table({"id": ["c3", "c390", "c5"], "after": pa.array([100, None, 6])}), log)
-    stream = {"model": "deletion_log", "deletion_log": str(log)}
-    run = replay(config(on_file(data), stream), tmp_path / "run")
-    assert (run.summary["inserts"], run.summary["deletes"], run.summary["active"]) == (400, 3, 397)
-    components = read_checkpoint(Folder(Path(run.path) / "checkpoints" / "403")).components
-    assert set(range(400)) - set(components["coordinator"]["id"].tolist()) == {3, 5, 390}
-    assert audit_run(run.path).conformance == "holds"
-
-
 def test_text_labels_and_categories_survive_to_the_predictions(data, tmp_path):
     run = replay(config(on_file(data, positive="yes"), {"model": "incremental"}), tmp_path / "run")
     assert run.summary["classes"] == ["no", "yes"]
@@ -262,17 +240,6 @@ def test_text_labels_and_categories_survive_to_the_predictions(data, tmp_path):
     for row in predicted:
         assert row["p_no"] + row["p_yes"] == pytest.approx(1)
         assert row["prediction"] == ("yes" if row["p_yes"] > row["p_no"] else "no")
-
-
-def test_a_column_the_model_needs_is_missed_by_name(finished, tmp_path):
-    file = tmp_path / "new.csv"
-    file.write_text("x0,x1\n1,2\n")
-    with pytest.raises(InputError, match="x2"):
-        predict_file(finished.path, file, tmp_path / "out.parquet")
-    file.write_text("x0,x1,x2\n1,2,3\n1,,3\n")
-    with pytest.raises(InputError, match=r"row 1, column 'x1'"):
-        predict_file(finished.path, file, tmp_path / "out.parquet")
-    assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
 
 
 def test_a_run_folder_may_be_a_uri(tmp_path):

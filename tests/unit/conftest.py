@@ -6,10 +6,19 @@ import logging
 
 import pytest
 from small_job import JOB
+from updatable import replayed
 
 from pipelines.cli import main
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.yaml12 import dump_yaml
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """A folder with a run of text ids under ``positive`` for updates, which no test changes."""
+    folder = tmp_path_factory.mktemp("text")
+    replayed(folder, positive="yes")
+    return folder
 
 
 @pytest.fixture

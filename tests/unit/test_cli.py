@@ -227,16 +227,6 @@ def test_a_violated_guarantee_is_code_3(raydt, job, tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["audit"]["ok"] is False
 
 
-def test_predict_writes_what_it_says(raydt, job, tmp_path):
-    raydt("replay", job, "--out", tmp_path / "run")
-    (tmp_path / "new.csv").write_text("x0,x1,x2,other\n1,2,3,a\n9,9,9,b\n")
-    code, out, _ = raydt(
-        "predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "p" / "out.parquet", "--json"
-    )
-    assert (code, json.loads(out)["rows"]) == (0, 2)
-    assert (tmp_path / "p" / "out.parquet").exists()
-
-
 class TestPredictedFiles:
     @pytest.fixture
     def run(self, raydt, job, tmp_path):
@@ -311,14 +301,6 @@ class TestPredictedFiles:
         assert (code, pq.read_table(tmp_path / "out.pq").num_rows) == (0, 1)
 
 
-def test_a_report_that_cannot_be_written_is_one_line(raydt, job, tmp_path):
-    raydt("replay", job, "--out", tmp_path / "run")
-    code, out, err = raydt("report", tmp_path / "run", "--out", job / "report.html")
-    assert (code, out) == (2, "")
-    assert "the report cannot be" in err
-    assert len(err.splitlines()) == 1
-
-
 def test_report_of_several_runs(raydt, job, tmp_path):
     for name in ("a", "b"):
         raydt("replay", job, "--out", tmp_path / name)
@@ -350,19 +332,6 @@ def test_a_sweep_is_no_run_to_report(raydt, job, tmp_path):
     assert (code, out) == (2, "")
     assert message("reports.sweep") in err
     assert {file: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
-
-
-def test_a_failed_replay_says_what_it_kept_and_where(raydt, tmp_path):
-    (tmp_path / "data.csv").write_text("a,y\n" + "1,u\n2,v\n" * 5 + ",v\n")
-    config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
-    (tmp_path / "job.yaml").write_text(dump_yaml(config))
-    code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
-    assert (code, out) == (2, "")
-    error, kept = err.splitlines()[-2:]
-    assert error.startswith("error: ")
-    assert "row 10, column 'a'" in error
-    assert kept == message("runs.kept_model", updates="10 updates", run=tmp_path / "run").at("kept")
-    assert "kept" not in raydt("replay", tmp_path / "none.yaml")[2]
 
 
 def test_categories_that_the_model_has_not_seen_are_counted(raydt, tmp_path):

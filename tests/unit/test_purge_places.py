@@ -28,7 +28,6 @@ from raydt.folders import lock
 from raydt.folders.folder import Folder
 from raydt.messages import message
 from tests import strangers
-from tests.canaries import hits
 from tests.refusals import refused
 
 
@@ -101,16 +100,6 @@ def test_a_run_takes_away_nothing_of_others(tmp_path: Path) -> None:
     RunFolder.create(run, overwrite=True)
     assert (strangers.seen(run, foreign), contents(tmp_path / "outside")) == before
     assert sorted(Folder(run).files()) == foreign
-
-
-@pytest.mark.parametrize("make", [replayed, state])
-def test_what_a_killed_writer_has_left_goes(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    folder = make(tmp_path / "it")
-    strangers.leave_behind(folder, random.Random(2))
-    assert hits(folder)
-    purge(folder)
-    assert not hits(folder)
-    assert not [name for name in contents(folder) if Path(name).name.startswith(".")]
 
 
 def of_storage(*_: Any, **__: Any) -> None:

@@ -16,10 +16,10 @@ import pytest
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
 from raydt.errors import ConfigError, InputError, ModelFileError
-from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked
 from raydt.messages import message
+from tests.cut_runs import cut
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
@@ -54,33 +54,6 @@ def config(data, **sections):
     return {name: {**plain.get(name, {}), **sections.get(name, {})} for name in plain}
 
 
-class Gone(BaseException):
-    """The driver is no more."""
-
-
-def end_at(n, point="driver.recorded", act=None):
-    """A handler that ends the driver at the n-th pass through a point."""
-    passes = 0
-
-    def handler(name):
-        nonlocal passes
-        passes += name == point
-        if name == point and passes == n:
-            if act is not None:
-                act()
-            else:
-                raise Gone
-
-    return handler
-
-
-def cut(data, out, n=16, **sections):
-    """A run whose driver is gone after ``n`` batches of 20 updates, with checkpoints at 100, 200 and 300."""
-    with injected(end_at(n)), pytest.raises(Gone):
-        replay(config(data, **sections), out)
-    return out
-
-
 def contents(run):
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "log.jsonl"}
 
@@ -91,7 +64,8 @@ def checkpoints(run):
 
 @pytest.fixture
 def run(data, tmp_path):
-    return cut(data, tmp_path / "run")
+    """A run whose driver is gone after 16 batches of 20 updates, with checkpoints at 100, 200 and 300."""
+    return cut(config(data), tmp_path / "run", 16)
 
 
 def refusal_of(run, *overrides, error=ConfigError):
@@ -204,8 +178,8 @@ class TestCheckpoints:
 class TestPlaceOfCheckpoints:
     def test_of_another_run_is_refused_unless_overwritten(self, data, tmp_path):
         place = tmp_path / "states"
-        cut(data, tmp_path / "first", checkpoint={"path": str(place)})
         job = config(data, checkpoint={"path": str(place)})
+        cut(job, tmp_path / "first", 16)
         with refused("configs.used_path", ConfigError) as caught:
             replay(job, tmp_path / "second")
         assert str(caught.value).startswith(f"checkpoint.path = {place}: ")
