@@ -1,4 +1,4 @@
-"""Exports of saved models, and the explanation of one row: the commands ``export`` and ``explain``."""
+"""Exports of saved models, and the explanation of one row: the commands ``export`` and ``predict --explain``."""
 
 from __future__ import annotations
 

@@ -49,7 +49,6 @@ def test_commands_are_those_that_work():
         "sweep",
         "predict",
         "export",
-        "explain",
         "audit",
         "purge",
         "verify",
@@ -66,10 +65,14 @@ def test_doctor_compiles_all_kernels(raydt, monkeypatch):
     assert re.search(r"compiled gbdt +1\.5 s", out)
 
 
-def test_a_retired_command_names_what_to_use_instead(raydt):
-    code, _, err = raydt("warmup")
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [("warmup", "raydt doctor --compile"), ("explain", "raydt predict MODEL DATA --explain ROW")],
+)
+def test_a_retired_command_names_what_to_use_instead(raydt, command, instead):
+    code, _, err = raydt(command, "runs/first", "new.csv")
     assert code == 2
-    assert message("commands.retired", command="warmup", instead="raydt doctor --compile") in err
+    assert message("commands.retired", command=command, instead=instead) in err
 
 
 def test_version_and_no_arguments(raydt):
@@ -115,6 +118,10 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["replay", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["validate", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["report", "{here}"], message("reports.no_run")),
+        (["predict", "{here}", "x.csv"], message("commands.out_or_explain")),
+        (["predict", "{here}", "x.csv", "--out", "y.pq", "--explain", "0"], message("commands.out_or_explain")),
+        (["predict", "{here}", "x.csv", "--explain", "0", "--id", "id"], message("commands.only_with_out")),
+        (["predict", "{here}", "x.csv", "--out", "y.pq", "--tree", "0"], message("commands.only_with_explain")),
     ],
 )
 def test_bad_input_is_code_2_with_one_message_on_stderr(raydt, job, tmp_path, arguments, said):
