@@ -40,24 +40,12 @@ class Evaluation:
         raise NotImplementedError
 
     def update(self, truth: Any, prediction: Any, levels: Any = None, seq: Any = None) -> None:
-        """Score n consecutive inserted examples.
+        """Score n consecutive inserted examples, in stream order. O(n), for classes O(n K) for the faded counts.
 
-        Parameters
-        ----------
-        truth : ndarray of int32 or float64, shape (n,)
-            Class codes or labels of the inserted examples, in stream order.
-        prediction : ndarray of int32 or float64, shape (n,)
-            Predicted just before each insertion; -1 or NaN where nothing was (warm-up): not scored, but the label is
-            learned by the baselines.
-        levels : ndarray of uint16, shape (n,), optional
-            Scores of class 1 as levels (:mod:`raydt.evaluation.ranking`); not used for numbers.
-        seq : ndarray of int64, shape (n,), optional
-            Numbers of the updates, for alarms; by default the places in these arrays.
-
-        Notes
-        -----
-        O(n), for classes O(n K) multiplications for the faded counts; compiled. Numbers that exceed float64 make
-        scores infinite or NaN.
+        ``truth`` and ``prediction`` are class codes (int32) or labels (float64), shape (n,), predicted just before each
+        insertion; -1 or NaN in the warm-up, where only the baselines learn the label. ``levels`` are scores of class 1
+        (:mod:`raydt.evaluation.ranking`), ``seq`` the numbers of the updates, for alarms; by default the places in
+        these arrays. Numbers that exceed float64 make scores infinite or NaN.
         """
         self.score(truth, prediction, self.rivals(truth), levels, seq)
 
