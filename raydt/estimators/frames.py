@@ -105,7 +105,7 @@ class FrameEncoder:
     def encode(
         self, X: Any, estimator: str, *, grow: bool = False, known: bool = False
     ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
-        """Encode n rows: a float64 matrix, shape (n, d), in C order, finite or missing, and the sparse features, if any.
+        """Encode n rows: a float64 matrix, shape (n, d), in C order, finite or missing, and sparse features, if any.
 
         With ``grow``, new categories get codes; otherwise -1, which no split equals. ``known`` requires that every
         token is known, of a model of tokens, which a run has made; otherwise new ones are no features. ``estimator`` is
