@@ -1,4 +1,4 @@
-"""Configs: how they are read, what is refused and how it is said, overrides, paths, hash and schema."""
+"""Configs: how they are read, overrides, paths, hash and schema. The corpus has what is refused in a file."""
 
 from __future__ import annotations
 
@@ -131,11 +131,6 @@ class TestMessages:
             for value in today:
                 assert load_config({**job, section: {**given, key: value}}) == load_config({**job, section: given})
 
-    def test_a_missing_file_is_named(self, tmp_path):
-        with refused("configs.unreadable", ConfigError) as caught:
-            load_config(tmp_path / "absent.yaml")
-        assert "absent.yaml" in str(caught.value)
-
 
 class TestOverrides:
     def test_values_are_yaml_and_later_ones_win(self):
@@ -150,9 +145,6 @@ class TestOverrides:
     @pytest.mark.parametrize("override", ["cluster.shards", "=3", "cluster..shards=3", "learner.kind.x=1", "a=[1"])
     def test_what_cannot_be_set_names_the_override(self, override):
         assert f"--set {override}" in str(refusal_of(SEA, override))
-
-    def test_an_unknown_key_is_refused_like_one_in_the_file(self):
-        assert names_nearest(refusal_of(SEA, "cluster.shard=2")) == ("configs.misspelt_key", "'shards'")
 
     def test_null_leaves_out_what_another_model_or_kind_does_not_have(self):
         data = {**SEA, "stream": {"model": "deletion_log", "deletion_log": "log.csv"}}
