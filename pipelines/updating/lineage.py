@@ -50,7 +50,7 @@ def step_of(
         files["delete"] = {"path": _absolute(gone.path), "sha256": gone.file.content_hash()}
     if new.source is not None:
         files["insert"] = {"path": _absolute(new.path), "kind": new.source.identity().description["kind"]}
-        files["insert"] |= {"fingerprint": new.source.fingerprint(), "label": names.label, "id": names.id}
+        files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
     return {
         "state": place,
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
@@ -127,7 +127,7 @@ def _read_again(
             new = no_insertions(then, names, gone)
         if "insert" in files:
             new = read_insertions(files["insert"]["path"], files["insert"]["kind"], then, names, replay.find, gone)
-            found["insert"] = None if new.source is None else new.source.fingerprint()
+            found["insert"] = None if new.source is None else new.source.identity().fingerprint
     except InputError as error:
         said = message("updates.unreadable", updates=step["offset"], files=paths, problem=message_of(error))
         raise InputError(said, file=run) from error

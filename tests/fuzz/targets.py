@@ -174,7 +174,7 @@ def _read(file: Path, stream: dict[str, object], reading: Reading = CLASSES, **o
     for on_error in ("skip", "error"):
         options = {"kind": kind, "path": str(file), "id": "k", **options}
         source = open_source(_SOURCE.validate_python(options), reading=reading)
-        source.fingerprint()
+        source.identity()
         chooses = stream["model"] not in ("incremental", "changelog")
         live: set[int] | None = set() if chooses else None
         _drain(make_stream(_STREAM.validate_python({**stream, "on_error": on_error}), source), live)

@@ -87,9 +87,9 @@ def test_the_hyperplane_turns_and_stays_balanced():
 
 
 def test_seeds_and_settings_show_in_the_fingerprint():
-    prints = [open_source(o).fingerprint() for o in [*CASES, Sea(n=40_000, seed=8), Sea(n=40_001)]]
+    prints = [open_source(o).identity().fingerprint for o in [*CASES, Sea(n=40_000, seed=8), Sea(n=40_001)]]
     assert len(set(prints)) == len(prints)
-    assert open_source(Sea(n=40_000, noise=0.1)).fingerprint() == prints[0]
+    assert open_source(Sea(n=40_000, noise=0.1)).identity().fingerprint == prints[0]
 
 
 def test_the_source_says_what_it_is():
