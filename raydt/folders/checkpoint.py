@@ -129,8 +129,7 @@ class CheckpointStore:
     def segments(self) -> list[Segment]:
         """Segments that the next snapshot can omit: those of the checkpoint written or read last whose files exist.
 
-        Segments after one that is gone, or holds copies that have to go, are left out too: the next segment holds all
-        examples from there on. One listing of the files.
+        Those after one that is gone, or has copies that have to go, are not among them. One listing of the files.
         """
         self.copies.ask()
         kept: Iterable[_Stored] = self._stored
@@ -286,18 +285,14 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
     files = read_manifest(folder).files
     whole = with_rows(meta, components, folder.root)
     stored = []
-    for segment in map(_segment, meta.get("segments", [])):
+    for segment in _segments(meta):
         prefix = _component(segment)
         own = [file for file in files if file.component == prefix or file.component.startswith(f"{prefix}-group-")]
         stored.append(_Stored(segment, components[prefix]["born"], own))
     return Checkpoint(number, meta, whole, stored)
 
 
-def with_rows(
-    meta: Mapping[str, Any],
-    components: Mapping[str, Mapping[str, Any]],
-    file: str,
-) -> Lazy[str]:
+def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], file: str) -> Lazy[str]:
     """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
 
     Each is put together once here, one after the other, so that all that could be wrong with them is found. Those that
@@ -319,7 +314,7 @@ def with_rows(
     with _fitting(file):
         own = {name for name in components if name != "live" and not name.startswith("rows-")}
         unused = {name for name in components if name.startswith("rows-")}
-        for segment in map(_segment, meta.get("segments", [])):
+        for segment in _segments(meta):
             prefix = _component(segment)
             segments.append((prefix, _alive(components, segment)))
             of_groups = {name for name in unused if name.startswith(f"{prefix}-group-")}
@@ -392,9 +387,8 @@ def _chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]
     return chosen
 
 
-def _segment(entry: Any) -> Segment:
-    first, stop, rows = map(int, entry)
-    return Segment(first, stop, rows)
+def _segments(meta: Mapping[str, Any]) -> Iterator[Segment]:
+    return (Segment(*map(int, entry)) for entry in meta.get("segments", []))
 
 
 def _name(segment: Segment) -> str:

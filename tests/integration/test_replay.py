@@ -129,22 +129,6 @@ class TestFinishedRun:
         assert report.feasibility == "not_promised"  # epsilon 0.2 lies beyond the theorem
 
 
-def outcome(folder, **cluster):
-    """Everything that must not depend on how a job is run, of one small job; and its rounds with the shards."""
-    small = {"kind": "synthetic", "generator": "sea", "n": 400}
-    stream = {"model": "sliding_window", "window": 150, "warmup": 20}
-    run = replay(config(small, stream, output={"metrics_every": 100, "predictions": True}, cluster=cluster), folder)
-    traffic = {"seconds", "rounds", "bytes_exchanged"}
-    rows = [{k: v for k, v in row.items() if k not in traffic} for row in table(run.path, "metrics")]
-    return (run.digest, run.metrics, rows, table(run.path, "predictions")), run.summary["rounds"]
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    """Of the simplest way to run it."""
-    return outcome(tmp_path_factory.mktemp("runs") / "reference", shards=1)[0]
-
-
 @pytest.mark.ray
 class TestOnRay:
     """With batches read ahead by a thread, and several under way at the coordinator."""
@@ -152,13 +136,6 @@ class TestOnRay:
     @pytest.fixture(autouse=True)
     def _connected(self, cluster):
         """Runs use the private Ray that is connected already."""
-
-    @pytest.mark.nightly  # every run has the net of identity on Ray
-    def test_the_outcome_is_that_of_one_process(self, reference, tmp_path):
-        on_ray = {"backend": "ray", "shards": 2, "batch_size": 37, "memory_limit": 2400}
-        same, rounds = outcome(tmp_path / "run", **on_ray)
-        assert same == reference
-        assert rounds > 0
 
     def test_the_demo_has_its_shards_work_and_passes_its_audit(self, tmp_path):
         result = run_demo(tmp_path / "demo")

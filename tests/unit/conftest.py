@@ -9,7 +9,6 @@ from small_job import JOB
 from updatable import replayed
 
 from pipelines.cli import main
-from pipelines.running.checkpoint import Checkpointer
 from pipelines.yaml12 import dump_yaml
 
 
@@ -41,15 +40,3 @@ def job(tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(dump_yaml(JOB))
     return file
-
-
-@pytest.fixture
-def steady_checkpoints(monkeypatch):
-    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer, *arguments):
-        write(checkpointer, *arguments)
-        checkpointer.settle()
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)

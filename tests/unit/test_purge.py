@@ -19,7 +19,6 @@ from pipelines.purging import dictionaries, purge, runs, states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.records.table_parts import Parts
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model
@@ -32,15 +31,8 @@ from tests.small_tables import SCHEMA, derived, examples, written
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run with canaries in every kind of file."""
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer: Checkpointer, *arguments: Any) -> None:
-        write(checkpointer, *arguments)
-        checkpointer.settle()  # else the next one may be left out, whose segments have the example
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
+def run(tmp_path: Path, steady_checkpoints: None) -> Path:
+    """A finished run with canaries in every kind of file; checkpoints are waited for, so that none is left out."""
     rows = [{**derived(one), **one} for one in examples(60)]
     row = {**rows[0], **canary()}
     words = [*rows[:40], row, *rows[40:], row, {**row, "op": "delete"}]
