@@ -1,6 +1,7 @@
 """What both kinds of evaluation share: how they are fed, the alarms they raise, and scores made of counts.
 
-Formulas and sources: docs/explanation/evaluation.md. Not here: counting (``raydt.evaluation.counting``).
+Reports, sweeps and the metrics table show the scores of :data:`CLASS_SCORES`, in this order. Formulas and sources:
+docs/explanation/evaluation.md. Not here: counting (``raydt.evaluation.counting``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,28 @@ Floats = npt.NDArray[np.float64]
 FADING = 0.999
 #: Chance of a false alarm at a check of ADWIN.
 DELTA = 0.002
+
+
+class Score(NamedTuple):
+    """A score of predicted classes, as reports and sweeps show it. More is better."""
+
+    name: str  #: in the metrics table and in summaries
+    title: str  #: in the middle of a sentence
+    is_share: bool = False  #: from 0 to 1, and shown in percent
+
+
+CLASS_SCORES = (
+    Score("accuracy", "accuracy", is_share=True),
+    Score("f1", "F1", is_share=True),
+    Score("macro_f1", "macro F1", is_share=True),
+    Score("kappa", "kappa"),
+    Score("kappa_temporal", "kappa temporal"),
+    Score("kappa_m", "kappa M"),
+    Score("auc", "AUC"),
+)
+KAPPAS = ("kappa", "kappa_temporal", "kappa_m")
+#: Scores of classes that also have a faded value.
+FADED = ("accuracy", *KAPPAS)
 
 
 class Alarm(NamedTuple):

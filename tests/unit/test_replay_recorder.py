@@ -12,6 +12,7 @@ from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import UpdateError
+from raydt.evaluation.scoring import CLASS_SCORES, FADED
 from raydt.examples.targets import CODES
 from raydt.examples.updates import (
     CARRIES_ROW,
@@ -167,9 +168,7 @@ def test_undefined_shares_are_null_in_the_summary_and_nan_in_the_table(tmp_path)
     folder = RunFolder(tmp_path)
     recorder = Recorder(folder, Output(), FakeStream())
     recorder.close()
-    kappas = ("kappa", "kappa_temporal", "kappa_m")
-    faded = (f"faded_{name}" for name in ("accuracy", *kappas))
-    undefined = dict.fromkeys(("accuracy", "f1", "macro_f1", *kappas, "auc", *faded))
+    undefined = dict.fromkeys([score.name for score in CLASS_SCORES] + [f"faded_{name}" for name in FADED])
     assert recorder.metrics() == {**undefined, "alarms": 0, "confusion": []}
     assert recorder.baselines() == {"no_change": None, "majority": None}
     assert math.isnan(read(folder, "metrics")[0]["accuracy"])
