@@ -192,7 +192,7 @@ class OneRule(Learner):
                 raise ValueError("array 'label' is not what the coordinator has")
 
     def audit(self, options: OneRuleOptions, features: Any, state: Any, history: Any, groups: Any) -> AuditReport:
-        """Compare the live examples with the history and count them: the rule must be the best one, the model the rule."""
+        """Compare the live examples with the history, and find the best rule again."""
         last = np.iinfo(np.int64).max
         live, failures = history.deleted == last, list(compare_rows(state, history))
         X, y = history.X[live], history.y[live]

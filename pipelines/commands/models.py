@@ -94,7 +94,8 @@ def export(
 ) -> int:
     """Write the model of a RUN, or of a saved STATE, in the format of another library.
 
-    Its outputs before the link are equal in every double. FILE.json says what columns and outputs are.
+    The exported model gives the same outputs, bit for bit in double precision; for boosting, the outputs before the
+    link function. FILE.json describes columns and outputs.
 
     \b
     Example:  raydt export runs/first --to onnx --out model.onnx
