@@ -39,7 +39,7 @@ def update(
     """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
 
     STATE is a run folder, its checkpoints/ or one of them, or a folder saved with its examples. It is not changed. All
-    deletions precede all insertions, so that an example can be replaced. Either all changes take effect or none.
+    deletions precede all insertions, so one call can replace an example. Either all changes take effect or none.
 
     \b
     Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
