@@ -45,9 +45,9 @@ def audit(
         learner.check(options, features, classes, state, groups)
     except (KeyError, ValueError) as error:
         problem = message("states.missing", array=error.args[0]) if isinstance(error, KeyError) else str(error)
-        reason = message("audits.malformed", what="state", problem=problem)
-        return AuditReport("violated", "violated", reason, failures=[*differing, reason])
-    report = learner.audit(options, features, state, history, groups)
+        report = AuditReport.malformed("state", problem)
+    else:
+        report = learner.audit(options, features, state, history, groups)
     if differing:
         report.conformance = "violated"
         report.failures = [*differing, *report.failures]

@@ -36,18 +36,6 @@ def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: 
     return min(Fraction(1, min_samples_split), a / (4 + a), b / (6 + b))
 
 
-def not_promised(
-    epsilon: float, alpha: float, beta: float, min_samples_split: int, criterion: str = "gini"
-) -> Message | None:
-    """Return why nothing is promised for these options; None if something is."""
-    bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
-    if bound == 0:
-        return message("learners.no_epsilon", alpha=alpha, beta=beta).alone()
-    if Fraction(epsilon) >= bound:
-        return message("learners.large_epsilon", epsilon=epsilon, bound=float(bound))
-    return None
-
-
 def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> float:
     """Return the largest float64 below :func:`epsilon_bound`; ConfigError if the bound is 0.
 
@@ -86,17 +74,23 @@ class FullyDynamicOptions(LearnerOptions):
         if not isinstance(self.epsilon, str) and not 0 <= self.epsilon <= LARGEST_EPSILON:
             raise ValueError(message("learners.epsilon", most=LARGEST_EPSILON))
 
-    def resolved_epsilon(self) -> float:
-        """Epsilon as a number.
+    @property
+    def bounded_by(self) -> tuple[float, float, int, str]:
+        """Arguments of :func:`epsilon_bound`."""
+        return self.alpha, self.beta, self.min_samples_split, "gini"
 
-        Raises
-        ------
-        ConfigError
-            ``auto`` with alpha or beta 0: the theorem then allows no epsilon.
-        """
-        if isinstance(self.epsilon, str):
-            return auto_epsilon(self.alpha, self.beta, self.min_samples_split)
-        return self.epsilon
+    def resolved_epsilon(self) -> float:
+        """Return epsilon as a number; ConfigError if it is ``auto`` and the theorem allows none."""
+        return auto_epsilon(*self.bounded_by) if isinstance(self.epsilon, str) else self.epsilon
+
+    def excuse(self) -> Message | None:
+        """Return why nothing is promised for these options; None if something is."""
+        epsilon, bound = self.resolved_epsilon(), epsilon_bound(*self.bounded_by)
+        if bound == 0:
+            return message("learners.no_epsilon", alpha=self.alpha, beta=self.beta).alone()
+        if Fraction(epsilon) >= bound:
+            return message("learners.large_epsilon", epsilon=epsilon, bound=float(bound))
+        return None
 
     @property
     def depth_limit(self) -> int:

@@ -60,9 +60,7 @@ def total(counts: Any, node: int) -> int:
 @inner_kernel
 def level_at(counts: Any, node: int) -> int:
     """The share of class 1 at a node as a level (:mod:`raydt.evaluation.ranking`); of no examples one half. O(K)."""
-    n = np.int64(0)
-    for k in range(counts.shape[1]):
-        n += counts[node, k]
+    n = np.int64(total(counts, node))
     return (2 * LEVELS * counts[node, 1] + n) // (2 * n) if n > 0 else LEVELS // 2
 
 

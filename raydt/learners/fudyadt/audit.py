@@ -64,8 +64,7 @@ def audit(
     try:
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
-        reason = message("audits.malformed", what="tree", problem=str(error))
-        return AuditReport("violated", "violated", reason, failures=[reason])
+        return AuditReport.malformed("tree", str(error))
     rules = SplitConditions(
         Fraction(options.alpha),
         options.min_samples_split,

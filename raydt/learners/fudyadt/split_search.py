@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64
@@ -224,6 +224,25 @@ def scan_numbers(
         if categorical:
             q_left = n_left = 0
     return best, at
+
+
+@inlined_kernel
+def scan_column(
+    S: Any,
+    categorical: bool,
+    counts: Any,
+    sums: Any,
+    node: int,
+    numbers: Any,
+    left: Any,
+    label_bits: int,
+    best: float,
+    spare: Any,
+) -> tuple[float, int]:
+    """Scan as :func:`scan` or, where ``counts`` have one class, as :func:`scan_numbers`."""
+    if counts.shape[1] == 1:
+        return scan_numbers(S, categorical, numbers, sums[node, 0], label_bits, best)
+    return scan(S, categorical, counts, node, left, label_bits, best, spare)
 
 
 @inner_kernel

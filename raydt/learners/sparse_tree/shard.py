@@ -25,7 +25,7 @@ from raydt.finders.pool import (
     with_entries,
     with_units,
 )
-from raydt.finders.scores import table_of, xlogx_table
+from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.finders.structure import Structure, attach
 from raydt.learners.sparse_tree.dense_split_search import best_cut
 from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -35,7 +35,6 @@ from raydt.learners.sparse_tree.shard_build import (
     THRESHOLD,
     LevelCandidates,
     LevelRows,
-    best_candidates,
     open_nodes,
     release_nodes,
 )
