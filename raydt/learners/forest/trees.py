@@ -14,13 +14,12 @@ from raydt.examples.features import Features
 from raydt.learners.forest.apply_steps import ENDED, advance, look
 from raydt.learners.forest.build import resolve
 from raydt.learners.forest.membership import memberships, seeds_of
-from raydt.learners.forest.node_pool import count, link, most_rows, unlink
+from raydt.learners.forest.node_pool import count, most_rows
 from raydt.learners.forest.nodes import (
     MOST_ENTRIES,
     ForestArrays,
     ForestRows,
     ForestSteps,
-    Links,
     TreeArrays,
     new_forest,
     new_scratch,
@@ -29,54 +28,45 @@ from raydt.learners.forest.nodes import (
 )
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.sequential import ADD, LOOK, REMOVE
+from raydt.trees.records import link, next_in_preorder, unlink
 
 Slots = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
 
 @kernel
-def _copy_out(
-    forest: Any, trees: Any, stack: Any, parents: Any, feature: Any, threshold: Any, right: Any, totals: Any
-) -> None:
-    """Write trees in preorder; an open leaf is a leaf."""
+def _copy_out(forest: Any, trees: Any, place: Any, out: Any) -> None:
+    """Write trees in preorder into ``TreeArrays``; an open leaf is a leaf. ``place`` is scratch by node."""
     nodes, at = forest.nodes, 0
     for i in range(len(trees)):
-        begin, top = at, 1
-        stack[0], parents[0] = forest.roots[trees[i]], -1
-        while top > 0:
-            top -= 1
-            node, parent = np.int64(stack[top]), np.int64(parents[top])
-            if parent >= 0:
-                right[parent] = at - begin
-            feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
-            threshold[at] = nodes[node].threshold
-            right[at] = -1
+        begin, root = at, np.int64(forest.roots[trees[i]])
+        node = root
+        while node >= 0:
+            parent = nodes[node].parent
+            if parent >= 0 and nodes[parent].right == node:
+                out.right[place[parent]] = at - begin
+            place[node] = at
+            out.feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
+            out.threshold[at] = nodes[node].threshold
+            out.right[at] = -1
             for m in range(forest.totals.shape[1]):
-                totals[at, m] = forest.totals[node, m]
-            if nodes[node].feature >= 0:
-                stack[top], parents[top] = nodes[node].right, at
-                stack[top + 1], parents[top + 1] = nodes[node].left, -1
-                top += 2
+                out.totals[at, m] = forest.totals[node, m]
             at += 1
+            node = next_in_preorder(nodes, node, root)
 
 
 @kernel
-def _mark(forest: Any, k: int, stack: Any, found: Any) -> None:
+def _mark(forest: Any, k: int, found: Any) -> None:
     """Mark the slots of all rows."""
-    nodes = forest.nodes
     for tree in range(len(forest.roots)):
-        stack[0], top = forest.roots[tree], 1
-        while top > 0:
-            top -= 1
-            node = np.int64(stack[top])
-            if nodes[node].feature >= 0:
-                stack[top] = nodes[node].right
-                stack[top + 1] = nodes[node].left
-                top += 2
-            entry = nodes[node].head
+        root = np.int64(forest.roots[tree])
+        node = root
+        while node >= 0:
+            entry = forest.nodes[node].head
             while entry >= 0:
                 found[entry // k] = True
-                entry = forest.links.next[entry]
+                entry = forest.members[entry].next
+            node = next_in_preorder(forest.nodes, node, root)
 
 
 @kernel
@@ -93,9 +83,9 @@ def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric:
             count(forest, root, examples.y[slot], by, numeric)
             forest.touched[tree] = True
             if by > 0:
-                link(forest, root, slot * k + at)
+                link(forest, forest.members, root, slot * k + at)
             else:
-                unlink(forest, slot * k + at)
+                unlink(forest, forest.members, slot * k + at)
 
 
 def _writable(value: Any) -> Any:
@@ -139,7 +129,7 @@ class ExactTrees:
         """Make every tree one open leaf without rows; entries keep their room."""
         keys, words = bits(self.seeds.roots, self.numbers), (self._d + 63) // 64
         forest = new_forest(keys, self.rules, width, words)
-        self.forest = forest._replace(links=self.forest.links, order=self.forest.order)
+        self.forest = forest._replace(members=self.forest.members, order=self.forest.order)
 
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
@@ -177,7 +167,7 @@ class ExactTrees:
             return
         k, held = self.options.copies, self.examples
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
-        self.forest = self.forest._replace(links=Links(*(grown(array, capacity * k) for array in self.forest.links)))
+        self.forest = self.forest._replace(members=grown(self.forest.members, capacity * k))
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
@@ -260,7 +250,7 @@ class ExactTrees:
     def _live(self) -> Slots:
         """Slots of the rows in the trees, ascending. O(nodes + rows k)."""
         found = np.zeros(len(self.examples.y), dtype=np.bool_)
-        _mark(self.forest, self.options.copies, self.scratch.stack, found)
+        _mark(self.forest, self.options.copies, found)
         return np.flatnonzero(found).astype(np.int32)
 
     # ---------------------------------------------------------------- what there is
@@ -275,7 +265,7 @@ class ExactTrees:
         """Some of the trees, by place, in canonical form; all by default. O(nodes)."""
         places = np.arange(len(self.numbers)) if trees is None else trees
         sizes = self.forest.shape[places, 0].astype(np.int64)
-        n, depth = int(sizes.sum()), 2 * (self.rules.max_depth + 3)
+        n = int(sizes.sum())
         out = TreeArrays(
             sizes,
             np.empty(n, dtype=np.int32),
@@ -283,8 +273,7 @@ class ExactTrees:
             np.empty(n, dtype=np.int32),
             np.empty((n, self.forest.totals.shape[1]), dtype=np.int64),
         )
-        stack, parents = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
-        _copy_out(self.forest, places, stack, parents, out.feature, out.threshold, out.right, out.totals)
+        _copy_out(self.forest, places, np.empty(len(self.forest.nodes), dtype=np.int64), out)
         return out
 
     def shape(self) -> tuple[int, int, int]:
