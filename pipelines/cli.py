@@ -31,8 +31,8 @@ Exit codes:
   143  terminated (SIGTERM)
 """
 
-#: New objects at which garbage is collected. A start makes 200,000 that stay: to search them again and again, as Python
-#: does by default, took an eighth of a short run. The loops of commands leave no garbage that counting misses.
+#: New objects at which Python looks for garbage. A start makes 200,000 objects that stay; by default Python searches
+#: them 289 times, an eighth of a short run. Batches leave no cycles, so that a long run needs no more memory.
 _COLLECTED_AT = 300_000
 
 #: Commands of earlier versions, and what to use instead.
