@@ -24,7 +24,7 @@ ROOMS = {
         ("redaction", "version"),
         ("messages",),
         ("errors", "namesakes", "settings"),
-        ("arrays",),
+        ("arrays", "parallel"),
         ("exchange",),
         ("examples",),
         ("folders", "finders", "evaluation", "presentation"),
