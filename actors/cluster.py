@@ -49,13 +49,10 @@ log = logging.getLogger(__name__)
 
 
 def bundles(shards: int, resources: Mapping[str, Mapping[str, Any]] | None = None) -> list[Bundle]:
-    """Resources requested by the coordinator and each shard, in this order, in the terms of a Ray placement group.
+    """Return the resources of the coordinator and each shard, in this order, as bundles of a Ray placement group.
 
-    Parameters
-    ----------
-    shards : int
-    resources : mapping, optional
-        For ``coordinator`` and ``shard``: ``num_cpus`` (1), ``memory`` in bytes, ``resources`` by name.
+    ``resources`` has, for ``coordinator`` and ``shard``, ``num_cpus`` (1), ``memory`` in bytes and ``resources`` by
+    name.
     """
     if shards < 1:
         raise ConfigError(message("cluster.no_shard", shards=shards))
@@ -73,14 +70,8 @@ def _bundle(request: Mapping[str, Any], role: str) -> Bundle:
 class Cluster:
     """A connection to Ray.
 
-    Attributes
-    ----------
-    started : bool
-        Ray was started for this process, and is ended by :meth:`close`.
-    address : str
-        ``host:port`` of its head, empty if this process is not connected.
-    reserve_seconds : float
-        How long to wait for the resources of a cluster.
+    ``started``: Ray was started for this process, and is ended by :meth:`close`. ``address``: ``host:port`` of its
+    head, empty if this process is not connected. ``reserve_seconds``: how long to wait for resources.
     """
 
     reserve_seconds = RESERVE_SECONDS
@@ -116,12 +107,9 @@ class Cluster:
         return {} if self.started else {"runtime_env": {"env_vars": of_actors()}}
 
     def reserve(self, requested: Sequence[Bundle]) -> Any:
-        """Reserve resources on a cluster, spread over its nodes as far as possible; a wait is announced by a warning.
+        """Reserve resources, spread over the nodes as far as possible; ConfigError if that takes too long.
 
-        Raises
-        ------
-        ConfigError
-            The cluster could not provide them in time.
+        A wait is announced by a warning.
         """
         from ray.util.placement_group import placement_group, remove_placement_group
 
@@ -207,26 +195,14 @@ def connect(
 ) -> Cluster:
     """Connect to Ray.
 
-    Where this process is connected already (a test, a notebook), that connection is used and left open, whatever
-    it is to; an ``address`` of the form ``host:port`` must then be its own.
+    ``address`` is ``local`` for a private Ray, ``auto`` for the cluster of this machine, or ``host:port``; by default
+    ``RAY_ADDRESS`` (which ``ray job submit`` sets for its jobs), else ``local``. Where this process is connected
+    already (a test, a notebook), that connection is used and left open, whatever it is to; ``host:port`` must then be
+    its own. A private Ray offers at least the resources ``requested``, and serves metrics only with a ``metrics_port``,
+    on all addresses and without a token.
 
-    Parameters
-    ----------
-    address : str, optional
-        ``local`` for a private Ray, ``auto`` for the cluster of this machine, or ``host:port``. Without one,
-        ``RAY_ADDRESS`` (which ``ray job submit`` sets for its jobs), else ``local``.
-    requested : sequence of Bundle, optional
-        What the actors will ask for: the least a private Ray offers.
-    metrics_port : int, optional
-        Where a private Ray serves its metrics, on all addresses and without a token; by default it serves none.
-
-    Raises
-    ------
-    ConfigError
-        No cluster answers at the address, the address cannot be used by a job, this process is connected to another
-        cluster than the one at the address, or metrics cannot be served at the port.
-    RaydtError
-        A private Ray could not be started.
+    ConfigError if no cluster answers, a job cannot use the address, or metrics cannot be served; RaydtError if a
+    private Ray cannot be started.
     """
     if _is_connected():
         if address not in (None, "auto", "local"):

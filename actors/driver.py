@@ -23,16 +23,7 @@ PUT_BYTES = 1_000_000
 
 
 class RayDriver:
-    """Runs a coordinator's generators against shard actors.
-
-    Parameters
-    ----------
-    shards : sequence of Peer
-        In shard order.
-    epoch : int
-        The incarnation the shards have begun.
-    watch : Watch
-    """
+    """Runs a coordinator's generators against shard actors, in shard order, which have begun ``epoch``."""
 
     def __init__(self, shards: Sequence[Peer], epoch: int, watch: Watch) -> None:
         self.shards = list(shards)
@@ -44,11 +35,8 @@ class RayDriver:
     def run(self, exchange: Exchange[T]) -> T:
         """Drive ``exchange`` to its end and return its result.
 
-        Raises
-        ------
-        RaydtError
-            What the exchange or a shard raised; :class:`~raydt.errors.ProcessLostError` if a shard is lost. The
-            model is then at no defined position.
+        Raises what the exchange or a shard raised, ProcessLostError if a shard is lost. The model is then at no defined
+        position.
         """
         try:
             request = next(exchange)

@@ -38,13 +38,7 @@ def identity() -> Identity:
 
 
 def require_same(mine: Identity, theirs: Identity, name: str) -> None:
-    """Refuse to work with a process that has loaded other sources.
-
-    Raises
-    ------
-    RaydtError
-        Naming both folders and versions.
-    """
+    """Refuse (RaydtError) a process that has loaded other sources, naming both folders and versions."""
     if (mine.version, mine.sources) == (theirs.version, theirs.sources):
         return
     here = (mine.path, mine.host) == (theirs.path, theirs.host)

@@ -60,15 +60,10 @@ class _Sign:
 
 
 class Watch:
-    """Collects replies, judging by progress.
+    """Collects replies; an actor is lost after ``patience`` seconds without progress.
 
-    Parameters
-    ----------
-    patience : float
-        Seconds without progress after which an actor is lost.
-    answers : callable, optional
-        Whether Ray's own processes are there. Without its head, actors work on for a while, and then Ray ends the
-        process that owns them, without a word to it.
+    ``answers`` says whether Ray's own processes are there. Without its head, actors work on for a while, and then Ray
+    ends the process that owns them, without a word to it.
     """
 
     def __init__(self, patience: float, answers: Callable[[], bool] | None = None) -> None:
@@ -77,12 +72,9 @@ class Watch:
         self._answers, self._look_at_ray = answers, time.monotonic() + RAY_SECONDS
 
     def collect(self, replies: Sequence[Any], peers: Sequence[Peer]) -> list[Any]:
-        """The values of one reply of each peer, in order.
+        """Return the values of one reply of each peer, in order.
 
-        Raises
-        ------
-        RaydtError
-            What a peer raised; :class:`~raydt.errors.ProcessLostError` if one is gone or shows no progress.
+        Raises what a peer raised, ProcessLostError if one is gone or shows no progress.
         """
         signs: dict[str, _Sign] = {}
         while True:

@@ -27,20 +27,9 @@ class Placement:
 
 
 def shards_with_room(nodes: Sequence[Bundle], coordinator: Bundle, shard: Bundle, most: int) -> int:
-    """Largest number of shards for which nodes have room beside a coordinator.
+    """Return the number of shards, at most ``most``, for which nodes have room beside a coordinator.
 
-    Parameters
-    ----------
-    nodes : sequence of Bundle
-        What is free on each node.
-    coordinator, shard : Bundle
-        What an actor takes.
-    most : int
-
-    Returns
-    -------
-    int
-        At most ``most``; 0 if there is not even room for one.
+    ``nodes`` has what is free on each node. 0 if there is not even room for one.
     """
     fitting = (count for count in range(most, 0, -1) if have_room(nodes, [coordinator] + [shard] * count))
     return next(fitting, 0)

@@ -25,12 +25,9 @@ _ASK_SECONDS, _WAIT_SECONDS = 0.02, 20.0
 
 @contextlib.contextmanager
 def without_idle_services(*, metrics: bool) -> Iterator[None]:
-    """A Ray that starts inside the block has only its head, its raylet and the agents of its node.
+    """Start Ray inside the block with only its head, its raylet and the agents of its node.
 
-    Parameters
-    ----------
-    metrics : bool
-        It serves metrics, for which its agent needs everything that it can load.
+    With ``metrics`` its agent needs everything that it can load.
     """
     # Of what is passed on as it comes, only the parameters that are set have to be there.
     replacements: list[tuple[str, str, str, set[str], bool, Callable[..., Any]]] = [

@@ -53,29 +53,9 @@ START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
 class RaySession:
     """Coordinator and shards as Ray actors; implements :class:`raydt.sessions.session.Session`.
 
-    Kernels are compiled in this process first, so that the actors load them from the cache.
-
-    Parameters
-    ----------
-    cluster : Cluster
-        From :func:`actors.cluster.connect`.
-    learner, options, features
-        What to run.
-    shards : int
-    plan : WorkPlan, optional
-    resources : mapping, optional
-        See :func:`actors.cluster.bundles`.
-    epoch : int
-        Number of this incarnation, from 1.
-    patience : float
-        Seconds without progress after which an actor is given up.
-
-    Raises
-    ------
-    ConfigError
-        The cluster has too few resources.
-    RaydtError
-        The actors could not be started, or loaded other sources than this process.
+    Kernels are compiled in this process first, so that the actors load them from the cache. ``resources`` are as of
+    :func:`actors.cluster.bundles`, ``epoch`` is the number of this incarnation, from 1. ConfigError if the cluster has
+    too few resources; RaydtError if the actors cannot be started, or have loaded other sources than this process.
     """
 
     def __init__(

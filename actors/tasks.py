@@ -36,33 +36,14 @@ def run_tasks(
     parts: Iterable[tuple[S, Sequence[T]]],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, R | ProcessLostError]]:
-    """Results of ``work(shared, item)`` as they come, each computed in a Ray task of one CPU.
+    """Yield the place of each item among those of all parts and ``work(shared, item)``, as results come.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        From :func:`actors.cluster.connect`.
-    work : callable
-        A function of a module, so that it is found by its name.
-    parts : iterable of (shared, items)
-        ``shared`` is read-only for ``work``: its arrays lie in shared memory. The next part is asked for when there are
-        CPUs for which nothing is left to do, so that few of these objects are in memory at a time.
-    stopped : callable, optional
-        Once it says so, no more results are waited for. What is under way then is ended.
+    Each is computed in a Ray task of one CPU; a lost process gives its error as the result. ``work`` is a function of a
+    module, so that it is found by its name. ``shared`` is read-only for it: its arrays lie in shared memory. The next
+    part is asked for when there are CPUs for which nothing is left to do, so that few of these objects are in memory at
+    a time. Once ``stopped`` says so, no more results are waited for, and what is under way is ended.
 
-    Yields
-    ------
-    index : int
-        Place of the item among those of all parts.
-    result : object
-        What ``work`` returned, or the error if the process was lost.
-
-    Raises
-    ------
-    ConfigError
-        The cluster has no CPU.
-    RaydtError
-        What ``work`` raised, or a process that has loaded other sources.
+    ConfigError if the cluster has no CPU; else what ``work`` raised, or RaydtError for a process with other sources.
     """
     if not cluster.started:
         remove_placement_group(cluster.reserve([{"CPU": 1.0}]))  # a task that no node can take would wait for ever

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Protocol
 
 from raydt.errors import ConfigError
 from raydt.messages import message
@@ -47,8 +46,8 @@ _SERVERS = ("aiohttp", "opencensus", "opentelemetry", "prometheus_client")
 LEAVING_SECONDS = 3.0
 
 
-class Meter(Protocol):
-    """Takes note of what a run does."""
+class Meter:
+    """Takes note of what a run does; this one records nothing, for runs without Ray."""
 
     def begin(self, statistics: Mapping[str, int], updates: int) -> None:
         """The run resumes here; the updates up to this point were counted before. Called after :meth:`restarted`."""
@@ -63,34 +62,12 @@ class Meter(Protocol):
         """A checkpoint has been written, in so many seconds."""
 
 
-class Unmetered:
-    """Records nothing: for runs without Ray."""
-
-    def begin(self, statistics: Mapping[str, int], updates: int) -> None:
-        """Nothing."""
-
-    def batch(self, statistics: Mapping[str, int], updates: int, queue_depth: int) -> None:
-        """Nothing."""
-
-    def restarted(self) -> None:
-        """Nothing."""
-
-    def checkpointed(self, seconds: float) -> None:
-        """Nothing."""
-
-
-class Telemetry:
+class Telemetry(Meter):
     """Records with ``ray.util.metrics``; this process must be connected to Ray.
 
     A batch costs about 45 microseconds. Values reach the endpoint at Ray's interval, every ten seconds; counters stay
-    there, and a gauge that is not set for two intervals is left out until the next batch.
-
-    Parameters
-    ----------
-    run : str
-        Value of the label ``run``: the name of the run folder.
-    epoch : int
-        Number of the first incarnation of the actors.
+    there, and a gauge that is not set for two intervals is left out until the next batch. The label ``run`` is the name
+    of the run folder, ``epoch`` the number of the first incarnation of the actors.
     """
 
     def __init__(self, run: str, epoch: int = 1) -> None:
@@ -147,12 +124,9 @@ class Telemetry:
 
 
 def require_endpoint(port: int) -> None:
-    """Refuse a metrics port that a private Ray could not serve, for which Ray would wait half a minute.
+    """Refuse (ConfigError) a metrics port that a private Ray could not serve, for which Ray would wait half a minute.
 
-    Raises
-    ------
-    ConfigError
-        Another program listens there, the port is not for this user, or ``ray[default]`` is not installed.
+    Another program listens there, the port is not for this user, or ``ray[default]`` is not installed.
     """
     absent = [name for name in _SERVERS if find_spec(name) is None]
     if absent:

@@ -161,6 +161,8 @@ config = {"source": {"kind": "csv", "path": data, "label": "y"}, "stream": {"mod
 replay(config, out=out + "-warm")  # imports and compiled kernels
 read = lambda: int(Path("/proc/self/io").read_text("utf-8").split("rchar:")[1].split()[0])
 before = read()
+replay(config, out=out + "-read")
+after = read()
 sys.setprofile(profile)
 replay(config, out=out)
 sys.setprofile(None)
@@ -169,7 +171,7 @@ print(json.dumps({
     "functions that receive the config": len(stations),
     "functions that a marked row passes": len(passing),
     "types of record of a row": len(records),
-    "reads of the source file": round((read() - before) / Path(data).stat().st_size, 1),
+    "reads of the source file": round((after - before) / Path(data).stat().st_size, 1),
     "settings": len(settings(schema)),
     "commands": len(cli.commands),
     "_records": sorted(records),

@@ -42,17 +42,8 @@ log = logging.getLogger(__name__)
 def audit_run(run: str | Path) -> AuditReport:
     """Audit the last state of a run, and record the verdicts in its summary and report.
 
-    If they cannot be recorded, for instance on a read-only file system, a warning says so.
-
-    Parameters
-    ----------
-    run : path or URI
-        A run folder.
-
-    Raises
-    ------
-    InputError
-        The folder holds no finished run or no state, or the source is no longer what the run has read.
+    If they cannot be recorded, for instance on a read-only file system, a warning says so. InputError if the folder
+    holds no finished run or no state, or the source is no longer what the run has read.
     """
     folder = RunFolder.existing(run)
     before = read_summary(folder)
@@ -89,12 +80,9 @@ class Ended(NamedTuple):
 
 
 def last_of(folder: RunFolder) -> Ended:
-    """The last state of a finished run with the history that led to it.
+    """Return the last state of a finished run with the history that led to it.
 
-    Raises
-    ------
-    InputError
-        There is no state, or the source is no longer what the run has read.
+    InputError if there is no state, or the source is no longer what the run has read.
     """
     config = config_of(folder)
     folder.require_saved()
@@ -111,13 +99,7 @@ def last_of(folder: RunFolder) -> Ended:
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:
-    """The last state of a run.
-
-    Raises
-    ------
-    ModelFileError
-        There is none, or it is damaged; the newest sound one before it is then named.
-    """
+    """Return the last state of a run; ModelFileError names the newest sound one, if the last is damaged."""
     states = states_of(config, folder)
     try:
         return load_state(states)
@@ -142,15 +124,8 @@ def _is_sound(state: RunFolder) -> bool:
 def audit_state(location: str | Path) -> AuditReport:
     """Audit a state against its own examples: what needs the past (counters, build-time splits) is not checked.
 
-    Parameters
-    ----------
-    location : path or URI
-        One of the ``checkpoints/`` of a run, or a folder written by ``update`` or by ``save`` with the examples.
-
-    Raises
-    ------
-    InputError
-        No state is there, or a model without its training rows.
+    ``location`` is one of the ``checkpoints/`` of a run, or a folder written by ``update`` or by ``save`` with the
+    examples; InputError if it is neither.
     """
     saved, _ = open_state(location)
     history = history_of_live(saved.arrays, saved.groups, saved.features)

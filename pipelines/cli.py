@@ -31,7 +31,7 @@ Exit codes:
 """
 
 #: Commands of earlier versions, and what to use instead.
-_RETIRED = {"warmup": "raydt doctor --compile"}
+_RETIRED = {"warmup": "raydt doctor --compile", "explain": "raydt predict MODEL DATA --explain ROW"}
 
 
 class _Group(click.Group):
@@ -72,7 +72,6 @@ for _command in (
     runs.sweep,
     models.predict,
     models.export,
-    models.explain,
     states.update,
     states.purge,
     proofs.audit,

@@ -201,17 +201,8 @@ def load_variants(
 ) -> list[Config]:
     """Read a config once, and validate it once for each variant.
 
-    Parameters
-    ----------
-    config, overrides
-        As of :func:`load_config`.
-    variants : sequence of mapping
-        Dotted keys and their values, set after the overrides. The config need not be valid without them.
-
-    Raises
-    ------
-    ConfigError
-        As :func:`load_config`; the variant is named, if it sets anything.
+    A variant has dotted keys and values that are set after the overrides; the config need not be valid without them.
+    ConfigError as of :func:`load_config`; the variant is named, if it sets anything.
     """
     data, base, name, place = _read(config)
     nulls: dict[str, bool] = {}

@@ -44,12 +44,10 @@ T = TypeVar("T")
 
 
 def examine(with_ray: bool = False) -> dict[str, Any]:
-    """Versions, processors, memory, kernel cache and Ray's settings.
+    """Return versions, processors, memory, kernel cache and Ray's settings.
 
-    Parameters
-    ----------
-    with_ray : bool
-        Also start a private local Ray, as a run without an address does, and list what its processes listen on.
+    ``with_ray`` also starts a private local Ray, as a run without an address does, and lists what its processes listen
+    on.
     """
     memory, cache = psutil.virtual_memory(), Path(os.environ["NUMBA_CACHE_DIR"])
     shm = Path("/dev/shm")
@@ -144,21 +142,9 @@ def serves_metrics(address: str, port: int) -> bool:
 def probe(location: str) -> dict[str, Any]:
     """Do in a folder what checkpoints need of it, with a file of a name of its own, and undo it.
 
-    Parameters
-    ----------
-    location : path or URI
-        As ``checkpoint.path``; it is made if it is not there, and removed again.
-
-    Returns
-    -------
-    dict
-        ``location``, ``bytes`` written, ``free_bytes`` of a local disk (else None), and ``seconds`` by step: ``write``
-        (and flush), ``replace``, ``list``, ``read``, ``rename``, ``delete``.
-
-    Raises
-    ------
-    ConfigError
-        Naming the step that failed, why, and a remedy.
+    The folder, as of ``checkpoint.path``, is made if it is not there, and removed again. Returns ``location``,
+    ``bytes`` written, ``free_bytes`` of a local disk (else None), and ``seconds`` by step: ``write`` (and flush),
+    ``replace``, ``list``, ``read``, ``rename``, ``delete``. ConfigError names the step that failed, why, and a remedy.
     """
     place = location[:300]
     if not location or location.endswith("://"):

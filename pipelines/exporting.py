@@ -1,4 +1,4 @@
-"""Exports of saved models, and the explanation of one row: the commands ``export`` and ``explain``."""
+"""Exports of saved models, and the explanation of one row: the commands ``export`` and ``predict --explain``."""
 
 from __future__ import annotations
 
@@ -26,15 +26,9 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
     """Write a model in the format of another library, and return what was written.
 
     ``model`` is a run folder, its ``model``, or a state. A second file, ``out`` with ``.json`` behind its name, tells
-    what columns and outputs are.
-
-    Raises
-    ------
-    ConfigError
-        ``out`` lies in a run, a model or a state, or another process writes it.
-    InputError
-        A damaged model, a library that is not installed, a model that the format cannot say, or a file that cannot be
-        written.
+    what columns and outputs are. ConfigError if ``out`` lies in a run, a model or a state, or another process writes
+    it; InputError for a damaged model, a library that is not installed, a model that the format cannot say, or a file
+    that cannot be written.
     """
     saved = load_model(model)
     trees, interface = trees_of(saved), interface_of(saved)
@@ -68,10 +62,7 @@ def _target(out: str, to: FormatName, overwrite: bool) -> Path:
 def trees_of(saved: SavedModel) -> TreeSum:
     """Return the trees of a model; of a state, those of the model that it restores.
 
-    Raises
-    ------
-    InputError
-        It is not a sum of trees, or has seen no class.
+    InputError if it is not a sum of trees, or has seen no class.
     """
     if not saved.classes and not traits_of(saved.options).reading.regression:
         raise InputError(message("predictions.no_class"))
@@ -92,11 +83,7 @@ def explain_row(
 
     ``model`` is a run folder, its ``model``, or a state; ``kind`` is that of the file, by default from its name.
     ``values`` are the features that move an output, the largest first, each ``[name, [value of each output]]``.
-
-    Raises
-    ------
-    InputError
-        As :func:`export_model`, or the row is not there or cannot be used.
+    InputError as of :func:`export_model`, or if the row is not there or cannot be used.
     """
     saved = load_model(model)
     trees, interface = trees_of(saved), interface_of(saved)

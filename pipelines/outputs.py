@@ -43,14 +43,10 @@ def inputs_of(config: Config, given: Config | Mapping[str, Any] | str | Path) ->
 
 
 def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, within: Path | None = None) -> None:
-    """Refuse an output that would overwrite or remove an input, or that lies in a run, a model or a state.
+    """Refuse (ConfigError) an output that would overwrite or remove an input, or lies in a run, a model or a state.
 
     ``option`` names the output, such as ``--out``: a file or folder, which need not exist. It may lie in the run
     ``within``.
-
-    Raises
-    ------
-    ConfigError
     """
     target = real_path(out)
     for name, path in inputs:
@@ -73,12 +69,7 @@ def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, with
 
 
 def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -> None:
-    """Require the folder of a new run, and its checkpoints, to be apart from its inputs.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse (ConfigError) a folder of a new run, or of its checkpoints, that is not apart from its inputs."""
     inputs = list(inputs)
     require_apart("--out", out.location, inputs)
     if config.checkpoint.path is not None:
@@ -90,12 +81,7 @@ def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -
 def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Iterator[None]:
     """Be the only process that writes a file; ``what`` it holds is named in errors, and no file of ``new`` may exist.
 
-    Raises
-    ------
-    ConfigError
-        Another process writes it.
-    InputError
-        It cannot be written, or one of ``new`` exists.
+    ConfigError if another process writes it, InputError if it cannot be written, or one of ``new`` exists.
     """
     try:
         with locked(Folder(target.parent), target.name):

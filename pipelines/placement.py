@@ -31,23 +31,12 @@ FEW_SHARDS = 2
 
 
 def place(config: Config, features: Features, rows: int | None, free: Sequence[Bundle] | None = None) -> Placement:
-    """Decide where the work of a run is done.
+    """Decide where the work of a run is done, for ``features`` that are dealt into the groups of the learner.
 
-    Parameters
-    ----------
-    config : Config
-    features : Features
-        Dealt into the groups of the learner.
-    rows : int or None
-        Rows of the source, None if unknown.
-    free : sequence of Bundle, optional
-        What each node of the cluster has free, once the job has joined it. Nobody joins a cluster only to ask: Ray
-        deletes the working directory of a submitted job when its process leaves for the first time.
-
-    Raises
-    ------
-    ConfigError
-        The config names more shards than can have work, or than a private Ray on this machine can carry.
+    ``rows`` of the source are None if unknown. ``free`` is what each node of the cluster has free, once the job has
+    joined it: nobody joins a cluster only to ask, since Ray deletes the working directory of a submitted job when its
+    process leaves for the first time. ConfigError if the config names more shards than can have work, or than a private
+    Ray on this machine can carry.
     """
     cluster, traits = config.cluster, traits_of(config.learner)
     most = most_cells(traits.divided, WorkPlan.within(cluster.memory_limit))

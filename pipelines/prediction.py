@@ -41,38 +41,19 @@ def predict_file(
 ) -> dict[str, Any]:
     """Predict every row of a file.
 
-    Parameters
-    ----------
-    model : path or URI
-        A run folder, its ``model``, or a state.
-    data : path or URI
-        Parquet, Arrow IPC or CSV with the model's feature columns; other columns are passed over.
-    out : path
-        Parquet file to write: ``prediction``, and ``p_<class>`` for each class, a row for each row of ``data``. Of a
-        regression only ``prediction``, a number.
-    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
-        By default from the end of the name.
-    id_column : str, optional
-        Column of ``data`` that becomes the first of ``out``. It is held in memory.
-    on_error : {"error", "skip"}
-        What to do at a row that cannot be used: raise, or give it null predictions.
-    overwrite : bool
-        Replace ``out`` if it exists.
+    ``model`` is a run folder, its ``model``, or a state. ``data`` is Parquet, Arrow IPC or CSV with the model's feature
+    columns (other columns are passed over), of a ``kind`` that is by default that of its name. ``out`` is a Parquet
+    file with ``prediction``, and ``p_<class>`` for each class (of a regression only ``prediction``, a number), a row
+    for each row of ``data``; its first column is ``id_column``, which is held in memory. ``on_error="skip"`` gives a
+    row that cannot be used null predictions.
 
-    Returns
-    -------
-    dict
-        ``rows``, ``skipped`` (those without a prediction), ``first_skipped`` (why the first of them has none, or
-        None), ``unseen`` (rows with a category that the model does not know, which goes the way of all other
-        categories at every split) and ``unseen_columns``, ``out`` and ``classes``.
+    Returns ``rows``, ``skipped`` (those without a prediction), ``first_skipped`` (why the first of them has none, or
+    None), ``unseen`` (rows with a category that the model does not know, which goes the way of all other categories at
+    every split) and ``unseen_columns``, ``out`` and ``classes``.
 
-    Raises
-    ------
-    ConfigError
-        ``out`` is an input, lies in a run, a model or a state, or another process writes it.
-    InputError
-        A damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be
-        written. Nothing has been written.
+    ConfigError if ``out`` is an input, lies in a run, a model or a state, or another process writes it; InputError for
+    a damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be written.
+    Nothing has been written then.
     """
     saved = load_model(model)
     target = _target(out, overwrite)

@@ -22,15 +22,7 @@ Schema = Mapping[str, Any]
 
 
 def describe(error: ValidationError, schema: Schema) -> list[Message]:
-    """Return one message for each problem.
-
-    Parameters
-    ----------
-    error : ValidationError
-        From validating a config.
-    schema : mapping
-        JSON Schema of the model that refused it.
-    """
+    """Return one message for each problem; ``schema`` is the JSON Schema of the model that refused the config."""
     found: dict[str, list[Message]] = {}
     meanings: dict[str, str] = {}
     # Unknown sections first: a misspelt one is also missed under its right name.
@@ -61,15 +53,10 @@ def _joined(whats: Sequence[Message], meaning: str) -> Message:
 
 
 def refused_nulls(error: ValidationError, schema: Schema, nulls: Mapping[str, bool]) -> list[str]:
-    """The keys among ``nulls`` whose null was refused.
+    """Return the keys among ``nulls`` whose null was refused.
 
-    Parameters
-    ----------
-    error, schema
-        As of :func:`describe`.
-    nulls : mapping
-        Dotted keys that were set to null, and whether they had a value before. One that had none and that nothing knows
-        is misspelt, and not among the answers.
+    ``nulls`` are dotted keys that were set to null, and whether they had a value before. One that had none and that
+    nothing knows is misspelt, and not among the answers.
     """
     found = dict[str, None]()
     for problem in error.errors(include_url=False):

@@ -23,12 +23,8 @@ class ReceiptFile(NamedTuple):
 def opened_receipts(given: ReceiptFile | None, *, dry_run: bool) -> Iterator[OpenChain | None]:
     """Open the chain of a command, if it has one, before anything is applied; of a dry run only look at it.
 
-    Raises
-    ------
-    ConfigError
-        A key cannot be used, or is not that of the chain; another process appends to it.
-    InputError
-        The chain is not whole, or cannot be written.
+    ConfigError if a key cannot be used or is not that of the chain, or another process appends to it; InputError if the
+    chain is not whole, or cannot be written.
     """
     if given is None:
         yield None

@@ -27,17 +27,9 @@ from raydt.messages import Message, message
 
 
 class RunFolder(Folder):
-    """A run folder.
+    """A run folder: a local path or a URI (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
 
-    Parameters
-    ----------
-    location : str or Path
-        Local path or URI (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
-
-    Raises
-    ------
-    ConfigError
-        ``location`` is no URI that can be opened.
+    ConfigError if it is no URI that can be opened.
     """
 
     _created = _made = False
@@ -50,18 +42,9 @@ class RunFolder(Folder):
 
     @classmethod
     def create(cls, location: str | Path, *, overwrite: bool = False) -> RunFolder:
-        """Make a new run folder.
+        """Make a new run folder; ``overwrite`` removes the files of a run that is there first, and no other file.
 
-        Parameters
-        ----------
-        location : str or Path
-        overwrite : bool
-            Remove the files of a run that is there first; what is no file of a run is never removed.
-
-        Raises
-        ------
-        ConfigError
-            The folder holds something already, is a file, or cannot be written.
+        ConfigError if the folder holds something already, is a file, or cannot be written.
         """
         folder = cls(location)
         place = "--out " + folder.location.replace("\0", "\\0")[:300]
@@ -98,12 +81,7 @@ class RunFolder(Folder):
         return all(name == LOCK or name in self._unfinished() for name in self.names())
 
     def require_untouched(self) -> None:
-        """Refuse a folder that another run has filled since :meth:`create`. Only for the one who writes here.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Refuse (ConfigError) a folder that another run has filled since :meth:`create`; for the writer of the run."""
         begun = {path for path in self.files() if is_of_run(path)} - {LOCK, *self._unfinished()}
         if begun:
             raise ConfigError(message("runs.other_writer").at(f"--out {self.location}"))
@@ -160,13 +138,7 @@ class RunFolder(Folder):
 
     @classmethod
     def existing(cls, location: str | Path) -> RunFolder:
-        """Open the folder of a run that has written its summary.
-
-        Raises
-        ------
-        InputError
-            There is no summary.
-        """
+        """Open the folder of a run that has written its summary; InputError if there is none."""
         folder = cls(location)
         if not folder.has("summary.json") and folder.has("config.yaml"):
             raise InputError(message("runs.not_ended", run=shlex.quote(folder.location)), file=folder.location)
@@ -175,22 +147,15 @@ class RunFolder(Folder):
         return folder
 
     def require_own(self) -> None:
-        """Refuse to write, inside :func:`locked`, if the folder was removed since: a part of the run would be there.
+        """Refuse (RaydtError) to write, inside :func:`locked`, if the folder was removed since.
 
-        Raises
-        ------
-        RaydtError
+        Otherwise a part of the run would be there again.
         """
         if taken_away(self):
             raise RaydtError(message("runs.removed").at(self.location))
 
     def require_saved(self) -> None:
-        """Refuse a run that has saved neither model nor last state: nothing here stands for the whole of it.
-
-        Raises
-        ------
-        ModelFileError
-        """
+        """Refuse (ModelFileError) a run that has saved neither model nor last state, so that nothing stands for it."""
         if not self.has("config.yaml") or self.has("sweep.json"):
             return
         try:

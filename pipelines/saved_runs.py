@@ -27,12 +27,9 @@ from raydt.streams.options import make_stream
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
-    """The source and the stream of a config, at their beginning.
+    """Open the source and the stream of a config, at their beginning.
 
-    Raises
-    ------
-    InputError
-        A file is missing, cannot be used, or is known to have no rows.
+    InputError if a file is missing, cannot be used, or is known to have no rows.
     """
     source = open_source(config.source, reading=traits_of(config.learner).reading)
     if source.n_rows == 0:
@@ -48,15 +45,7 @@ def no_rows(config: Config) -> InputError:
 
 
 def config_of(folder: RunFolder) -> Config:
-    """The resolved config of a run.
-
-    Raises
-    ------
-    FormatVersionError
-        The run is of a format that this version does not read.
-    InputError
-        It is damaged.
-    """
+    """Return the resolved config of a run; InputError if damaged, FormatVersionError as of :func:`require_format`."""
     require_format(folder)
     try:
         return load_config(without_retired(load_yaml(folder.read_text("config.yaml"))))
@@ -66,11 +55,9 @@ def config_of(folder: RunFolder) -> Config:
 
 
 def require_format(folder: RunFolder) -> None:
-    """Refuse a run of a format that this version does not read, by what lies in its folder; damage is left to others.
+    """Refuse (FormatVersionError) a run of a format that this version does not read, by what lies in its folder.
 
-    Raises
-    ------
-    FormatVersionError
+    Damage is left to others.
     """
     checkpoints = sorted((name for name in folder.names("checkpoints") if name.isdecimal()), key=int)
     for place in [f"checkpoints/{name}" for name in checkpoints[::-1]] + [MODEL]:
@@ -102,18 +89,10 @@ def states_of_any_format(folder: RunFolder) -> RunFolder:
 def state_meta(
     config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, data: Identity
 ) -> dict[str, Any]:
-    """``meta`` of a state of a run, after ``updates``.
+    """Return ``meta`` of a state of a run, after ``updates``, where the state of the stream was ``at``.
 
-    Parameters
-    ----------
-    config : Config
-    stream : Stream
-    at : dict
-        State of the stream there: dictionaries as they were then, whatever has been read since.
-    updates, next_id : int
-        Updates done, and the next running number for rows without an id.
-    data : Identity
-        Of the source.
+    ``at`` has the dictionaries as they were then, whatever has been read since. ``next_id`` is the next running number
+    for rows without an id, ``data`` the identity of the source.
     """
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
     meta = run_meta(config, stream, at, updates, data.fingerprint)
@@ -129,13 +108,7 @@ def run_meta(config: Config, stream: Stream, at: dict[str, Any], updates: int, f
 
 
 def last_state(states: RunFolder) -> RunFolder:
-    """The folder of the complete state with the largest update number.
-
-    Raises
-    ------
-    InputError
-        There is none.
-    """
+    """Return the folder of the complete state with the largest update number; InputError if there is none."""
     if numbers := complete(states):
         return states.inside(str(numbers[-1]))
     raise InputError(message("runs.no_states"), file=states.location)
@@ -160,10 +133,7 @@ class StatePlace(NamedTuple):
 def find_state(location: str | Path) -> StatePlace:
     """Return the place of a state: of a run or its ``checkpoints/`` the last one, or a saved one.
 
-    Raises
-    ------
-    ModelFileError
-        Nothing of these is there.
+    ModelFileError if nothing of these is there.
     """
     given = RunFolder(location)
     folder = given if given.has(MANIFEST) or given.has("config.yaml") else newest(given)
@@ -183,10 +153,7 @@ def find_state(location: str | Path) -> StatePlace:
 def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]:
     """Return the state of :func:`find_state` and its folder, which may be given.
 
-    Raises
-    ------
-    ModelFileError
-        There is no state, it is damaged, or it is a model without its training rows.
+    ModelFileError if there is no state, it is damaged, or it is a model without its training rows.
     """
     folder = location if isinstance(location, RunFolder) else find_state(location).folder
     saved = open_model(folder.root, filesystem=folder.filesystem)
@@ -196,12 +163,9 @@ def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]
 
 
 def load_model(location: str | Path) -> SavedModel:
-    """The model at ``location``: a run folder, its ``model``, or a state, also the newest of its ``checkpoints/``.
+    """Read the model at ``location``: a run folder, its ``model``, or a state, also the newest of its ``checkpoints/``.
 
-    Raises
-    ------
-    InputError
-        Nothing of these is there, or it is damaged.
+    InputError if nothing of these is there, or it is damaged.
     """
     folder = newest(RunFolder(location))
     if not folder.has(MANIFEST):

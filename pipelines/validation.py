@@ -29,17 +29,14 @@ def look_at(config: Config) -> dict[str, Any]:
     is a deletion log that begins in the warm-up. Where ids can be refused, reads on to check them
     (:func:`pipelines.id_check.search`).
 
-    Returns
-    -------
-    dict
-        ``learner``, ``stream``, ``features``, ``rows`` (null if not known without reading), ``updates`` (the same),
-        ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
-        ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on
-        the cost, ``where`` work is done, the ``messages`` with shards, ``deletions`` in the log (null without
-        one), ``ids_checked``: of how many updates (null where none can be refused, and where a first row is bad), and
-        whether these are ``ids_all``, ``refused``: how many of them a model refuses, ``bad_updates``: messages of the
-        first, and of a bad row that ends them, ``stops_at``: the update at which a replay would stop for these, and
-        ``ok``: false if it would stop there or at one of ``bad_rows``.
+    Returns ``learner``, ``stream``, ``features``, ``rows`` and ``updates`` (null if not known without reading),
+    ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
+    ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on the
+    cost, ``where`` work is done, the ``messages`` with shards, ``deletions`` in the log (null without one);
+    ``ids_checked``: of how many updates (null where none can be refused, and where a first row is bad), and whether
+    these are ``ids_all``; ``refused``: how many of them a model refuses; ``bad_updates``: messages of the first, and of
+    a bad row that ends them; ``stops_at``: the update at which a replay would stop for these; and ``ok``: false if it
+    would stop there or at one of ``bad_rows``.
     """
     with quoting(config.output.quote_values):
         return _look_at(config)

@@ -35,22 +35,12 @@ from raydt.sessions.session import InProcessSession
 def verify_run(run: str | Path) -> dict[str, Any]:
     """Train a model from nothing on the examples that a run has left, and compare the digests.
 
-    Parameters
-    ----------
-    run : path or URI
-        A finished run, whose examples are read again from the source, or a state, which has its examples in it.
+    ``run`` is a finished run, whose examples are read again from the source, or a state, which has its examples in it.
+    Returns ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or
+    its saved model, which is compared if the state is right), the ``digest`` of the run or state and the one
+    ``rebuilt``, ``examples`` that are live, and how many there ever were (``inserted``; None of a state).
 
-    Returns
-    -------
-    dict
-        ``equal``, ``different`` (what differs from the model trained from nothing: the run's digest, its state or its
-        saved model, which is compared if the state is right), the ``digest`` of the run or state and the one
-        ``rebuilt``, ``examples`` that are live, and how many there ever were (``inserted``; None of a state).
-
-    Raises
-    ------
-    InputError
-        There is no run or state, its source has changed, or the model of its learner depends on the past.
+    InputError if there is no run or state, its source has changed, or the model of its learner depends on the past.
     """
     if newest(RunFolder(run)).has(MANIFEST):
         saved, _ = open_state(run)
@@ -104,34 +94,19 @@ def _require_retrained(options: LearnerOptions, place: str) -> None:
 def verify_receipts(
     path: str | Path, state: str | Path | None = None, *, key: str | None = None, public_key: str | None = None
 ) -> dict[str, Any]:
-    """Check a chain of receipts and, with a state, that it is what the last receipt says.
+    """Check a chain of receipts and, with a ``state``, that it is what the last receipt says.
 
-    Parameters
-    ----------
-    path : str or Path
-        The chain.
-    state : path or URI, optional
-        The state that the last receipt is of.
-    key : str, optional
-        Key file of the ids: none that was deleted, and not inserted again, lives in the state.
-    public_key : str, optional
-        Key, 64 hexadecimal digits, by which every receipt must be signed.
+    ``key`` is the key file of the ids: none that was deleted, and not inserted again, lives in the state.
+    ``public_key``, 64 hexadecimal digits, must have signed every receipt.
 
-    Returns
-    -------
-    dict
-        ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of the
-        chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
-        ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model
-        depends on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells
-        that this is its key; ``ok``, whether all of it holds.
+    Returns ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of
+    the chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
+    ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model depends
+    on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells that this is
+    its key; ``ok``, whether all of it holds.
 
-    Raises
-    ------
-    InputError
-        The chain is not whole, or not signed by ``public_key``; there is no state.
-    ConfigError
-        The key cannot be used, or is not that of the chain.
+    InputError if the chain is not whole, or not signed by ``public_key``, or there is no state; ConfigError if the key
+    cannot be used, or is not that of the chain.
     """
     secret = Key.read(key) if key is not None else None
     chain = read_chain(path, secret)

@@ -120,13 +120,10 @@ class _Document:
 
 
 def load_yaml(text: str) -> Any:
-    """The value of one YAML document; an alias stands for a copy.
+    """Return the value of one YAML document; an alias stands for a copy.
 
-    Raises
-    ------
-    ConfigError
-        Text that is not YAML, a tag, a duplicate key, a key that is not text, an integer beyond 64 bits, or more values
-        than any config needs, with its line.
+    ConfigError, with its line, for text that is not YAML, a tag, a duplicate key, a key that is not text, an integer
+    beyond 64 bits, or more values than any config needs.
     """
     try:
         node = _Loader(text.removeprefix("\ufeff")).get_single_node()

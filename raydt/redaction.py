@@ -34,15 +34,7 @@ def marked(value: str, instead: str = WITHHELD) -> str:
 
 
 def quoted(value: Any, most: int = 60) -> str:
-    """Return a value for a message, marked, as Python writes it and cut to what fits into a line.
-
-    Parameters
-    ----------
-    value : object
-        Text, bytes (shown as text) or number.
-    most : int
-        Characters of a text that are shown.
-    """
+    """Return text, bytes or a number for a message, marked, as Python writes it and cut to ``most`` characters."""
     if isinstance(value, str):
         return marked(repr(value[:most]))
     shown = repr(value).removeprefix("b")

@@ -133,3 +133,28 @@ def data_dir() -> Path:
     if not DATA.is_dir():
         pytest.skip("the real data sets are not here: no folder ../shared/data beside the repository")
     return DATA
+
+
+@pytest.fixture
+def steady_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
+    from pipelines.running.checkpoint import CheckpointContent, Checkpointer
+
+    write = Checkpointer.write
+
+    def write_and_wait(checkpointer: Checkpointer, content: CheckpointContent) -> None:
+        write(checkpointer, content)
+        checkpointer.settle()
+
+    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
+
+
+@pytest.fixture
+def in_step(steady_checkpoints: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Ray, checkpoints are at the same updates however fast the machine, so that a recovery has one to go back to.
+
+    Nothing is read ahead, and the driver takes the next result only when a checkpoint is written. Of batches of 250
+    or 500, the third after one with a checkpoint is then the next with one, and it is sent when the other is written.
+    """
+    monkeypatch.setattr("pipelines.running.loop.READ_AHEAD", 0)
+    monkeypatch.setattr("actors.session.TOGETHER", 1)

@@ -196,20 +196,23 @@ def script(
     )
 
 
-def fudyadt_options(*, certificate: bool | None = None) -> st.SearchStrategy[dict[str, Any]]:
-    """Options of FuDyADT that decide the model, of the schedule by certificates, of the published one, or of both."""
+def fudyadt_options(*, certificate: bool | None = None, numbers: bool = False) -> st.SearchStrategy[dict[str, Any]]:
+    """Options of FuDyADT that decide the model, of the schedule by certificates, of the published one, or of both.
+
+    With ``numbers`` alpha and beta are shares of the range of the labels squared.
+    """
     limits = {
         "max_depth": st.sampled_from((None, None, None, None, 0, 1, 2, 3, 10)),
         "min_samples_split": st.sampled_from((2, 2, 2, 3, 5)),
     }
     published = {
         "epsilon": st.sampled_from((0.0, 0.05, 0.1, 0.5, 1.0, 2.0)),
-        "alpha": st.sampled_from((0.0, 0.0, 0.0, 0.1, 0.5, 1.0)),
-        "beta": st.sampled_from((0.0, 0.2, 1.0)),
+        "alpha": st.sampled_from((0.0, 0.0, 0.1) if numbers else (0.0, 0.0, 0.0, 0.1, 0.5, 1.0)),
+        "beta": st.sampled_from((0.0, 0.2) if numbers else (0.0, 0.2, 1.0)),
     }
     certified = {
-        "alpha": st.sampled_from((0.01, 0.1, 0.1, 0.3, 1.0)),
-        "beta": st.sampled_from((0.02, 0.05, 0.1, 0.2, 0.2, 1.0)),
+        "alpha": st.sampled_from((0.001, 0.01, 0.1, 0.3) if numbers else (0.01, 0.1, 0.1, 0.3, 1.0)),
+        "beta": st.sampled_from((0.002, 0.01, 0.05, 0.2) if numbers else (0.02, 0.05, 0.1, 0.2, 0.2, 1.0)),
     }
     schedules = {False: st.fixed_dictionaries(published | limits), True: st.fixed_dictionaries(certified | limits)}
     return st.one_of(*schedules.values()) if certificate is None else schedules[certificate]

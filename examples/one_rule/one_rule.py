@@ -17,6 +17,7 @@ import numpy as np
 
 from raydt.arrays.digest import digest
 from raydt.audits.audit_report import AuditReport
+from raydt.audits.tree_audit import compare_rows
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
 from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
@@ -191,9 +192,9 @@ class OneRule(Learner):
                 raise ValueError("array 'label' is not what the coordinator has")
 
     def audit(self, options: OneRuleOptions, features: Any, state: Any, history: Any, groups: Any) -> AuditReport:
-        """Count the live examples again: the rule must be the best one, and the model the rule."""
+        """Compare the live examples with the history, and find the best rule again."""
         last = np.iinfo(np.int64).max
-        live, failures = history.deleted == last, []
+        live, failures = history.deleted == last, list(compare_rows(state, history))
         X, y = history.X[live], history.y[live]
         rules = []
         for feature in range(X.shape[1]):

@@ -1,4 +1,4 @@
-"""Commands that use a saved model: predict, export, explain."""
+"""Commands that use a saved model: predict, export."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from raydt.messages import message
 _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
 
 
-@click.command(short_help="Predict the rows of a file with a saved model.")
+@click.command(short_help="Predict the rows of a file with a saved model, or explain one prediction.")
 @click.argument("model")
 @click.argument("data")
-@click.option("--out", required=True, metavar="FILE", help="New Parquet file to write; .parquet or .pq.")
+@click.option("--out", metavar="FILE", help="New Parquet file to write; .parquet or .pq.")
 @click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 @click.option("--id", "id_column", metavar="COLUMN", help="Column of DATA to copy to the output as its first column.")
 @click.option(
@@ -27,15 +27,19 @@ _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
     show_default=True,
     help="At a bad row: error stops and writes nothing, skip writes null predictions for it.",
 )
+@click.option("--explain", type=int, metavar="ROW", help="Explain one prediction instead: number of the row, from 0.")
+@click.option("--tree", type=int, metavar="N", help="Tree whose path --explain shows. Default: 0, the first.")
 @click.option("--kind", type=click.Choice(KINDS), help="File format of DATA. Default: from its name.")
 @JSON
 def predict(
     model: str,
     data: str,
-    out: str,
+    out: str | None,
     overwrite: bool,
     id_column: str | None,
     on_error: Literal["error", "skip"],
+    explain: int | None,
+    tree: int | None,
     kind: str | None,
     as_json: bool,
 ) -> int:
@@ -43,12 +47,29 @@ def predict(
 
     The output has one row for each row of DATA, in the same order.
 
+    With --explain, nothing is written: shown are the row's path through one tree in words, and how much each feature
+    moves the output from the mean (path-dependent Shapley values of all trees, weighted by the live examples).
+
     \b
     Example:  raydt predict runs/first new.parquet --id customer_id --out predictions.parquet
+              raydt predict runs/first new.parquet --explain 3
     """
+    from pipelines.display import explanation_lines
+    from pipelines.exporting import explain_row
     from pipelines.prediction import predict_file
     from raydt.presentation.words import counted
 
+    if (out is None) == (explain is None):
+        raise click.UsageError(message("commands.out_or_explain"))
+    if explain is not None:
+        if overwrite or id_column is not None or on_error != "error":
+            raise click.UsageError(message("commands.only_with_out"))
+        found = explain_row(model, data, explain, tree or 0, kind)
+        print_result(found, explanation_lines(found), as_json)
+        return 0
+    if tree is not None:
+        raise click.UsageError(message("commands.only_with_explain"))
+    assert out is not None
     result = predict_file(model, data, out, kind, id_column=id_column, on_error=on_error, overwrite=overwrite)
     if result["skipped"]:
         rows, first = counted(result["skipped"], "bad row"), one_line(result["first_skipped"])
@@ -73,7 +94,8 @@ def export(
 ) -> int:
     """Write the model of a RUN, or of a saved STATE, in the format of another library.
 
-    Its outputs before the link are equal in every double. FILE.json says what columns and outputs are.
+    The exported model gives the same outputs, bit for bit in double precision; for boosting, the outputs before the
+    link function. FILE.json describes columns and outputs.
 
     \b
     Example:  raydt export runs/first --to onnx --out model.onnx
@@ -83,28 +105,4 @@ def export(
 
     written = export_model(model, to, out, overwrite=overwrite)
     print_result(written, export_lines(written), as_json)
-    return 0
-
-
-@click.command(short_help="Explain the prediction of one row.")
-@click.argument("model", metavar="RUN|STATE")
-@click.argument("data")
-@click.option("--row", type=int, default=0, show_default=True, help="Number of the row in DATA, from 0.")
-@click.option("--tree", type=int, default=0, show_default=True, help="Number of the tree whose path is shown.")
-@click.option("--kind", type=click.Choice(KINDS), help="File format of DATA. Default: from its name.")
-@JSON
-def explain(model: str, data: str, row: int, tree: int, kind: str | None, as_json: bool) -> int:
-    """Explain what the model of a RUN, or of a saved STATE, predicts for one row of DATA.
-
-    Shown are the row's path through one tree in words, and how much each feature moves the output from the mean
-    (path-dependent Shapley values of all trees, weighted by the live examples).
-
-    \b
-    Example:  raydt explain runs/first new.parquet --row 3
-    """
-    from pipelines.display import explanation_lines
-    from pipelines.exporting import explain_row
-
-    found = explain_row(model, data, row, tree, kind)
-    print_result(found, explanation_lines(found), as_json)
     return 0

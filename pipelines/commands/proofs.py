@@ -14,14 +14,16 @@ from raydt.messages import message
 @click.argument("run")
 @JSON
 def audit(run: str, as_json: bool) -> int:
-    """Recompute RUN's last state from the raw examples and check that the model and its guarantee are right.
+    """Recompute the last state of RUN from the raw examples, and check the model and its guarantee.
 
-    RUN may also be a state written by update: it is checked against the examples saved in it.
+    RUN may also be a state that update wrote: audit then checks it against the examples saved in it.
 
     \b
-    Conformance: the model and its statistics are those of the raw examples. Feasibility: its guarantee holds.
+    Conformance: the model and its statistics are those of the raw examples.
+    Feasibility: the guarantee of the learner holds.
 
-    Exit code 3 if conformance is violated or feasibility is refuted.
+    If one of them is violated, the exit code is 3.
+
     Example:  raydt audit runs/first
     """
     from pipelines.auditing import audit_run, audit_state
@@ -53,18 +55,17 @@ def audit(run: str, as_json: bool) -> int:
 @click.option("--public-key", metavar="HEX", help="Ed25519 key by which every receipt must be signed.")
 @JSON
 def verify(run: str, state: str | None, receipt_key: str | None, public_key: str | None, as_json: bool) -> int:
-    """Train the model of RUN from nothing on the examples that remain, and compare the digests.
+    """Train a model from scratch on the remaining examples of RUN, and compare the digests.
 
-    RUN may also be a state: its own examples are then used. Given a file of RECEIPTS that update wrote, verify checks
-    that chain instead and, with STATE, that it is the state of the last receipt.
+    RUN may also be a saved STATE: verify then uses the examples in it. Given a file of RECEIPTS that update wrote,
+    verify checks that chain instead and, with STATE, that STATE belongs to the last receipt.
 
-    \b
-    For learners whose model is a function of the live examples: equal digests prove that nothing of a deleted
-    example is left in the trees, to anyone who holds the remaining ones. Compared are the digest in the summary,
-    the last state and the saved model. Names of categories and classes that only deleted examples had stay in
-    the manifests.
+    This needs a learner whose model is a function of the live examples. Equal digests then prove, to anyone who has the
+    remaining examples, that the trees contain nothing of a deleted example. verify compares the digest in the summary,
+    the last state and the saved model. Manifests keep the names of categories and classes that only deleted examples
+    had.
 
-    Exit code 3 if anything differs, and the first line says what.
+    If anything differs, the exit code is 3, and the first line names the difference.
 
     Example:  raydt verify runs/first
 

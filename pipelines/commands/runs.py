@@ -60,8 +60,8 @@ def replay(
 def resume(run: str, state: str | None, overrides: tuple[str, ...], address: str | None, as_json: bool) -> int:
     """Resume RUN from its newest checkpoint. The result is identical to an uninterrupted run.
 
-    With --from, RUN first takes in what update has deleted and inserted: STATE replaces all checkpoints of RUN, and the
-    stream continues after it. Kill or resume RUN afterwards as any other run.
+    With --from, RUN continues from STATE, which has the deletions and insertions of update. STATE replaces all
+    checkpoints of RUN. Afterwards you can interrupt and resume RUN like any other run.
 
     --set may change cluster, checkpoint (except its path), erasure, output.report and output.quote_values, and the
     folders that hold the data. A completed run is not changed.

@@ -39,7 +39,7 @@ def update(
     """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
 
     STATE is a run folder, its checkpoints/ or one of them, or a folder saved with its examples. It is not changed. All
-    deletions precede all insertions, so that an example can be replaced. Either all changes take effect or none.
+    deletions precede all insertions, so one call can replace an example. Either all changes take effect or none.
 
     \b
     Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
@@ -66,7 +66,11 @@ def update(
 @click.command(short_help="Rewrite a finished run or a state so that it holds live examples only.")
 @click.argument("place", metavar="RUN|STATE")
 @click.option("--ids", metavar="FILE", help="Erase only these ids: Parquet, Arrow or CSV file with a column id.")
-@click.option("--older-than", metavar="AGE", help="Do nothing if RUN ended, or STATE was written, later: 7d, 12h.")
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    help="Purge only if RUN ended, or STATE was written, at least this long ago: 7d, 12h.",
+)
 @click.option("--dry-run", is_flag=True, help="Show which files would be replaced, and change nothing.")
 @RECEIPTS
 @RECEIPT_KEY
@@ -84,8 +88,8 @@ def purge(
 ) -> int:
     """Rewrite or remove every file of RUN, or of a saved STATE, that holds an example that is not live.
 
-    The model, its digest and the live examples stay. A purge that was killed can be started again. purge.json in the
-    folder says what was done.
+    The model, its digest and the live examples stay. If a purge is killed, start it again. purge.json in the folder
+    records what the purge has done.
 
     Example:  raydt purge runs/first --older-than 7d
     """

@@ -38,12 +38,8 @@ class Scope:
 def read_ids(path: str, saved: SavedModel) -> Scope:
     """Read a file with the column ``id``; none of its ids may be live in the state.
 
-    Raises
-    ------
-    InputError
-        The file cannot be read, has no row, or an id is missing or of another type.
-    UpdateError
-        An id is live. The message names the first.
+    InputError if the file cannot be read or has no row, or an id is missing or of another type; UpdateError names the
+    first live id.
     """
     names = StateNames.of(saved)
     with without_a_config():

@@ -40,38 +40,19 @@ def purge(
 ) -> dict[str, Any]:
     """Rewrite or remove every file of a run, or of a saved state, that holds an example that is not live.
 
-    Parameters
-    ----------
-    place : path or URI
-        The folder of a completed run, or of a state that ``update`` or ``save(..., with_examples=True)`` wrote.
-    ids : path or URI, optional
-        Parquet, Arrow or CSV file with a column ``id``: predictions and text ids of these examples only are erased;
-        those of other deleted examples stay. None of them may be live.
-    older_than : str, optional
-        A length of time such as ``7d``. A run that ended later than that ago, or a state written later, is left as it
-        is.
-    dry_run : bool
-        Find out what would be done, and change nothing.
-    receipts : ReceiptFile, optional
-        Chain to which the receipt is appended.
+    ``place`` is the folder of a completed run, or of a state that ``update`` or ``save(..., with_examples=True)``
+    wrote. ``ids``, a file with a column ``id`` of which none may be live, limits the erasure to predictions and text
+    ids of these examples. With ``older_than``, such as ``7d``, a younger run or state is left as it is. ``dry_run``
+    finds out what would be done; ``receipts`` is the chain to which the receipt is appended.
 
-    Returns
-    -------
-    dict
-        ``digest`` of the model, the same before and after; ``active`` examples; ``ids``, how many were given, or None;
-        files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``, the same with and without
-        ``dry_run``, both empty if there is nothing to do; ``out_of_reach``; ``young``: nothing was done, because the
-        files are younger than ``older_than``; ``left_alone``: files in the folder that raydt did not write.
+    Returns the ``digest`` of the model, the same before and after; ``active`` examples; ``ids``, how many were given,
+    or None; files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``, the same with and
+    without ``dry_run``, both empty if there is nothing to do; ``out_of_reach``; ``young``: nothing was done, because
+    the files are younger than ``older_than``; ``left_alone``: files in the folder that raydt did not write.
 
-    Raises
-    ------
-    ConfigError
-        ``older_than`` is no length of time, a key cannot be used, or another process writes in the folder.
-    InputError
-        There is no completed run and no state, the folder is damaged, its state is not the one of its summary, a link
-        is in the place of a file, or the age for ``older_than`` is in the future.
-    UpdateError
-        An id is live.
+    ConfigError if ``older_than`` is no length of time, a key cannot be used, or another process writes in the folder;
+    InputError if there is no completed run and no state, the folder is damaged, its state is not the one of its
+    summary, a link is in the place of a file, or the age is in the future; UpdateError if an id is live.
     """
     folder, least = RunFolder(place), _seconds(older_than)
     place_lock = locked(_existing(folder), needed=not dry_run)
@@ -110,12 +91,9 @@ def _seconds(older_than: str | None) -> float | None:
 
 
 def _age(work: Work) -> float:
-    """Seconds since a run ended or a state was written.
+    """Return the seconds since a run ended or a state was written.
 
-    Raises
-    ------
-    InputError
-        That is in the future by more than clocks of two machines differ, so that nobody knows.
+    InputError if that is in the future by more than clocks of two machines differ, so that nobody knows.
     """
     now = datetime.now(timezone.utc)
     age = (now - work.since).total_seconds()

@@ -73,12 +73,7 @@ class Purged:
             "active": self.active,
             "deleted": [],
             "inserted": [],
-            "purged": {
-                "ids": None if names is None else key.hashes(names),
-                "replaced": list(self.replaced),
-                "rewritten": list(self.rewritten),
-                "out_of_reach": list(self.out_of_reach),
-            },
+            "purged": {"ids": None if names is None else key.hashes(names), **self._lists()},
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,19 +84,17 @@ class Purged:
             "digest": self.digest,
             "active": self.active,
             "ids": None if self.scope.names is None else len(self.scope.names),
-            "replaced": list(self.replaced),
-            "rewritten": list(self.rewritten),
-            "out_of_reach": list(self.out_of_reach),
+            **self._lists(),
         }
+
+    def _lists(self) -> dict[str, list[str]]:
+        return {name: list(getattr(self, name)) for name in ("replaced", "rewritten", "out_of_reach")}
 
 
 class PurgeFile:
-    """``purge.json`` of a folder: a purge an entry, the last of which may be only begun.
+    """``purge.json`` of a folder: an entry for each purge, of which the last may be only begun.
 
-    Raises
-    ------
-    InputError
-        It is damaged.
+    InputError if it is damaged. ``begun`` has the files of a purge that was killed.
     """
 
     def __init__(self, folder: RunFolder) -> None:

@@ -27,15 +27,7 @@ class Notes:
 
 
 class Rehearsal(RunFolder):
-    """A folder that changes nothing.
-
-    Parameters
-    ----------
-    folder : RunFolder
-        The real one.
-    notes : Notes, optional
-        To which this one adds.
-    """
+    """A folder that changes nothing, and adds to ``notes`` what would change of the real one."""
 
     def __init__(self, folder: RunFolder, notes: Notes | None = None) -> None:
         self.__dict__.update(folder.__dict__)

@@ -51,10 +51,7 @@ PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events",
 class RunPurge(Work):
     """The purge of a run.
 
-    Raises
-    ------
-    InputError
-        There is no completed run, its folder is damaged, or a link has the name of a file or folder of a run.
+    InputError if there is no completed run, its folder is damaged, or a link has the name of a file or folder of a run.
     """
 
     clock = "ended in summary.json"
@@ -92,13 +89,7 @@ class RunPurge(Work):
         self._components = {name: self._checkpoint.components[name] for name in ("stream", "recorder", "scores")}
 
     def digest(self) -> str:
-        """Return the digest of the model.
-
-        Raises
-        ------
-        InputError
-            It is not the one of the summary.
-        """
+        """Return the digest of the model; InputError if it is not the one of the summary."""
         if self._checkpoint.meta["format_version"] != FORMAT_VERSION:
             return str(self._summary["model_digest"])  # another format may compute it in another way
         if self._digest != self._summary["model_digest"]:

@@ -21,10 +21,8 @@ from raydt.sessions.copies import OF_A_PURGED_STATE
 class StatePurge(Work):
     """The purge of a state.
 
-    Raises
-    ------
-    InputError
-        It is damaged, a model without its examples, or a checkpoint of a run; or a link has the name of a file.
+    InputError if it is damaged, a model without its examples, or a checkpoint of a run; or a link has the name of a
+    file.
     """
 
     clock = f"the time of {MANIFEST}"

@@ -61,12 +61,9 @@ class Work(ABC):
 
 
 def foreign_files(folder: RunFolder, is_ours: Callable[[str], bool]) -> list[str]:
-    """Return files that are not ours, links among them, as the filesystem calls them; sorted.
+    """Return files that are not ours, links among them, as the filesystem calls them, sorted.
 
-    Raises
-    ------
-    InputError
-        A link has a name of ours.
+    InputError if a link has a name of ours.
     """
     found = []
     for name in folder.files():

@@ -58,13 +58,7 @@ class ReportedRun(RunRecords):
 
 
 def read_run(path: Path) -> ReportedRun:
-    """Read the run folder at ``path``.
-
-    Raises
-    ------
-    InputError
-        If there is neither a ``summary.json`` nor a ``config.yaml``.
-    """
+    """Read the run folder at ``path``; ``InputError`` without both ``summary.json`` and ``config.yaml``."""
     if not (path / "summary.json").is_file() and not (path / "config.yaml").is_file():
         raise InputError(message("reports.no_run"), file=str(path))
     run = ReportedRun(path=path)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.evaluation.scoring import CLASS_SCORES, FADED
 from raydt.presentation.words import Form, count, figure, share
 
 
@@ -43,29 +44,16 @@ class Quality:
         return best
 
 
+_TITLES = {score.name: score.title[0].upper() + score.title[1:] for score in CLASS_SCORES}
 ACCURACY = Quality(
     score="accuracy",
     name="accuracy",
     unit="accuracy",
     baselines={"no_change": "no-change", "majority": "majority"},
-    titles={
-        "accuracy": "Accuracy",
-        "f1": "F1",
-        "macro_f1": "Macro F1",
-        "kappa": "Kappa",
-        "kappa_temporal": "Kappa temporal",
-        "kappa_m": "Kappa M",
-        "auc": "AUC",
-        "faded_accuracy": "Accuracy, faded",
-        "faded_kappa": "Kappa, faded",
-        "faded_kappa_temporal": "Kappa temporal, faded",
-        "faded_kappa_m": "Kappa M, faded",
-        "alarms": "Alarms of ADWIN",
-    },
+    titles=_TITLES | {f"faded_{name}": f"{_TITLES[name]}, faded" for name in FADED} | {"alarms": "Alarms of ADWIN"},
     form=share,
     compared={
-        **dict.fromkeys(("f1", "macro_f1"), share),
-        **dict.fromkeys(("kappa", "kappa_temporal", "kappa_m", "auc"), figure),
+        **{score.name: share if score.is_share else figure for score in CLASS_SCORES if score.name != "accuracy"},
         "faded_accuracy": share,
         "alarms": count,
     },

@@ -37,20 +37,7 @@ UPDATED = "run_updated"
 class Adoption:
     """The adoption of a state by a run that no other process writes.
 
-    Parameters
-    ----------
-    config : Config
-    folder : RunFolder
-        The run.
-    store : CheckpointStore
-        Its checkpoints.
-    state : path or URI
-        The state.
-
-    Raises
-    ------
-    InputError
-        There is no state, ``update`` did not write it, or the run has no checkpoint that it was made from.
+    InputError if there is no state, ``update`` did not write it, or the run has no checkpoint that it was made from.
     """
 
     def __init__(self, config: Config, folder: RunFolder, store: CheckpointStore, state: str | Path) -> None:
@@ -85,23 +72,11 @@ class Adoption:
         return len(known) < len(steps) and begins_with(steps, known) and steps[len(known)]["offset"] == number
 
     def run(self, data: Identity, stream: Stream) -> None:
-        """Make the state the only checkpoint of the run.
+        """Make the state the only checkpoint of the run; ``stream``, of its config, is not to be used afterwards.
 
-        Parameters
-        ----------
-        data : Identity
-            Of the source.
-        stream : Stream
-            Of the config; not to be used afterwards.
-
-        Raises
-        ------
-        ConfigError
-            The checkpoint is of another config or other data, or its stream cannot continue.
-        InputError
-            The checkpoint is damaged, its tables are not there, or the state does not belong to it.
-        NotWrittenError
-            The checkpoint cannot be written.
+        ConfigError if the checkpoint is of another config or other data, or its stream cannot continue; InputError if
+        it is damaged, its tables are not there, or the state does not belong to it; NotWrittenError if it cannot be
+        written.
         """
         if self.done:
             return

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from actors.telemetry import Meter, Unmetered
+from actors.telemetry import Meter
 from pipelines.config import Config
 from pipelines.operation import Checkpoint as CheckpointOptions
 from pipelines.run_folder import RunFolder, fitting
@@ -53,25 +53,9 @@ MOST_FAILURES = 5
 class Checkpointer:
     """Asks for snapshots and writes them.
 
-    Parameters
-    ----------
-    options : CheckpointOptions
-    store : CheckpointStore
-    clock : callable
-        Seconds of a clock that never goes back.
-    meter : Meter
-        Takes note of every checkpoint.
-    deadline : str, optional
-        How long checkpoints may have held a deleted example, such as ``7d``.
-
-    Attributes
-    ----------
-    written, failed : int
-    seconds : float
-        Spent on writing while the run works.
-    bytes : int
-    last : int or None
-        Updates of the last checkpoint.
+    ``clock`` gives seconds and never goes back; ``deadline`` is how long checkpoints may have held a deleted example,
+    such as ``7d``. The summary has :meth:`figures`: checkpoints ``written`` and ``failed``, ``seconds`` spent on
+    writing while the run works, ``bytes``, and updates of the ``last`` checkpoint.
     """
 
     def __init__(
@@ -82,7 +66,7 @@ class Checkpointer:
         meter: Meter | None = None,
         deadline: str | None = None,
     ) -> None:
-        self.store, self._meter = store, meter or Unmetered()
+        self.store, self._meter = store, meter or Meter()
         self._options, self._clock, self._deadline = options, clock, deadline
         self._lock, self._busy = threading.Lock(), False
         self._at, self._when = 0, clock()
@@ -112,15 +96,10 @@ class Checkpointer:
         self._writing = self._writer.submit(self._try, content)
 
     def write_last(self, content: CheckpointContent) -> None:
-        """Write a checkpoint now.
+        """Write a checkpoint now; NotWrittenError if it cannot be written.
 
-        Raises
-        ------
-        NotWrittenError
-            It cannot be written.
-        ProcessLostError
-            A process that has a part of it is lost. Then the run is repeated from the checkpoint before, and comes here
-            again; so this counts among those that :meth:`require_success` knows.
+        ProcessLostError if a process that has a part of it is lost. Then the run is repeated from the checkpoint
+        before, and comes here again; so this counts among those that :meth:`require_success` knows.
         """
         self.settle()
         if self._options.max_age is not None:
@@ -137,12 +116,7 @@ class Checkpointer:
         return segments if self._options.max_age is None else []
 
     def require_deadline(self) -> None:
-        """Stop a run whose checkpoints may hold examples that should be gone.
-
-        Raises
-        ------
-        DeadlineMissedError
-        """
+        """Stop (DeadlineMissedError) a run whose checkpoints may hold examples that should be gone."""
         age = self.store.copies.age()
         if self._deadline is not None and age * 1e6 > microseconds(self._deadline):
             cause = self._cause or message("runs.late_checkpoint")
@@ -150,13 +124,7 @@ class Checkpointer:
             raise DeadlineMissedError(said)
 
     def require_success(self) -> None:
-        """Stop a run whose checkpoints keep failing.
-
-        Raises
-        ------
-        CheckpointsFailError
-            The last :data:`MOST_FAILURES` checkpoints have failed.
-        """
+        """Stop (CheckpointsFailError) a run whose last :data:`MOST_FAILURES` checkpoints have failed."""
         if self._failed_in_a_row >= MOST_FAILURES:
             name = "no_checkpoint" if self.last is None else "old_checkpoint"
             said = {"failed": self._failed_in_a_row, "last": self.last, "cause": self._cause}
@@ -220,21 +188,10 @@ class Restorable(NamedTuple):
     lineage: list[dict[str, Any]]  #: Updates in the life of the model.
 
     def restore(self, session: Session, store: CheckpointStore, abandon: Callable[[], None]) -> None:
-        """Restore learner and tables.
+        """Restore learner and tables, in a session without a past and the store of the checkpoint.
 
-        Parameters
-        ----------
-        session : Session
-            Without a past.
-        store : CheckpointStore
-            That of the checkpoint.
-        abandon : callable
-            Called before the tables are changed, which is the last step: whoever had them lets go of them.
-
-        Raises
-        ------
-        ProcessLostError
-            A process was lost meanwhile.
+        ``abandon`` is called before the tables are changed, which is the last step: whoever had them lets go of them.
+        ProcessLostError if a process was lost meanwhile.
         """
         session.restore(self.saved.arrays, self.saved.groups)
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
@@ -254,26 +211,9 @@ def newest_restorable(
 ) -> Restorable | None:
     """Return the newest checkpoint that is sound, with the stream restored; None if there is none.
 
-    Parameters
-    ----------
-    config : Config
-    folder : RunFolder
-    store : CheckpointStore
-    stream : Stream
-        Of the config, wherever it is.
-    data : Identity
-        Of its source.
-    lineage : sequence of mapping
-        Updates that the run is known to have, and a checkpoint must have.
-
-    Raises
-    ------
-    ConfigError
-        The checkpoint is of another model config, of other data, or older than an update of the run.
-    FormatVersionError
-        Another version of raydt has written the checkpoint.
-    RaydtError
-        There are checkpoints, but none can be used. Nothing is thrown away because of that.
+    A checkpoint must have the updates of ``lineage``, which the run is known to have. ConfigError if it is of another
+    model config, of other data, or older than an update of the run; FormatVersionError if another version of raydt has
+    written it; RaydtError if there are checkpoints, but none can be used. Nothing is thrown away because of that.
     """
     newest: InputError | None = None
     numbers = _numbers(store)
@@ -315,12 +255,9 @@ def _numbers(store: CheckpointStore) -> list[int]:
 
 
 def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
-    """``meta`` of the newest checkpoint that says what it is; None if there is none. Only manifests are read.
+    """Return ``meta`` of the newest checkpoint that says what it is; None if there is none. Only manifests are read.
 
-    Raises
-    ------
-    ConfigError
-        The checkpoint is of another model config, or of other data.
+    ConfigError if it is of another model config, or of other data.
     """
     for number in reversed(_numbers(store)):
         place = store.folder.inside(str(number))

@@ -33,17 +33,7 @@ _SHOWN = 12
 def refuse_changes(then: Mapping[str, Any], now: Mapping[str, Any], place: str) -> None:
     """Refuse a resolved config that would give another model, or tables of two kinds.
 
-    Parameters
-    ----------
-    then, now : mapping
-        Resolved configs: that of the run, and that to resume with.
-    place : str
-        Where the first one is.
-
-    Raises
-    ------
-    ConfigError
-        Names every key with both values.
+    ConfigError names every key with both values; ``place`` is where the config of the run (``then``) is.
     """
     before, after = dict(_flat(then, "")), dict(_flat(now, ""))
     found = [
@@ -85,23 +75,9 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 
 def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[str, Any], place: str) -> None:
-    """Refuse a checkpoint of another model config or of other data, and say in what they differ.
+    """Refuse (ConfigError) a checkpoint of another model config or of other data, and say in what they differ.
 
-    Parameters
-    ----------
-    config : Config
-    data : Identity
-        Of the source.
-    stream : Stream
-        Of the config.
-    meta : mapping
-        Of the checkpoint.
-    place : str
-        Where it is.
-
-    Raises
-    ------
-    ConfigError
+    ``data`` is the identity of the source; ``meta`` and ``place`` are of the checkpoint.
     """
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
         raise ConfigError(message("runs.updated_state").at(place))
@@ -117,21 +93,10 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
 
 
 def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]], place: str) -> list[dict[str, Any]]:
-    """Return the lineage of a checkpoint, and refuse one that is older than an update that its run has taken in.
+    """Return the lineage of a checkpoint, and refuse (ConfigError) one that lacks an update of its run.
 
-    Parameters
-    ----------
-    meta : mapping
-        Of the checkpoint; empty if there is none.
-    lineage : sequence of mapping
-        Updates that the run is known to have.
-    place : str
-        Where the checkpoint is, or would be.
-
-    Raises
-    ------
-    ConfigError
-        Examples live in the checkpoint that an update has deleted.
+    Examples live in such a checkpoint that an update has deleted. ``meta`` is empty if there is no checkpoint,
+    ``lineage`` has the updates that the run is known to have.
     """
     known: list[dict[str, Any]] = meta.get("lineage", [])
     if not begins_with(known, lineage):

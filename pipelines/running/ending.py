@@ -81,20 +81,7 @@ class RunResult:
 
 
 class Ending:
-    """Writes down how a run has ended.
-
-    Parameters
-    ----------
-    config : Config
-    folder : RunFolder
-    data : Identity
-        Of the source.
-    interruption : Interruption
-    checkpointer : Checkpointer
-    recoveries : Recoveries
-    started : datetime
-        When the run was started first.
-    """
+    """Writes down how a run has ended that was first ``started`` then."""
 
     def __init__(
         self,
@@ -116,20 +103,9 @@ class Ending:
     def finish(
         self, recorder: Recorder, source: Source, error: Exception | None
     ) -> tuple[dict[str, Any], Exception | None]:
-        """Write tables, summary and report.
+        """Write tables, summary and report of a run that ``error`` has ended early, if anything has.
 
-        Parameters
-        ----------
-        recorder : Recorder
-        source : Source
-        error : Exception or None
-            What has ended the run early.
-
-        Returns
-        -------
-        summary : dict
-        error : Exception or None
-            The one given, or else what failed here.
+        Returns the summary, and the error given, or else the one of what failed here.
         """
         interruption, failure = self._interruption, None
         try:
@@ -322,13 +298,7 @@ def write_summary(folder: RunFolder, summary: dict[str, Any]) -> None:
 
 
 def read_summary(folder: RunFolder) -> dict[str, Any]:
-    """The summary of a run.
-
-    Raises
-    ------
-    InputError
-        It is damaged.
-    """
+    """Read the summary of a run; InputError if it is damaged."""
     try:
         summary = parsed(folder.read_text("summary.json"))
     except (OSError, ValueError) as error:

@@ -58,22 +58,10 @@ class _Meanwhile:
 class Incarnations:
     """Sessions of the learner of a config: a context that ends the last of them, and Ray if it was started for them.
 
-    Parameters
-    ----------
-    config : Config
-    features : Features
-    before : int
-        Incarnations the run has had in earlier processes; the first one here has the next number.
-    place : callable, optional
-        Gives a config without a number of shards its number (:mod:`pipelines.placement`), from what is
-        free on each node of the cluster. Called once, as soon as the cluster is joined.
-
-    Raises
-    ------
-    ConfigError
-        There is no cluster at the address.
-    RaydtError
-        A private Ray could not be started.
+    The run has had ``before`` incarnations in earlier processes; the first one here has the next number. ``place``
+    gives a config without a number of shards its number (:mod:`pipelines.placement`), from what is free on each node of
+    the cluster; it is called once, as soon as the cluster is joined. ConfigError if there is no cluster at the address,
+    RaydtError if a private Ray could not be started.
     """
 
     def __init__(
@@ -120,16 +108,10 @@ class Incarnations:
             self._cluster.close()
 
     def open(self) -> Session:
-        """The next incarnation, empty; the one before it is closed.
+        """Open the next incarnation, empty; the one before it is closed.
 
-        Raises
-        ------
-        ConfigError
-            The cluster has too few resources.
-        ProcessLostError
-            A process was lost already. This is the only error after which there is sense in calling again.
-        RaydtError
-            The processes cannot be started, or Ray is gone.
+        ConfigError if the cluster has too few resources; ProcessLostError if a process was lost already, the only error
+        after which there is sense in calling again; RaydtError if processes cannot be started, or Ray is gone.
         """
         self._leave()
         self.epoch += 1
@@ -191,14 +173,9 @@ class Incarnations:
 
 
 class RestartBudget:
-    """How often a run recovers before it gives up: a fault that comes back at once does not go away by itself.
+    """How often a run recovers before it gives up: ``most`` times within any period of so many ``seconds``.
 
-    Parameters
-    ----------
-    most : int
-        Restarts within any period.
-    seconds : float
-        Length of the period.
+    A fault that comes back at once does not go away by itself.
     """
 
     def __init__(self, most: int = 5, seconds: float = 600.0) -> None:
@@ -206,22 +183,10 @@ class RestartBudget:
         self._losses: list[tuple[float, str, str]] = []  # not the errors, whose tracebacks hold a whole incarnation
 
     def spend(self, lost: ProcessLostError, now: float, *, run: str | None, checkpoint: int | None) -> None:
-        """Take note of a loss, and permit one restart.
+        """Take note of a loss, and permit one restart; RestartsSpentError if the period has had its restarts.
 
-        Parameters
-        ----------
-        lost : ProcessLostError
-        now : float
-            Seconds of any clock that never goes back.
-        run : str or None
-            The run folder; None if the run leaves none.
-        checkpoint : int or None
-            Updates of the last checkpoint; None if there is none.
-
-        Raises
-        ------
-        RestartsSpentError
-            The period has had its restarts.
+        ``now`` is of any clock that never goes back, ``run`` the folder (None if the run leaves none), ``checkpoint``
+        the updates of the last one (None if there is none).
         """
         self._losses = [loss for loss in self._losses if now - loss[0] < self.seconds]
         self._losses.append((now, str(lost), lost.advice))

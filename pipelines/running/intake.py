@@ -32,26 +32,9 @@ class Intake:
     """The updates of a stream as messages of at most ``size``, with results at every multiple of ``every``.
 
     What is recorded at multiples of ``every`` does not depend on ``size``: either no message crosses one, or the
-    learner reports what was ``within`` a message.
-
-    Parameters
-    ----------
-    stream : Stream
-    size : int
-        Updates per message.
-    every : int
-        Where messages end, unless the learner reports within them.
-    ahead : int
-        Messages read ahead in a background thread; 0 reads in the caller's.
-    barrier : callable, optional
-        Called with the stream and its number of updates after every batch: the wish for a snapshot, or None.
-    within : bool
-        Whether the learner reports within messages.
-
-    Attributes
-    ----------
-    error : Exception or None
-        What ended the stream early.
+    learner reports what was ``within`` a message. ``ahead`` messages are read ahead in a background thread; 0 reads in
+    the caller's. ``barrier`` is called with the stream and its number of updates after every batch, and returns the
+    wish for a snapshot, or None. ``error`` is what ended the stream early.
     """
 
     def __init__(
@@ -148,25 +131,12 @@ def feed(
 ) -> None:
     """Feed the session until the stream ends, the intake is stopped, or an update is refused for good.
 
-    Parameters
-    ----------
-    config : Config
-    session : Session
-    intake : Intake
-        What ended it early is in its ``error``, not raised.
-    tally : Tally
-        Its ``seconds`` go on, and are the processing time in the end.
-    recorded : callable, optional
-        Called with every batch and its result, once the tally has them.
-    undivided : context manager, optional
-        Entered whenever the tally takes a batch: what another thread reads of it outside is of one update.
+    What ended the intake early is in its ``error``, not raised. ``seconds`` of the tally go on, and are the processing
+    time in the end. ``recorded`` is called with every batch and its result, once the tally has them; ``undivided`` is
+    entered whenever the tally takes a batch, so that what another thread reads of it outside is of one update.
 
-    Raises
-    ------
-    UpdateError
-        A refused update, unless ``stream.on_error`` is ``skip``. Everything before it has taken effect.
-    InputError
-        The source has no rows.
+    UpdateError for a refused update, unless ``stream.on_error`` is ``skip``: everything before it has taken effect.
+    InputError if the source has no rows.
     """
     refused: UpdateError | None = None
     began = time.perf_counter() - tally.seconds

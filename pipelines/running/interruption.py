@@ -40,15 +40,10 @@ REPEATED_SECONDS = 0.03
 
 
 class Interruption:
-    """Context in which signals are wishes to end soon.
+    """Context in which signals are wishes to end soon; the first is in ``signal``.
 
-    Outside the main thread, where Python allows no handlers, it does nothing. In an interactive session the process
-    is the user's, and is not ended: a signal stops the intake, and a second one raises.
-
-    Attributes
-    ----------
-    signal : signal.Signals or None
-        The wish, once there is one.
+    Outside the main thread, where Python allows no handlers, it does nothing. In an interactive session the process is
+    the user's, and is not ended: a signal stops the intake, and a second one raises.
     """
 
     def __init__(self) -> None:
@@ -87,17 +82,9 @@ class Interruption:
     def arm(self, stop: Callable[[], None], last_words: Callable[[], str | None] | None = None) -> None:
         """From now on a signal calls ``stop`` instead of raising SystemExit in the main thread.
 
-        Parameters
-        ----------
-        stop : callable
-            Asks for an orderly end. May be called more than once, and in any thread.
-        last_words : callable, optional
-            As of :meth:`on_cut`.
-
-        Raises
-        ------
-        SystemExit
-            A signal has come since :meth:`disarm`. One that came while another ``stop`` was armed calls this one.
+        ``stop`` asks for an orderly end, and may be called more than once, in any thread; ``last_words`` are as of
+        :meth:`on_cut`. SystemExit if a signal has come since :meth:`disarm`; one that came while another ``stop`` was
+        armed calls this one.
         """
         if last_words is not None:
             self._last_words = last_words
@@ -132,15 +119,8 @@ class Interruption:
     def settle(self, failed: int | None = None) -> signal.Signals | None:
         """Decide how the job has ended: what is written from now on is the truth, and no last words contradict it.
 
-        Parameters
-        ----------
-        failed : int, optional
-            Exit code of the error that has ended the job.
-
-        Returns
-        -------
-        signal.Signals or None
-            The signal that has interrupted it. One that comes later only shortens what is left to do.
+        ``failed`` is the exit code of the error that has ended the job. Returns the signal that has interrupted it; one
+        that comes later only shortens what is left to do.
         """
         self._stop = _nothing
         wish = self.signal

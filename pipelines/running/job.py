@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,15 +151,14 @@ def resume(
     with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
         completed = state is None and _summary(folder).get("status") == "completed"
-        if completed and not overrides and not _lacks_report(folder):
+        lacks_report = completed and _lacks_report(folder)
+        if completed and not overrides and not lacks_report:
             return _completed(folder, progress)
         there = config_of(folder)
         config = _with_address(load_config(there, overrides), None if completed else address)
         refuse_changes(there.resolved(), config.resolved(), f"{folder.location}/config.yaml")
-        if completed and not _lacks_report(folder):
-            return _completed(folder, progress)
         if completed:
-            with locked(folder):
+            with locked(folder) if lacks_report else nullcontext():
                 return _completed(folder, progress)
         stack.enter_context(quoting(config.output.quote_values))
         source, stream = open_stream(config)
@@ -205,13 +204,7 @@ def _sole_writer(config: Config, folder: RunFolder, *, new: bool = False) -> Ite
 class _Start:
     """What is to run; its first line, which names the place of the work, is said as soon as that is known.
 
-    Parameters
-    ----------
-    config : Config
-    stream : Stream
-    progress : Reporter
-    began : float
-        When the job began, on ``time.perf_counter``.
+    The job ``began`` then, on ``time.perf_counter``.
     """
 
     def __init__(self, config: Config, stream: Stream, progress: Reporter, began: float) -> None:
@@ -259,12 +252,7 @@ def _run(
 
 
 def _existing(run: str | Path) -> RunFolder:
-    """The folder of a run that has begun.
-
-    Raises
-    ------
-    InputError
-    """
+    """Return the folder of a run that has begun; InputError if there is none."""
     folder = RunFolder(run)
     if folder.has("sweep.json"):
         raise InputError(message("runs.sweep"), file=folder.location)

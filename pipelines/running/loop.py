@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from actors.telemetry import Telemetry, Unmetered
+from actors.telemetry import Meter, Telemetry
 from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
@@ -70,25 +70,9 @@ class _Incarnation:
 class Run:
     """One run, from its first update (or the checkpoint it resumes from) to its summary.
 
-    Parameters
-    ----------
-    config : Config
-    folder : RunFolder
-    incarnations : Incarnations
-    interruption : Interruption
-    stream : Stream
-        At its beginning. Every incarnation restores it.
-    data : Identity
-        Of its source.
-    context : LogContext
-        Where the run is, for its log.
-    past : Past, optional
-        Of a run that resumes from the newest checkpoint of its folder.
-
-    Attributes
-    ----------
-    begun : bool
-        Whether an update could be applied. Until then, nothing of a run that is resumed has changed.
+    ``stream`` is at its beginning, and every incarnation restores it; ``data`` is the identity of its source,
+    ``context`` that of the log, ``past`` of a run that resumes. ``begun`` tells whether an update could be applied:
+    until then, nothing of a run that is resumed has changed.
     """
 
     def __init__(
@@ -109,7 +93,7 @@ class Run:
         copies = Copies(config.checkpoint.copies_limit)
         store = CheckpointStore(states_of(config, folder), config.checkpoint.keep, copies)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
-        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Unmetered()
+        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Meter()
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=config.erasure.deadline)
         self.budget = RestartBudget()
         self.undivided = threading.Lock()
@@ -123,11 +107,7 @@ class Run:
     def run(self, progress: Reporter, began: float) -> RunResult:
         """Apply the stream, save what came out, and raise what stopped it, if it was an error.
 
-        Parameters
-        ----------
-        progress : Reporter
-        began : float
-            When the job began, on ``time.perf_counter``.
+        The job ``began`` then, on ``time.perf_counter``.
         """
         self.interruption.on_cut(lambda: self._cut_short(progress))
         log.info(
@@ -170,16 +150,10 @@ class Run:
         return RunResult(self.folder.location, summary)
 
     def _incarnate(self, progress: Reporter, began: float) -> Exception | None:
-        """One incarnation after another, until one has come to an end; what ended the stream early, if anything.
+        """Open one incarnation after another until one comes to an end; return what ended the stream early, or None.
 
-        Raises
-        ------
-        RestartsSpentError
-            Processes were lost too often.
-        SystemExit
-            A signal has come, and there is no incarnation that could come to an orderly end.
-        Exception
-            The learner cannot be trusted any more.
+        RestartsSpentError if processes were lost too often; SystemExit if a signal has come and there is no incarnation
+        that could come to an orderly end; any other error if the learner cannot be trusted any more.
         """
         restoring = self._past is not None
         if self._past is not None:

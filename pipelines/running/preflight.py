@@ -47,12 +47,7 @@ def doubtful(config: Config, source: Source) -> list[Message]:
 
 
 def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
-    """Refuse a ``checkpoint.path`` that is the run folder itself, or cannot be a folder that is written.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse (ConfigError) a ``checkpoint.path`` that is the run folder itself, or no folder that can be written."""
     place = f"checkpoint.path = {states.location}"
     places = [real_path(each.root) if each.is_local else each.location for each in (states, folder)]
     if places[0] == places[1]:
@@ -67,18 +62,9 @@ def require_place_of_states(states: RunFolder, folder: RunFolder) -> None:
 
 
 def clear_place_of_states(states: RunFolder, *, overwrite: bool) -> None:
-    """Refuse a ``checkpoint.path`` that holds what looks like checkpoints: they would be taken for those of this run.
+    """Refuse (ConfigError) a ``checkpoint.path`` with what looks like checkpoints, which would be taken for this run's.
 
-    Parameters
-    ----------
-    states : RunFolder
-        The folder of ``checkpoint.path``.
-    overwrite : bool
-        Remove them, if they are checkpoints and nothing else.
-
-    Raises
-    ------
-    ConfigError
+    ``overwrite`` removes them, if they are checkpoints and nothing else.
     """
     place = f"checkpoint.path = {states.location}"
     ours = [name for name in states.names() if is_checkpoint_folder(name)]

@@ -38,15 +38,9 @@ def kept(config: Config, started: datetime, epoch: int, recoveries: Sequence[Map
 
 
 def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> Past:
-    """The past of a run that has not completed.
+    """Return the past of a run that has not completed.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    summary : mapping or None
-        Of its last process, if that came to write one.
-    meta : mapping or None
-        Of its newest checkpoint.
+    ``summary`` is that of its last process, if it came to write one, ``meta`` that of its newest checkpoint.
     """
     records = list(_records(folder))
     saved = dict((meta or {}).get("run", {}))

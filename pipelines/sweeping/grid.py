@@ -42,18 +42,10 @@ class Axis:
 
 
 def read_grid(grid: Grid) -> list[Axis]:
-    """Read the axes of a grid.
+    """Read the axes of a grid: ``a.b=START:STOP:STEP`` or ``a.b=v1,v2,v3`` each, the values in YAML.
 
-    Parameters
-    ----------
-    grid : sequence of str, or mapping
-        ``a.b=START:STOP:STEP`` or ``a.b=v1,v2,v3`` each, the values in YAML; in a mapping by key, either the part
-        after the equals sign or a sequence of values.
-
-    Raises
-    ------
-    ConfigError
-        An entry that cannot be read, a key twice or of another section, no values, or too many settings.
+    In a mapping by key, a value is the part after the equals sign or a sequence of values. ``ConfigError`` for an entry
+    that cannot be read, a key twice or of another section, no values, or too many settings.
     """
     if isinstance(grid, str):
         raise ConfigError(message("sweeps.text"))

@@ -340,7 +340,7 @@ class _Sweep:
             "started": self.started.isoformat(timespec="seconds"),
             "raydt_version": raydt.__version__,
             "versions": versions(),
-            "source_fingerprint": source.fingerprint(),
+            "source_fingerprint": source.identity().fingerprint,
             "label": getattr(self.configs[0].source, "label", None),
             "positive": source.positive,
         }

@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.sweeping.chart import chart_of
 from pipelines.sweeping.grid import Axis, written
 from pipelines.sweeping.table import Row, best, pooled
+from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.learners import described
 from raydt.messages import message
 from raydt.presentation.blocks import Article, Best, Block, Code, Fact, Facts, Section, Table, Text, pairs
@@ -33,15 +34,12 @@ _FIGURES: dict[str, tuple[str, Form]] = {
     "us_per_update": ("fastest, µs per update", figure),
 }
 
+#: Scores that a terminal shows.
+_BRIEF = {"accuracy", "f1", "kappa"}
+
 #: Columns of the table, of any learner: title, name in the row, how it is written, and whether a terminal shows it.
 _COLUMNS: tuple[tuple[str, str, Form, bool], ...] = (
-    ("accuracy", "accuracy", share, True),
-    ("F1", "f1", share, True),
-    ("macro F1", "macro_f1", share, False),
-    ("kappa", "kappa", figure, True),
-    ("kappa temporal", "kappa_temporal", figure, False),
-    ("kappa M", "kappa_m", figure, False),
-    ("AUC", "auc", figure, False),
+    *((title, name, share if is_share else figure, name in _BRIEF) for name, title, is_share in CLASS_SCORES),
     ("alarms", "alarms", count, False),
     ("no-change", "no_change", share, False),
     ("majority", "majority", share, False),

@@ -34,10 +34,8 @@ class Trial:
     def read(self) -> StoredSource:
         """Return all rows, and let go of what was opened.
 
-        Raises
-        ------
-        InputError
-            The source cannot be read to its end, has no rows, or has a bad one that a setting does not pass over.
+        ``InputError`` if the source cannot be read to its end, has no rows, or has a bad one that a setting does not
+        pass over.
         """
         assert self.opened is not None
         source, self.opened = StoredSource(self.opened), None
@@ -52,12 +50,8 @@ class Trial:
 def trials_of(configs: Sequence[Config], values: Sequence[Mapping[str, Any]]) -> list[Trial]:
     """Group settings by source and by how their learners read it, in the order of the grid, and open each source.
 
-    Raises
-    ------
-    ConfigError
-        A setting that cannot be run over these rows, named.
-    InputError
-        A file or column is missing or cannot be used by the first setting.
+    ``ConfigError`` names a setting that cannot be run over these rows; ``InputError`` if the first setting cannot use a
+    file or column.
     """
     trials: dict[tuple[str, Reading], Trial] = {}
     sources: dict[tuple[str, Reading], Source] = {}

@@ -11,18 +11,19 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.sweeping.grid import TRIALS, Axis, written
+from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.learners import learners
 from raydt.messages import message
 from raydt.presentation.words import ABSENT, share
 
 #: Scores by which settings are compared, and whether more is better.
 CRITERIA = {
-    **dict.fromkeys(("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc"), True),
+    **{score.name: True for score in CLASS_SCORES},
     "us_per_update": False,
 }
 
 COUNTS = ("updates", "inserts", "deletes", "predictions", "active", "refused", "skipped")
-SCORES = ("accuracy", "f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc", "faded_accuracy")
+SCORES = (*(score.name for score in CLASS_SCORES), "faded_accuracy")
 _LEVELS = ("no_change", "majority", "seconds", "cpu_seconds", "us_per_update")
 WORK = ("rebuilds", "rebuilt_rows", "nodes", "leaves", "depth")
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}

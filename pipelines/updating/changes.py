@@ -50,10 +50,7 @@ class StateNames:
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
         """Return the columns recorded in a state; ``label`` and ``id_column`` take precedence over its column names.
 
-        Raises
-        ------
-        ModelFileError
-            The stream of the state is damaged.
+        ModelFileError if the stream of the state is damaged.
         """
         columns = saved.meta.get("columns", {})
         stream = saved.components.get("stream", {})
@@ -125,22 +122,11 @@ def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) ->
 
 
 def read_deletions(path: str, names: StateNames, find: Find) -> Deletions:
-    """Read a file with the column ``id``, as in a deletion log.
+    """Read a file with the column ``id``, as in a deletion log; other columns are passed over.
 
-    Parameters
-    ----------
-    path : path or URI
-        Parquet, Arrow IPC or CSV; other columns are passed over.
-    names : StateNames
-    find : callable
-        Gives the slot of the live example of each id, -1 where there is none.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, has a column ``after`` or no row; an id is missing or of another type.
-    UpdateError
-        An id is not live, or given twice.
+    ``find`` gives the slot of the live example of each id, -1 where there is none. InputError if the file cannot be
+    read, has a column ``after`` or no row, or an id is missing or of another type; UpdateError if one is not live, or
+    given twice.
     """
     with without_a_config():
         log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
@@ -168,25 +154,9 @@ def read_insertions(
 ) -> Insertions:
     """Read rows with the columns of the model; new categories, labels and text ids get the next codes.
 
-    Parameters
-    ----------
-    path : path or URI
-        File, folder or pattern.
-    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
-        By default from the ends of the names.
-    saved : SavedModel
-    names : StateNames
-    find : callable
-        Gives the slot of the live example of each id, -1 where there is none.
-    deletions : Deletions
-        Of the same update; their ids are free again.
-
-    Raises
-    ------
-    InputError
-        A missing column, a value that cannot be used, a label that is not allowed.
-    UpdateError
-        An id is live, or given twice.
+    ``path`` is a file, folder or pattern, of a ``kind`` that is by default that of its names; ``find`` is as of
+    :func:`read_deletions`, and ids of ``deletions`` of the same update are free again. InputError for a missing column,
+    a value that cannot be used, or a label that is not allowed; UpdateError if an id is live, or given twice.
     """
     source = _open(path, kind, saved, names)
     chunks = []

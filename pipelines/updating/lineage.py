@@ -41,26 +41,16 @@ from raydt.streams.history import Replay
 def step_of(
     saved: SavedModel, place: str, names: StateNames, gone: Deletions, new: Insertions, receipt: Receipt
 ) -> dict[str, Any]:
-    """Return the entry of an update for the lineage of the state that it writes.
+    """Return the entry of an update of the state in ``place``, for the lineage of the state that it writes.
 
-    Parameters
-    ----------
-    saved : SavedModel
-        The state that was updated.
-    place : str
-        Its folder.
-    names : StateNames
-    gone : Deletions
-    new : Insertions
-    receipt : Receipt
-        With digests.
+    The receipt has digests.
     """
     files: dict[str, Any] = {}
     if gone.file is not None:
         files["delete"] = {"path": _absolute(gone.path), "sha256": gone.file.content_hash()}
     if new.source is not None:
         files["insert"] = {"path": _absolute(new.path), "kind": new.source.identity().description["kind"]}
-        files["insert"] |= {"fingerprint": new.source.fingerprint(), "label": names.label, "id": names.id}
+        files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
     return {
         "state": place,
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
@@ -102,21 +92,8 @@ def names_after(names: StateNames, new: Insertions, live: set[int]) -> dict[str,
 def history_of_run(config: Config, features: Features, stream: Stream, meta: Mapping[str, Any], run: str) -> History:
     """Replay the stream of a run up to its last state, and the files of each update in its lineage.
 
-    Parameters
-    ----------
-    config : Config
-    features : Features
-    stream : Stream
-        Fresh; at the last state in the end.
-    meta : mapping
-        Of the last state.
-    run : str
-        Folder of the run, for messages.
-
-    Raises
-    ------
-    InputError
-        The file of an update has changed, or is gone.
+    ``stream`` is fresh, and at the last state, whose ``meta`` is given, in the end; ``run`` is for messages. InputError
+    if the file of an update has changed, or is gone.
     """
     replay = Replay(stream.source)
     for step in meta.get("lineage", []):
@@ -150,7 +127,7 @@ def _read_again(
             new = no_insertions(then, names, gone)
         if "insert" in files:
             new = read_insertions(files["insert"]["path"], files["insert"]["kind"], then, names, replay.find, gone)
-            found["insert"] = None if new.source is None else new.source.fingerprint()
+            found["insert"] = None if new.source is None else new.source.identity().fingerprint
     except InputError as error:
         said = message("updates.unreadable", updates=step["offset"], files=paths, problem=message_of(error))
         raise InputError(said, file=run) from error
@@ -167,14 +144,9 @@ def _absolute(path: str | Path) -> str:
 def ids_between(
     before: Mapping[str, npt.NDArray[Any]], after: Mapping[str, npt.NDArray[Any]], since: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the ids that updates have deleted and inserted, from the examples before and after them.
+    """Return the ids that updates from number ``since`` on have deleted and inserted.
 
-    Parameters
-    ----------
-    before, after : mapping
-        ``id`` and ``born`` of the live examples.
-    since : int
-        Number of the first of the updates.
+    ``before`` and ``after`` have ``id`` and ``born`` of the live examples.
     """
     new = after["born"] >= since
     return np.setdiff1d(before["id"], after["id"][~new]), after["id"][new]

@@ -57,26 +57,12 @@ def find_rows(
     id_column: str | None = None,
     as_text: tuple[str, ...] = (),
 ) -> tuple[list[DataFile], FileOptions]:
-    """The files that ``data`` stands for, which have all columns needed, and how to read them.
+    """Find the files that ``data`` (a file, folder or pattern) stands for, and how to read them.
 
-    Parameters
-    ----------
-    saved : SavedModel
-    data : path or URI
-        File, folder or pattern.
-    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
-        By default from the ends of the names.
-    wanted : mapping of str to str
-        Columns needed beside the features, and what names each, such as ``--id``, for messages.
-    label, id_column : str, optional
-        Columns that are read as labels and ids.
-    as_text : tuple of str
-        Columns that stay text in CSV, whatever they look like; categories always do.
-
-    Raises
-    ------
-    InputError
-        The kind is unclear, nothing is there, it cannot be read, or a column is missing.
+    They have the features and the columns ``wanted``, with what names each, such as ``--id``, for messages. ``label``
+    and ``id_column`` are read as labels and ids; columns ``as_text``, and categories, stay text in CSV, whatever they
+    look like. ``kind`` is by default that of the names. InputError if it is unclear, nothing is there or can be read,
+    or a column is missing.
     """
     features = saved.features
     needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
@@ -106,20 +92,10 @@ def find_rows(
 
 
 def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **dictionaries: Any) -> FileSource:
-    """A source of these files that codes categories as the model does.
+    """Open these files as a source that codes categories as the model does; new ones get codes beyond its own.
 
-    Categories the model has not seen get codes beyond its own.
-
-    Parameters
-    ----------
-    saved, files, options
-    **dictionaries
-        ``labels`` to go on from, as in the state of a source; empty if left out.
-
-    Raises
-    ------
-    InputError
-        A column that is text, or lists, where the model knows numbers, or the other way round.
+    ``labels`` of a source's state can be given, to go on from. InputError for a column that is text, or lists, where
+    the model knows numbers, or the other way round.
     """
     features = saved.features
     for file in files:

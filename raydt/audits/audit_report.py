@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from raydt.messages import Message
+from raydt.messages import Message, message
 
 
 @dataclass(slots=True)
@@ -23,6 +23,12 @@ class AuditReport:
     checked: dict[str, int] = field(default_factory=dict)
     worst: dict[str, float] = field(default_factory=dict)
     failures: Sequence[str] = field(default_factory=list)
+
+    @classmethod
+    def malformed(cls, what: str, problem: str) -> AuditReport:
+        """Return the report on a state that cannot be compared with anything."""
+        reason = message("audits.malformed", what=what, problem=problem)
+        return cls("violated", "violated", reason, failures=[reason])
 
     @property
     def ok(self) -> bool:

@@ -111,17 +111,10 @@ def _encode(X: Any, bins: Any, slots: Any, codes: Any, x: Any, low: Any) -> None
 
 
 def encode(X: npt.NDArray[np.float64], bins: Bins, slots: npt.NDArray[np.int32], codes: npt.NDArray[Any]) -> None:
-    """Bins of the dense features of some rows. O(rows x features x log(bins)).
+    """Write the bins of the dense features of some rows into ``codes``. O(rows x features x log(bins)).
 
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n, d)
-    bins : Bins
-        Of these features, and maybe sparse ones after them.
-    slots : ndarray of int32, shape (n,)
-        Column of ``codes`` for each row.
-    codes : ndarray of uint8 or uint16, shape (d, slots)
-        Takes the bins.
+    ``X`` has shape (n, d), ``codes`` (d, slots); ``slots`` names the column of ``codes`` for each row. ``bins`` are of
+    these features, and maybe of sparse ones after them.
     """
     _encode(X, bins, slots, codes, np.empty(_TOGETHER), np.empty(_TOGETHER, dtype=np.int64))
 
@@ -150,18 +143,9 @@ def _moved(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def numeric_bins(
     x: npt.NDArray[np.float64], most: int, method: str
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Boundaries between the bins of some numbers, ascending, and how many numbers are in each bin. O(n log n).
+    """Return the boundaries of at most ``most`` bins of some numbers, ascending, and how many numbers are in each.
 
-    A value up to a boundary lies below it.
-
-    Parameters
-    ----------
-    x : ndarray of float64, shape (n,)
-        No NaN.
-    most : int
-        Bins at most.
-    method : {"doubling", "quantile"}
-        As ``learner.binning``.
+    O(n log n). A value up to a boundary lies below it. ``x`` has no NaN; ``method`` is as ``learner.binning``.
     """
     n = len(x)
     if not n:
@@ -295,22 +279,12 @@ def learn_bins(
     sparse: npt.NDArray[np.int32],
     rows: npt.NDArray[np.int32] | None = None,
 ) -> Bins:
-    """Bins of the features of the first rows. O(d n log n).
+    """Make the bins of the features of the first rows, at most ``max_bins`` with that of NaN. O(d n log n).
 
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n, d)
-        Dense features; NaN is a value of its own, a categorical feature holds its code, -1 an unknown category.
-    kinds : ndarray of int8, shape (d,)
-        NUMERIC or CATEGORICAL.
-    max_bins : int
-        B, that of NaN counted if there is one.
-    method : {"doubling", "quantile"}
-        Appendix A of Lin et al. (its loop makes B + 1 bins as printed), or equal frequency.
-    sparse : ndarray of int32
-        Indices, ascending, of the sparse features that are 1 in some of the rows and 0 in others.
-    rows : ndarray of int32, optional
-        The rows of X to take, all by default; a few columns of them are copied at a time.
+    ``X``, shape (n, d), has the dense features: NaN is a value of its own, a categorical feature holds its code, -1 an
+    unknown category. ``method`` is ``doubling`` (appendix A of Lin et al., whose loop makes B + 1 bins as printed) or
+    ``quantile`` (equal frequency). ``sparse`` are the indices, ascending, of the sparse features that are 1 in some of
+    the rows and 0 in others. By default all ``rows`` of X are taken; a few columns of them are copied at a time.
     """
     rows = np.arange(len(X), dtype=np.int32) if rows is None else rows
     d, n = X.shape[1], len(rows)

@@ -116,14 +116,7 @@ class RowsOnShards:
 
 
 class HeldRows:
-    """A shard's half: its columns and sparse features of every row, by slot.
-
-    Parameters
-    ----------
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns.
-    """
+    """A shard's half: the columns and sparse features of the groups it owns, of every row, by slot."""
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self._features, self._groups = features, groups
@@ -216,14 +209,7 @@ def without_rows(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ShardWithRows:
-    """A learner's shard that keeps its rows here: what it answers of them, and how a request finds its method.
-
-    Parameters
-    ----------
-    features : Features
-    groups : ndarray of int64
-        Groups this shard owns.
-    """
+    """A learner's shard that keeps its rows here: what it answers of them, and how a request finds its method."""
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self._features, self.groups = features, groups

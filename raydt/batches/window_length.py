@@ -20,13 +20,7 @@ from __future__ import annotations
 
 
 class WindowLength:
-    """Number of steps of the next window: halved by a change, doubled without one.
-
-    Parameters
-    ----------
-    shortest, longest, first : int
-        Bounds, and the length of the first window.
-    """
+    """Number of steps of the next window: halved by a change, doubled without one."""
 
     def __init__(self, shortest: int, longest: int, first: int) -> None:
         self._shortest, self._longest = shortest, longest

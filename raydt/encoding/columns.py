@@ -48,7 +48,7 @@ _WORDS = (
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds strings, not counting dictionaries."""
+    """Return True if a column of this type holds strings, not counting dictionaries."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -75,14 +75,9 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
-    """Whether a column holds numbers, or text and dictionary values that need codes.
+    """Return whether a column holds numbers, or text and dictionary values that need codes.
 
-    An allow-list: whatever is not named here (nested, temporal, decimal, binary and extension types) is refused.
-
-    Raises
-    ------
-    InputError
-        Naming the column, its type and the remedy.
+    An allow-list: nested, temporal, decimal, binary and extension types are an InputError with the remedy.
     """
     kind = field.type
     extension = (field.metadata or {}).get(b"ARROW:extension:name")
@@ -211,14 +206,9 @@ def infinite(column: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """Text read as ``kind``, for formats that hold text only.
+    """Return the values of a column of text as ``kind``, null where a text cannot be read, and the mask of these texts.
 
-    Returns
-    -------
-    values : pa.Array of type ``kind``
-        Null where the text is null or cannot be read.
-    wrong : ndarray of bool, shape (n,), or None
-        Which texts cannot be read.
+    The mask is None if there are none.
     """
     if is_text(kind):
         return column, None
@@ -264,16 +254,10 @@ def number_of(value: Any) -> int:
 
 
 class Dictionary:
-    """Values and their codes, in order of first appearance.
+    """Values and their codes, in order of first appearance; ``values`` are known from the start.
 
-    Equal numbers are one value whatever their type (1, 1.0), as in Python.
-
-    Parameters
-    ----------
-    values : sequence, optional
-        Known from the start, coded 0, 1, ...
-    by_value : bool
-        :meth:`encode` and :meth:`find` give :func:`number_of` the values, and not their codes.
+    Equal numbers are one value whatever their type (1, 1.0), as in Python. With ``by_value``, :meth:`encode` and
+    :meth:`find` give :func:`number_of` the values, and not their codes.
     """
 
     def __init__(self, values: Sequence[Any] = (), by_value: bool = False) -> None:
@@ -296,27 +280,11 @@ class Dictionary:
         keep: npt.NDArray[np.bool_] | None = None,
         of: npt.NDArray[np.int64] | None = None,
     ) -> npt.NDArray[np.int64]:
-        """Codes of a column's values; new values get the next codes.
+        """Return the codes of a column's values, -1 where null or passed over; new values get the next codes.
 
-        Parameters
-        ----------
-        column : pa.Array, n values
-            Numbers, text or a dictionary.
-        row : int
-            Row number of the first value.
-        keep : ndarray of bool, shape (n,), optional
-            Values elsewhere are passed over.
-        of : ndarray of int64, shape (n,), optional
-            Row of each value, counted from ``row``, ascending; by default every value has its own.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-            -1 where the value is null or passed over.
-
-        Notes
-        -----
-        O(n) vectorised, and Python work for each *distinct* value of the column.
+        ``row`` is the number of the first value's row. Values outside of ``keep``, shape (n,), are passed over. ``of``,
+        shape (n,), has the row of each value, counted from ``row``, ascending; by default every value has its own. O(n)
+        vectorised, and Python work for each *distinct* value of the column.
         """
         distinct, local = _distinct(column, keep)
         if any(value not in self._codes for value in distinct):

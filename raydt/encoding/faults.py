@@ -31,12 +31,7 @@ class Fault(NamedTuple):
 class Faults(dict[int, Fault]):
     """The first fault of each bad row of one chunk, by position.
 
-    Parameters
-    ----------
-    length : int
-        Rows of the chunk.
-    bad : iterable of int
-        Positions of rows that are bad already, for reasons that are kept elsewhere.
+    The positions ``bad`` are of rows that are bad already, for reasons that are kept elsewhere.
     """
 
     def __init__(self, length: int, bad: Iterable[int] = ()) -> None:
@@ -49,17 +44,8 @@ class Faults(dict[int, Fault]):
     ) -> None:
         """Note a fault of the rows where both masks, shape (n,), are true and that have none yet.
 
-        Parameters
-        ----------
-        code, column : str
-        mask : ndarray of bool or None
-            None for no row.
-        needed : ndarray of bool, optional
-            None for all rows.
-        values : pa.Array or ndarray, shape (n,), optional
-            Values that the sentence shows.
-        **more
-            Further parameters of the sentence.
+        A ``mask`` of None is no row, a ``needed`` of None all rows. ``values``, shape (n,), and ``more`` are parameters
+        of the sentence.
         """
         if mask is None:
             return
@@ -86,19 +72,10 @@ def error_of(
     reading: Reading | None = None,
     sparse: bool = False,
 ) -> InputError:
-    """Return the error of a fault.
+    """Return the error of a fault in a row of a file or, without one, of data in memory.
 
-    Parameters
-    ----------
-    fault : Fault
-    file, row : str and int, optional
-        Where the row is; without a file, the data is in memory.
-    stored : mapping of str to str, optional
-        Names of columns in the file, where they differ.
-    reading : Reading, optional
-        What the learner takes, for remedies that name another learner.
-    sparse : bool
-        Whether there are sparse features, for the same.
+    ``stored`` are names of columns in the file, where they differ. ``reading`` and ``sparse`` are what the learner
+    takes and the data have, for remedies that name another learner.
     """
     shown = {"value": quoted(fault.value, 40), **fault.more}
     if fault.code in ("no_value", "no_category"):

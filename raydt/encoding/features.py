@@ -26,14 +26,8 @@ Columns = Mapping[str, pa.Array]
 class FeatureEncoder:
     """Encodes the columns of the features, in two steps: all checks of a chunk of rows come before any code is given.
 
-    Parameters
-    ----------
-    features : Features
-    reading : Reading
-    tokens : Tokens, optional
-        What the lists of the sparse column hold, if not indices.
-    known : mapping of str to sequence
-        Categories from the start, by column, in the order of their codes.
+    ``tokens`` is what the lists of the sparse column hold, if not indices; ``known`` are categories by column, in the
+    order of their codes.
     """
 
     def __init__(
@@ -64,23 +58,11 @@ class FeatureEncoder:
     def check(
         self, columns: Columns, faults: Faults, needed: Mask | None = None, X: npt.NDArray[np.float64] | None = None
     ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
-        """Return numbers and indices, and mark the rows whose features cannot be used.
+        """Return numbers, 0 for categories, and indices, and mark the rows whose features cannot be used.
 
-        Parameters
-        ----------
-        columns : mapping of str to pa.Array, n values each
-        faults : Faults
-        needed : ndarray of bool, shape (n,), optional
-            Rows that must have features; None for all.
-        X : ndarray of float64, shape (n, d), optional
-            The numbers, if they are a matrix already; it is changed. ``columns`` then has those of categories only.
-
-        Returns
-        -------
-        X : ndarray of float64, shape (n, d)
-            0 in the columns of categories.
-        sparse : SparseRows or None
-            None where there are none, and of tokens.
+        Only rows ``needed``, shape (n,), must have features. ``X``, shape (n, d), are the numbers if they are a matrix
+        already; it is changed, and ``columns`` then has the categories only. There are no indices of tokens, which
+        :meth:`encode` returns.
         """
         names, dense = self.features.names, X is None
         if X is None:
@@ -127,14 +109,8 @@ class FeatureEncoder:
     ) -> SparseRows | None:
         """Enter the codes of categories into ``X`` and return the tokens, if there are some, of checked columns.
 
-        Parameters
-        ----------
-        columns, X, faults, needed
-            As of :meth:`check`. A row with more tokens than there may be becomes bad.
-        row : int
-            Number of the first row.
-        grow : bool
-            Whether new categories get codes; otherwise they get -1, which no split equals.
+        Arguments are as of :meth:`check`; a row with more tokens than there may be becomes bad. ``row`` is the number
+        of the first row. Unless the dictionaries ``grow``, new categories get -1, which no split equals.
         """
         sparse = None
         if self.tokens is not None:

@@ -39,21 +39,9 @@ def is_empty_list(kind: pa.DataType) -> bool:
 
 
 def find_indices(types: Mapping[str, pa.DataType], file: str | None, reading: Reading) -> str | None:
-    """The one column among the features that holds lists of integers, or of text, if there is one.
+    """Return the one column among the features that holds lists of integers, or of text, if there is one.
 
-    Parameters
-    ----------
-    types : mapping of str to pa.DataType
-        Of the features.
-    file : str or None
-        For messages.
-    reading : Reading
-        Whether the learner takes sparse features, or with which options.
-
-    Raises
-    ------
-    InputError
-        There are several, or one that is not wanted.
+    It is an InputError if there are several, or if the learner takes none.
     """
     found = [name for name, kind in types.items() if holds_indices(kind) or holds_tokens(kind)]
     if found and not reading.sparse:
@@ -70,12 +58,9 @@ def find_indices(types: Mapping[str, pa.DataType], file: str | None, reading: Re
 
 
 def declared_width(schemas: Sequence[pa.Schema], files: Sequence[str | None]) -> int | None:
-    """Number of sparse features that the metadata of some files says, the largest; None if one does not say it.
+    """Return the largest number of sparse features in the metadata of some files; None if one does not say it.
 
-    Raises
-    ------
-    InputError
-        What it says is no such number.
+    What is no such number is an InputError.
     """
     widths = []
     for schema, file in zip(schemas, files, strict=True):
@@ -96,24 +81,10 @@ def width_of(column: pa.Array) -> int:
 
 
 def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, faults: Faults) -> SparseRows:
-    """The rows of a column.
+    """Return the rows of a column of lists of indices below ``width``, and mark those that cannot be used.
 
-    Parameters
-    ----------
-    column : pa.Array of lists of integers, or of nulls, n values
-    name : str
-        The column, for messages.
-    width : int
-        Number of sparse features.
-    needed : ndarray of bool, shape (n,), optional
-        Rows that must have a list; None for all.
-    faults : Faults
-        Receives those that cannot be used.
-
-    Returns
-    -------
-    SparseRows
-        Without ones in the rows that are not needed, or bad. O(ones), and O(ones * log) if some row is not ascending.
+    Only rows ``needed``, shape (n,), must have a list; the others, and bad rows, get no ones. O(ones), and O(ones *
+    log) if some row is not ascending.
     """
     n = len(column)
     faults.mark("no_list", name, np.asarray(column.is_null()), needed)

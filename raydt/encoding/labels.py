@@ -33,15 +33,10 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def find_label(wanted: Any, labels: Sequence[Any]) -> Any:
-    """The one label that a value written in a configuration means.
+    """Return the one label that a value written in a configuration means.
 
-    The same value of the same type wins; else the one label that reads the same as text (``1`` finds ``"1"``,
-    ``True`` finds ``"yes"``), if there is exactly one.
-
-    Raises
-    ------
-    ConfigError
-        No label is meant, or several; the message lists the labels.
+    The same value of the same type wins; else the one label that reads the same as text (``1`` finds ``"1"``, ``True``
+    finds ``"yes"``). None or several are a ConfigError that lists the labels.
     """
     same = [label for label in labels if label == wanted and isinstance(label, bool) == isinstance(wanted, bool)]
     found = same or [label for label in labels if set(_texts(label)) & set(_texts(wanted))]
@@ -54,15 +49,10 @@ def find_label(wanted: Any, labels: Sequence[Any]) -> Any:
 
 
 def resolve_positive(positive: Any, counts: Mapping[Any, int]) -> list[Any]:
-    """Labels that count as positive.
+    """Return the labels that count as positive, given the rows of each label in order of first appearance.
 
-    Parameters
-    ----------
-    positive : label, list of labels, ``"majority"`` or ``"minority"``
-        The most frequent label, or the rarest; of equals the one that appears first. A label that is itself called
-        so is written as a list.
-    counts : mapping of label to number of rows
-        In order of first appearance.
+    ``"majority"`` and ``"minority"`` are the most frequent and the rarest; of equals the one that appears first. A
+    label that is itself called so is written as a list.
     """
     if positive in ("majority", "minority"):
         if not counts:
@@ -75,20 +65,9 @@ def resolve_positive(positive: Any, counts: Mapping[Any, int]) -> list[Any]:
 class Labels:
     """Class codes of labels.
 
-    Parameters
-    ----------
-    positive : list, optional
-        Resolved positive labels; without it every label is a class.
-    rest : list, optional
-        All other labels.
-    most : int, optional
-        How many classes there may be.
-    with_more : str
-        Options of the learner with which there may be more, for a remedy; empty if there are none.
-
-    Notes
-    -----
-    Labels that are numbers have the same interface (``raydt.encoding.numeric_labels``).
+    Without resolved ``positive`` labels and the ``rest``, every label is a class, of at most ``most``; ``with_more``
+    are the options of the learner that take more, for a remedy. Labels that are numbers have the same interface
+    (``raydt.encoding.numeric_labels``).
     """
 
     dtype = CODES
@@ -121,32 +100,12 @@ class Labels:
     def read(
         self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, faults: Faults
     ) -> npt.NDArray[np.int32]:
-        """Class codes of a column, and which of its rows are bad.
+        """Return the class codes of a column, -1 where a label is missing, passed over or of one class too many.
 
-        Parameters
-        ----------
-        column : pa.Array, n values
-        name : str
-            The column, for messages.
-        row : int
-            Row number of the first value.
-        wanted : ndarray of bool, shape (n,), optional
-            Rows that may have a label; None for all. Others are passed over.
-        needed : ndarray of bool, shape (n,), optional
-            Rows that must have one; None for all.
-        faults : Faults
-            Receives those without a label, those whose label is neither positive nor among the rest, and those of one
-            class too many.
-
-        Returns
-        -------
-        ndarray of int32, shape (n,)
-            -1 where a label is missing or passed over, or of one class too many.
-
-        Notes
-        -----
-        Where a learner takes many classes, one more is the fault ``many_classes``, at which reading must end: passing
-        over all rows of further labels is never meant, and rows before it, read ahead, would take long to learn.
+        Rows ``wanted``, shape (n,), may have a label, others are passed over; rows ``needed`` must have one. Bad are
+        rows without a label, with one that is neither positive nor among the rest, and of one class too many. Where a
+        learner takes many classes, one more is the fault ``many_classes``, at which reading must end: passing over all
+        rows of further labels is never meant, and rows before it, read ahead, would take long to learn.
         """
         faults.mark("no_label", name, missing(column), needed)
         y = self.encode(column, row, faults.keep(wanted))
@@ -159,11 +118,7 @@ class Labels:
         return y
 
     def encode(self, column: pa.Array, row: int, keep: Mask | None = None) -> npt.NDArray[np.int32]:
-        """Class codes, int32, shape (n,).
-
-        -1 where missing or passed over (see :meth:`Dictionary.encode`), and of a label that is neither positive nor
-        among the rest.
-        """
+        """Return class codes, shape (n,): -1 where missing, passed over, or neither positive nor among the rest."""
         codes = self._seen.encode(column, row, keep)
         if self.positive is not None:
             code_of = dict.fromkeys(self._rest, 0) | dict.fromkeys(self.positive, 1)

@@ -24,10 +24,7 @@ def share(texts: pa.Array, pattern: str) -> float:
 def doubt(values: pa.Array) -> Message | None:
     """Say what a column of text that becomes categories is more likely to hold, from its different values.
 
-    Returns
-    -------
-    Message or None
-        The end of a sentence about the column, with the remedy; None where the values look like names.
+    The message is the end of a sentence, with the remedy; None where the values look like names.
     """
     values = values[:_MOST]
     if share(values, f"{NUMBER}|{DECIMAL_COMMA}|{_WRITTEN_OUT}") > 0.5:

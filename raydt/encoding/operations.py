@@ -65,24 +65,9 @@ class OpValues(BaseModel):
 def read_operations(
     column: pa.Array, name: str, values: OpValues, tombstone: npt.NDArray[np.bool_] | None, faults: Faults
 ) -> npt.NDArray[np.int8]:
-    """Operation codes of a column.
+    """Return the operation codes of a column of n values, :data:`IGNORED`, or a number below it in bad rows.
 
-    Parameters
-    ----------
-    column : pa.Array, n values
-        Text or numbers.
-    name : str
-        The column, for messages.
-    values : OpValues
-    tombstone : ndarray of bool, shape (n,), optional
-        Rows without an operation that are to be ignored; elsewhere a null is an error.
-    faults : Faults
-        Receives the rows whose value means nothing.
-
-    Returns
-    -------
-    ndarray of int8, shape (n,)
-        Codes of ``raydt.examples.updates``, :data:`IGNORED`, or a number below it in bad rows.
+    Rows in the mask ``tombstone`` are to be ignored; elsewhere a null is an error.
     """
     seen, known = Dictionary(), values.codes()
     places = seen.encode(column, 0)

@@ -32,13 +32,7 @@ class TimeColumn(NamedTuple):
 
 
 def time_column(field: pa.Field, file: str) -> TimeColumn:
-    """A column as one of event times.
-
-    Raises
-    ------
-    InputError
-        Its type cannot be used, with the remedy.
-    """
+    """Return a column as one of event times; one whose type cannot be used is an InputError with the remedy."""
     kind = field.type
     if not (field.metadata or {}).get(b"ARROW:extension:name"):
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -70,14 +64,9 @@ def kind_of_times(texts: pa.Array) -> pa.DataType | None:
 
 
 def times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Values of a column of times.
+    """Return the values of a column of times, 0 where null or too large, and the mask of those beyond the largest time.
 
-    Returns
-    -------
-    values : ndarray of int64, shape (n,)
-        0 where the time is null or too large.
-    too_large : ndarray of bool, shape (n,), or None
-        Which times are beyond :data:`LARGEST_TIME`; None if there are none.
+    The mask is None if there are none.
     """
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":

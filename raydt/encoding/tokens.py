@@ -37,20 +37,9 @@ def different(columns: Iterable[pa.Array]) -> int:
 
 
 class Tokens:
-    """The tokens of a column and their codes.
+    """The tokens of a column and their codes, of which there may be ``width``.
 
-    Parameters
-    ----------
-    name : str
-        The column, for messages.
-    grows : bool
-        Whether new tokens get codes. Otherwise they are no features.
-
-    Attributes
-    ----------
-    dictionary : Dictionary
-    width : int
-        How many tokens there may be.
+    Unless it ``grows``, new tokens are no features.
     """
 
     def __init__(self, name: str, grows: bool) -> None:
@@ -73,22 +62,10 @@ class Tokens:
             faults[int(of[place])] = Fault("unknown_token", self.name, flat[place].as_py())
 
     def encode(self, column: pa.Array, row: int, needed: Mask | None, faults: Faults) -> SparseRows:
-        """The rows of a column that was checked.
+        """Return the rows of a checked column, without ones in rows that are bad or not ``needed``, shape (n,).
 
-        Parameters
-        ----------
-        column : pa.Array of lists of text, n values
-        row : int
-            Row number of the first value.
-        needed : ndarray of bool, shape (n,), optional
-            Rows that must have a list; None for all.
-        faults : Faults
-            Receives those with new tokens for which there is no room.
-
-        Returns
-        -------
-        SparseRows
-            Without ones in the rows that are not needed, or bad. O(tokens log), and Python work for each distinct one.
+        ``row`` is the number of the first row. A row with new tokens for which there is no room becomes bad. O(tokens
+        log), and Python work for each distinct one.
         """
         flat, of, keep = _flat(column), _rows_of(column), faults.keep(needed)
         taken = None if keep is None else keep[of]

@@ -31,13 +31,7 @@ def load_model(path: Any) -> Any:
 
 
 def estimator_of(options: LearnerOptions) -> Any:
-    """Return the class of the estimator for models with these options.
-
-    Raises
-    ------
-    NotImplementedError
-        The learner has no estimator.
-    """
+    """Return the class of the estimator for models with these options; ``NotImplementedError`` if there is none."""
     from raydt.estimators.targets import Classifier, Regressor
     from raydt.learners import traits_of
 

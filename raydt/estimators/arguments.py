@@ -140,24 +140,10 @@ def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:
 
 
 def columns_of(categorical: Sequence[Any] | None, columns: Sequence[str]) -> set[Any]:
-    """The columns that ``categorical_features`` names, by position, by name or as a mask.
+    """Return the names of the columns that ``categorical_features`` names, by position, by name or as a mask.
 
-    Parameters
-    ----------
-    categorical : sequence of str, int or bool, or None
-        A truth value for each column, or else names and positions.
-    columns : sequence of str
-        Names of the columns of X, in order.
-
-    Returns
-    -------
-    set
-        Names; those given as names may be of no column.
-
-    Raises
-    ------
-    InputError
-        A mask of another length, truth values beside others, or a position that no column has.
+    Names that are given as names may be of no column. ``InputError`` for a mask of another length, truth values beside
+    others, or a position that no column has.
     """
     given, n = names_of(categorical), len(columns)
     if isinstance(given, np.ndarray) and given.ndim != 1:

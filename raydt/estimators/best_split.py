@@ -12,6 +12,7 @@ import numpy.typing as npt
 from raydt.estimators.explaining import SumOfTrees, require_counted
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 from raydt.finders.finder import NO_FEATURE
 from raydt.learners.best_split.model import Splits, score_of_split
@@ -26,29 +27,13 @@ class Split(NamedTuple):
     score: float
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class SparseBestSplit(SumOfTrees, Classifier):
     """The best split by one sparse binary feature, while rows are inserted and deleted; two classes.
 
     After every call the split is within (1 + ``alpha``) of the best one, in time proportional to the ones of a row,
     not to the number of features. Predictions are those of the stump: the majority of each row's side.
-
-    Parameters
-    ----------
-    finder : {"updgini", "updent", "scan", "auto"}
-        ``updgini`` and ``updent`` keep a structure for the Gini index and the entropy; ``scan`` looks at every seen
-        feature and is exact; ``auto`` chooses by how sparse the rows of the first call are.
-    criterion : {"gini", "entropy"}, optional
-        By default that of the finder; ``gini`` for ``scan`` and ``auto``.
-    alpha : float, default 0.1
-        The split's score is at most 1 + ``alpha`` times the optimum.
-    query_every : int, default 1
-        Updates between two searches for the best split.
-    n_features : int, optional
-        Number of features, where rows are lists of indices, by themselves or in a frame. By default that of the frame
-        (``n_features`` in the metadata of its schema, or its largest index + 1), and any index up to 2**31 - 2 without
-        a frame. A sparse matrix has its own.
-    feature_groups : int, default 16
 
     Notes
     -----

@@ -10,6 +10,7 @@ from raydt.estimators.arguments import warn
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
@@ -17,6 +18,7 @@ from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
 Self = TypeVar("Self", bound="ConfidenceTreeClassifier")
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
@@ -26,46 +28,6 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     (``renew_bins``), so that the first call may be short. Numeric features may have NaN, which goes right at every
     split. After a deletion all counts are those of the examples that remain, in the same structure; splits stay, unless
     ``drift_period`` restarts their node.
-
-    Parameters
-    ----------
-    rule : {"ctree", "hoeffding", "corrected", "mcdiarmid"}
-        When a leaf is split: C-Tree's intervals, VFDT's, CorrH-Tree's, or McDiarmid's bound of Rutkowski et al.
-    criterion : {"gini", "entropy", "kearns_mansour", "error"}, optional
-        Impurity that the best split minimises. By default ``gini``; ``error`` for ``corrected``, ``entropy`` for
-        ``mcdiarmid``. ``kearns_mansour`` is for two classes.
-    confidence : {"practical", "theorem"}
-        For ``ctree``: the width of the paper's experiments, or that of its theorems, which need far more rows.
-    delta : float or "1/t", default 1e-7
-        Probability that an interval is wrong. Not used by ``practical``.
-    c : float, default 0.01
-        For ``practical``: factor of the width. Smaller splits sooner.
-    tie_threshold : float, default 0
-        Half width of the interval below which a tie is broken by taking the best split. Set it well below the width at
-        the leaf sizes you want, or every leaf is split on a tie.
-    grace_period : int, default 100
-        Insertions into a leaf between two checks.
-    max_bins : int, default 64
-        Largest number of bins of a feature.
-    renew_bins : int, optional
-        Fewest insertions after which the bins are made again from the live rows; more if more were live at the last
-        time; 0 keeps those of the first call, which then needs some hundreds of rows. By default 100, but 0 with
-        ``confidence="theorem"``.
-    rival : {"feature", "split"}
-        Split that the best one must beat: the best on another feature, or every other split, as in the theorems.
-    leaf_prediction : {"adaptive", "naive_bayes", "majority"}
-        What a leaf predicts by: the counts of its bins, its most frequent class, or the one of the two that has been
-        right more often.
-    drift_period : int, default 0
-        Insertions between two comparisons of each node with a leaf of recent examples, which takes its place once it
-        predicts better; 0 does not follow drift. 200 follows it well. Only with ``leaf_prediction="adaptive"``.
-    categorical_features : sequence of str, int or bool, optional
-        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
-        are categorical. A split separates one category from the rest.
-    n_features : int, optional
-        Number of sparse features, where rows are lists of indices, by themselves or in a frame. Given, a list is one
-        of such rows. By default that of the frame, and any index without one.
-    feature_groups : int, default 16
 
     Notes
     -----

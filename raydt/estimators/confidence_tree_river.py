@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raydt.estimators.confidence_tree import ConfidenceTreeClassifier
+from raydt.estimators.parameters import documented
 from raydt.estimators.river import RiverClassifier, Row
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
 from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
@@ -18,6 +19,7 @@ FIRST, ONLY = 20, 200
 _NEVER = 1 << 60
 
 
+@documented
 @dataclass(repr=False, eq=False)
 class RiverConfidenceTreeClassifier(RiverClassifier):
     """A decision tree for river that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
@@ -26,32 +28,14 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
     categories, numbers are numbers. Later examples have exactly these features. None and NaN are missing values; a
     feature of which the first example has none holds numbers, unless ``categorical_features`` names it.
 
-    Parameters
-    ----------
-    rule : {"ctree", "hoeffding", "corrected", "mcdiarmid"}
-    criterion : {"gini", "entropy", "kearns_mansour", "error"}, optional
-    confidence : {"practical", "theorem"}
-    delta : float or "1/t", default 1e-7
-    c : float, default 0.01
-    tie_threshold : float, default 0
-    grace_period : int, default 100
-    max_bins : int, default 64
-    renew_bins : int, optional
-    rival : {"feature", "split"}
-    leaf_prediction : {"adaptive", "naive_bayes", "majority"}
-    drift_period : int, default 0
-        These twelve as in :class:`raydt.ConfidenceTreeClassifier`, with its defaults. Until there are bins, the
-        majority predicts. The first 20 live examples make them; the first 200 if they are never made again, which is so
-        with ``renew_bins=0`` and, by default, with ``confidence="theorem"``.
-    categorical_features : sequence, optional
-        Keys whose values are categories even if the first one is a number, or missing.
-
     Notes
     -----
-    The tree and its predictions are those of the other estimator with 20 rows in the first call, and of a replay with a
-    warm-up of 20. ``forget_one`` leaves the counts of the examples that remain, in the same structure. Updates by the
-    thousand cost a few microseconds there; here one by one, most of it Python; ``benchmarks/river_adapter.py`` prints
-    it. Ties go to the label seen first.
+    Until there are bins, the majority predicts. The first 20 live examples make them; the first 200 if they are never
+    made again, which is so with ``renew_bins=0`` and, by default, with ``confidence="theorem"``. The tree and its
+    predictions are those of :class:`raydt.ConfidenceTreeClassifier` with 20 rows in the first call, and of a replay
+    with a warm-up of 20. ``forget_one`` leaves the counts of the examples that remain, in the same structure. Updates
+    by the thousand cost a few microseconds there; here one by one, most of it Python; ``benchmarks/river_adapter.py``
+    prints it. Ties go to the label seen first.
 
     Examples
     --------

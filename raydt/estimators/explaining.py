@@ -19,13 +19,7 @@ from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
 def require_counted(features: Features) -> None:
-    """Refuse an answer with an entry for each feature where nobody has said how many there are.
-
-    Raises
-    ------
-    InputError
-        The rows were lists of indices, without a number of features.
-    """
+    """Refuse an answer with an entry for each feature where nobody has said how many sparse ones there are."""
     if features.sparse == LARGEST_WIDTH:
         raise InputError(message("export.unknown_width"))
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from raydt.estimators.base import Estimator
 from raydt.estimators.explaining import SumOfTrees
+from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier, Regressor
 
 
@@ -34,6 +35,7 @@ class _ExactForest(SumOfTrees, Estimator):
         coordinator.keeps_open = self._fitted_options.rebuild == "lazy"
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class ExactForestClassifier(_ExactForest, Classifier):
     """A forest that always equals the one trained from scratch on the remaining examples.
@@ -42,35 +44,11 @@ class ExactForestClassifier(_ExactForest, Classifier):
     :meth:`digest`, whatever the order of the calls. The forest is a function of the live examples with their ids, the
     parameters, and ``random_state``.
 
-    Parameters
-    ----------
-    n_estimators : int, default 100
-        Number of trees.
-    sample_share : float, default 0.1
-        Share of the trees that hold each example, rounded up to whole trees. A keyed hash of the id chooses the trees.
-        A larger share is slower and often more accurate.
-    max_features : int or {"auto", "sqrt", "all"}, default "auto"
-        Number of features that a node tries, among those not constant there; ``"auto"``: at most 20.
-    thresholds : int, default 5
-        Number of thresholds, or categories, drawn for each feature of a node.
-    max_depth : int, default 20
-        Largest depth of a node, at most 255; the root has depth 0.
-    min_samples_split : int, default 10
-        A node with fewer examples is a leaf.
-    rebuild : {"eager", "lazy"}
-        When to rebuild a subtree whose split has changed: with the update that changed it, or at the next prediction,
-        digest or save, which is faster for many deletions. The forest is the same. Either way, everything below a
-        changed split is removed at once.
-    random_state : int, default 0
-        Seed of memberships, features and thresholds.
-    categorical_features : sequence of str, int or bool, optional
-        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
-        are categorical. A split separates one category from the rest.
-    feature_groups : int, default 16
-
     Notes
     -----
-    Missing values are allowed. They go right at every split, and one candidate asks whether the value is present.
+    A keyed hash of the id chooses the trees of an example; a larger share is slower and often more accurate. Where
+    ``rebuild`` is lazy, subtrees wait for the next prediction, digest or save. Missing values are allowed. They go
+    right at every split, and one candidate asks whether the value is present.
 
     ``classes_`` has the classes in order of appearance, including forgotten ones. Trees, predictions and digest do not
     depend on this order. On equal votes the smallest label wins.
@@ -89,11 +67,12 @@ class ExactForestClassifier(_ExactForest, Classifier):
     _fixed: ClassVar[dict[str, Any]] = {}
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class ExactForestRegressor(_ExactForest, Regressor):
     """A forest for regression that always equals the one trained from scratch on the remaining examples.
 
-    It has the parameters, attributes (except ``classes_``) and methods of :class:`ExactForestClassifier`.
+    It has the attributes (except ``classes_``) and methods of :class:`ExactForestClassifier`.
 
     Notes
     -----

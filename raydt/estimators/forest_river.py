@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raydt.estimators.forest import ExactForestClassifier
+from raydt.estimators.parameters import documented
 from raydt.estimators.river import RiverClassifier
 from raydt.sessions.session import InProcessSession
 
 
+@documented
 @dataclass(repr=False, eq=False)
 class RiverForestClassifier(RiverClassifier):
     """A forest for river that is, bit for bit, the one trained from nothing on the examples it has not forgotten.
@@ -20,25 +22,10 @@ class RiverForestClassifier(RiverClassifier):
     feature of which the first example has none holds numbers, unless ``categorical_features`` names it. Examples are
     numbered as they are learned, and the numbers are their ids.
 
-    Parameters
-    ----------
-    n_estimators : int, default 10
-    sample_share : float, default 1.0
-    max_features : int or {"auto", "sqrt", "all"}, default "sqrt"
-    thresholds : int, default 2
-    max_depth : int, default 15
-    min_samples_split : int, default 4
-    rebuild : {"eager", "lazy"}, default "lazy"
-    random_state : int, default 0
-        These eight as in :class:`raydt.ExactForestClassifier`, with defaults for streams whose old examples are
-        forgotten.
-    categorical_features : sequence, optional
-        Keys whose values are categories even if the first one is a number, or missing.
-
     Notes
     -----
-    Nothing is forgotten unless ``forget_one`` is called; on a stream that changes, forget the example of some steps
-    ago. Ties go to the smallest label.
+    Defaults are for streams whose old examples are forgotten. Nothing is forgotten unless ``forget_one`` is called; on
+    a stream that changes, forget the example of some steps ago. Ties go to the smallest label.
 
     Examples
     --------

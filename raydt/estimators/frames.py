@@ -43,16 +43,8 @@ def as_table(X: Any) -> pa.Table | None:
 class FrameEncoder:
     """Remembers the columns of the first frame and encodes later ones the same way.
 
-    Parameters
-    ----------
-    categorical : sequence of str, int or bool, optional
-        Columns that hold categories, by name or position, or a truth value for each column; text columns of frames
-        always do.
-    groups : int
-        Feature groups of :class:`Features`.
-    reading : Reading
-        What the learner takes. Where values may be missing, numbers are then NaN, and categories -1, as unseen ones
-        are.
+    ``categorical`` is the parameter of estimators; text columns of frames always are. Where ``reading`` says that
+    values may be missing, numbers are then NaN, and categories -1, as unseen ones are.
     """
 
     def __init__(self, categorical: Sequence[str | int] | None, groups: int, reading: Reading = CLASSES) -> None:
@@ -113,30 +105,12 @@ class FrameEncoder:
     def encode(
         self, X: Any, estimator: str, *, grow: bool = False, known: bool = False
     ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
-        """Encode n rows.
+        """Encode n rows: a float64 matrix, shape (n, d), in C order, finite or missing, and sparse features, if any.
 
-        Parameters
-        ----------
-        X : array-like, data frame or Arrow table
-        estimator : str
-            Its name, for messages.
-        grow : bool
-            Whether new categories get codes; otherwise they get -1, which no split equals.
-        known : bool
-            Every token has to be known; otherwise new ones are no features. Only of a model of tokens, which a run has
-            made.
-
-        Returns
-        -------
-        X : ndarray of float64, shape (n, d)
-            C order, finite or missing; categories as codes.
-        sparse : SparseRows or None
-            The sparse features, if there are some.
-
-        Raises
-        ------
-        InputError
-            Other columns than those learnt, or a row with a value that cannot be used: the first one.
+        With ``grow``, new categories get codes; otherwise -1, which no split equals. ``known`` requires that every
+        token is known, of a model of tokens, which a run has made; otherwise new ones are no features. ``estimator`` is
+        its name, for messages. ``InputError`` for other columns than those learnt, or for the first row that has an
+        unusable value.
         """
         assert self._encoder is not None
         encoder, features, table, matrix = self._encoder, self._encoder.features, as_table(X), None

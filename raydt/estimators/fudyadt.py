@@ -7,38 +7,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from raydt.estimators.explaining import SumOfTrees
+from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier, Regressor
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that stays epsilon-feasible while examples are inserted and deleted.
 
     After every update each node's split is within ``beta`` of the best Gini gain, unless a given ``epsilon`` is above
     the bound of the theorem; :meth:`audit` proves it on the live model.
-
-    Parameters
-    ----------
-    epsilon : float or "auto", default "auto"
-        A subtree is rebuilt after this share of its size in updates. Larger is faster and less exact.
-    schedule : {"auto", "certificate", "published"}, default "auto"
-        When a subtree is rebuilt: as soon as counts no longer prove that its split is within ``beta`` of the best, or
-        after the share ``epsilon``. ``"auto"`` means ``"certificate"`` unless ``epsilon`` is a number.
-    alpha, beta : float, default 0.02 and 0.2
-        Smallest Gini index at which a node must be split; largest amount by which a split's gain may fall short of the
-        best.
-    max_depth : int or None, default 20
-        Largest depth of a node; the root has depth 0. None sets no limit.
-    min_samples_split : int, default 2
-        A node with fewer examples is a leaf.
-    smoothing : float, default 30
-        Weight of the parent's probabilities in those of a node at depth 10, in examples; it grows with the cube of the
-        depth. ``predict_proba`` is an m-estimate from the root down, and ``predict`` gives the most probable class.
-        With 0 they give the plain shares and the majority of the leaf, as the guarantee and the scores of a replay do.
-    categorical_features : sequence of str, int or bool, optional
-        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
-        are categorical. A split separates one category from the rest.
-    feature_groups : int, default 16
 
     Notes
     -----
@@ -66,6 +45,7 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     feature_groups: int = 16
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     """A regression tree that stays feasible while examples are inserted and deleted.
@@ -73,30 +53,10 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     The gain of a split is the decrease of variance at its node. After every update each node's split is
     within ``beta`` of the best gain; :meth:`audit` proves it on the live model.
 
-    Parameters
-    ----------
-    epsilon : float or "auto", default "auto"
-        A subtree is rebuilt after this share of its size in updates. Larger is faster and less exact.
-    schedule : {"auto", "certificate", "published"}, default "auto"
-        As in :class:`FullyDynamicTreeClassifier`.
-    alpha, beta : float, default 0.005 and 0.01
-        Smallest variance at which a node must be split; largest amount by which a split's gain may fall short of the
-        best. Both in units of the range of the labels squared, in which no variance is above 0.25.
-    label_range : (float, float), optional
-        Smallest and largest label; a label outside counts as the nearer of them. The default is the range of the labels
-        in the first call.
-    max_depth : int or None, default 20
-        Largest depth of a node; the root has depth 0. None sets no limit.
-    min_samples_split : int, default 2
-        A node with fewer examples is a leaf.
-    categorical_features : sequence of str, int or bool, optional
-        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
-        are categorical. A split separates one category from the rest.
-    feature_groups : int, default 16
-
     Notes
     -----
-    A prediction is the mean of the labels in a leaf. Labels count in units of a power of two, at most the range /
+    ``alpha`` and ``beta`` are in units of the range of the labels squared, in which no variance is above 0.25. A
+    prediction is the mean of the labels in a leaf. Labels count in units of a power of two, at most the range /
     32768. If deletions have emptied a leaf, it predicts the mean of the nearest node above it that has examples.
 
     Examples

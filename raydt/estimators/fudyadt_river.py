@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raydt.estimators.fudyadt import FullyDynamicTreeClassifier
+from raydt.estimators.parameters import documented
 from raydt.estimators.river import RiverClassifier
 
 
+@documented
 @dataclass(repr=False, eq=False)
 class RiverTreeClassifier(RiverClassifier):
     """A decision tree for river that stays epsilon-feasible while examples are learned and forgotten.
@@ -17,25 +19,12 @@ class RiverTreeClassifier(RiverClassifier):
     The first example learned says what the features are: its keys, in the order of their names; strings are
     categories, numbers are numbers. Later examples have exactly these features.
 
-    Parameters
-    ----------
-    epsilon : float or "auto", default "auto"
-    alpha, beta : float, default 0.02 and 0.2
-    max_depth : int or None, default 20
-    min_samples_split : int, default 2
-        These five as in :class:`raydt.FullyDynamicTreeClassifier`.
-    smoothing : float, default 0
-        As there, where it is more: an example that comes one at a time often resembles the last ones of its leaf.
-    categorical_features : sequence, optional
-        Keys whose numbers are categories too.
-    schedule : {"auto", "certificate", "published"}, default "auto"
-        As in :class:`raydt.FullyDynamicTreeClassifier`.
-
     Notes
     -----
-    The tree is that of the other estimator on the same stream. Updates by the thousand cost a few microseconds there;
-    here one by one, most of it Python, a few times river's own trees; ``benchmarks/river_adapter.py`` prints it.
-    Ties of the majority go to the label seen first.
+    Without ``smoothing`` by default: an example that comes one at a time often resembles the last ones of its leaf. The
+    tree is that of :class:`raydt.FullyDynamicTreeClassifier` on the same stream. Updates by the thousand cost a few
+    microseconds there; here one by one, most of it Python, a few times river's own trees;
+    ``benchmarks/river_adapter.py`` prints it. Ties of the majority go to the label seen first.
 
     Examples
     --------

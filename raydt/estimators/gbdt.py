@@ -12,6 +12,7 @@ import numpy.typing as npt
 from raydt.errors import UpdateError
 from raydt.estimators.base import Estimator
 from raydt.estimators.explaining import SumOfTrees
+from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier, Regressor
 from raydt.examples.targets import Targets
 from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
@@ -87,6 +88,7 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
         return staged
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     """Gradient boosted trees, updated in place when examples are inserted and deleted.
@@ -95,49 +97,6 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     nodes that its rows reach in every tree. A node keeps its split while the split is among the best candidates;
     otherwise its subtree is retrained on the live rows. ``retrain`` decides when a call trains all trees again instead.
     Stored sums always equal recomputed ones bit for bit; :meth:`audit` proves it.
-
-    Parameters
-    ----------
-    max_iter : int, default 100
-        Boosting iterations; each adds one tree for two classes, otherwise a tree for each class.
-    max_leaf_nodes : int, default 20
-        Largest number of leaves of a tree.
-    learning_rate : float, default 0.1
-        Factor applied to the value of every leaf.
-    l2_regularization : float, default 1.0
-        Added to the sum of second derivatives; larger shrinks leaf values.
-    max_bins : int, default 1024
-        Largest number of bins of a feature. Each training of all trees makes them from its rows.
-    binning : {"doubling", "quantile"}
-        Bins of equal width: the smallest, 1e-10 times a power of two, that makes few enough; or of equal frequency.
-    candidate_fraction : float, default 0.1
-        Share of ``max_bins`` that an iteration considers as splits of a feature.
-    robustness_tolerance : float, default 0.1
-        A split is kept while it is among the best ``robustness_tolerance * candidate_fraction * max_bins`` of its node.
-    derivatives : {"bounded", "changed_leaves", "retrained", "never"}
-        When the derivatives of existing examples are recomputed: when their score has moved by more than
-        ``derivative_tolerance``; whenever it has moved; if a subtree that holds them is retrained; or never.
-    derivative_tolerance : float, default 0.3
-        In log-odds; for a regression in sixteenths of 2^e, the first power of two that is not below the largest
-        distance of a target from the mean.
-    retrain : {"auto", "never", "always"}
-        When a call trains all trees again on the live examples, with new bins, instead of updating them: after
-        an eighth as many inserts and deletes as examples were trained on last, or when an update would be as much work;
-        never; or in each call.
-    early_stopping : bool, default False
-        Stop the first training when the loss on held-out rows stops improving.
-    validation_fraction : float, default 0.1
-        Share of the first rows that early stopping holds out.
-    n_iter_no_change : int, default 10
-        Iterations without an improvement of more than ``tol`` after which training stops early.
-    tol : float, default 1e-7
-        Decrease of the loss that early stopping counts as an improvement; of a regression in units of 2^(2 e).
-    random_state : int, default 0
-        Seed of the candidates.
-    categorical_features : sequence of str, int or bool, optional
-        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
-        are categorical. A split separates one category from the rest.
-    feature_groups : int, default 16
 
     Notes
     -----
@@ -171,11 +130,12 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
         return (self.classes_[self._predictor().classes_of(F)] for F in staged)
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
     """Gradient boosted trees for numbers, that examples are added to and deleted from in place.
 
-    The loss is the squared error. Parameters, attributes (but ``classes_``) and methods as of
+    The loss is the squared error. Attributes (but ``classes_``) and methods as of
     :class:`OnlineGradientBoostingClassifier`.
 
     Notes

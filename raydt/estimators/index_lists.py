@@ -22,15 +22,8 @@ from raydt.messages import message
 class ListEncoder(FrameEncoder):
     """Also takes a sequence of index arrays and an Arrow column of lists, without a frame around it.
 
-    Parameters
-    ----------
-    categorical, groups, reading
-        As of :class:`FrameEncoder`.
-    n_features : int, optional
-        Number of sparse features, whatever a frame says; a sparse matrix has its own. By default a frame's own, and
-        any index where there is none.
-    takes_matrix : bool
-        Whether a matrix is left to what follows, which says why it has nothing sparse; otherwise it is refused here.
+    ``n_features`` is the number of sparse features, whatever a frame says; by default a frame's own, and any index
+    where there is none. With ``takes_matrix`` a matrix is left to what follows, which says why it has nothing sparse.
     """
 
     def __init__(

@@ -1,9 +1,16 @@
-"""Parameters of estimators, by scikit-learn's conventions: arguments of ``__init__``, kept as they were given."""
+"""Parameters of estimators, by scikit-learn's conventions: arguments of ``__init__``, kept as they were given.
+
+What a parameter means is written once, in the description of the learner's option.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from typing import Any, ClassVar, TypeVar
+import re
+import sys
+import textwrap
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -12,6 +19,46 @@ from raydt.learners import learners
 from raydt.messages import message
 
 Self = TypeVar("Self", bound="Parameters")
+C = TypeVar("C", bound=type[Any])
+
+#: Parameters that are no options of a learner.
+CATEGORICAL = (
+    "categorical columns, by names and positions, or by a truth value for each column; text columns of frames always "
+    "are categorical. A split separates one category from the rest"
+)
+N_FEATURES = (
+    "number of sparse features, where rows are lists of indices, by themselves or in a frame; None: that of the frame "
+    "(n_features in the metadata of its schema, or its largest index + 1), and any index up to 2**31 - 2 without one. "
+    "A sparse matrix has its own"
+)
+
+
+def documented(cls: C) -> C:
+    """Put the section of the parameters into the docstring of an estimator, before its notes."""
+    head, notes, rest = (cls.__doc__ or "").partition("    Notes\n    -----\n")
+    if not notes:  # python -OO
+        return cls
+    names = vars(sys.modules[cls.__module__])
+
+    def choices(match: re.Match[str]) -> str:
+        """Spell out the name of a ``Literal``."""
+        hint = names.get(match[0])
+        return f"{{{', '.join(map(repr, get_args(hint)))}}}" if get_origin(hint) is Literal else match[0]
+
+    options = learners()[getattr(cls, "estimator", cls).kind].Options.model_fields
+    lines = ["Parameters", "----------"]
+    for field in dataclasses.fields(cls):
+        if field.name in options:
+            meaning = re.sub(r"\bnull\b", "None", options[field.name].description or "")
+        else:
+            meaning = cls.described[field.name]
+        meaning = meaning.replace("warm-up", "first call")
+        kind = re.sub(r"Literal\[(.*?)\]", r"{\1}", re.sub(r"\w+", choices, str(field.type))).replace(" | ", " or ")
+        lines.append(f"{field.name} : {kind}, default {field.default!r}")
+        lines.append(textwrap.indent(textwrap.fill(f"{meaning[0].upper()}{meaning[1:]}.", 108), "    "))
+    section = textwrap.indent("\n".join(lines), "    ")
+    cls.__doc__ = f"{head}{section}\n\n{notes}{rest}"
+    return cls
 
 
 class Parameters:
@@ -21,6 +68,8 @@ class Parameters:
     """
 
     kind: ClassVar[str]
+    #: What the parameters are for that are no options of the learner.
+    described: ClassVar[dict[str, str]] = {"categorical_features": CATEGORICAL, "n_features": N_FEATURES}
     #: Parameters of ``__init__`` that are not options of the learner.
     _own: ClassVar[tuple[str, ...]] = ("categorical_features",)
     #: Options of the learner that are no parameters.

@@ -61,6 +61,9 @@ class RiverClassifier(AtomicCalls, _Classifier):
 
     #: The estimator of the same learner, which checks the parameters.
     estimator: ClassVar[type[Classifier]]
+    described: ClassVar[dict[str, str]] = {
+        "categorical_features": "keys whose values are categories even if the first one is a number, or missing"
+    }
     categorical_features: Sequence[Hashable] | None
     _interrupted = "estimators.interrupted_stream"
 

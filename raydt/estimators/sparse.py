@@ -26,13 +26,7 @@ def width_of_matrix(X: Any) -> int:
 
 
 def rows_of_matrix(X: Any, width: int, estimator: str) -> SparseRows:
-    """Rows of a sparse matrix, in which everything stored is 1 or 0. O(stored).
-
-    Raises
-    ------
-    InputError
-        Another number of features, or a value that is neither.
-    """
+    """Return the rows of a sparse matrix with ``width`` features, in which everything stored is 1 or 0. O(stored)."""
     if X.shape[1] != width:
         raise InputError(message("estimators.other_width", width=X.shape[1], estimator=estimator, wanted=width))
     matrix = X.tocsr(copy=True)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from raydt.estimators.explaining import SumOfTrees
+from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 
 
+@documented
 @dataclass(kw_only=True, repr=False, eq=False)
 class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     """A decision tree over sparse binary features that stays close to the best splits under insertions and deletions.
@@ -18,31 +20,11 @@ class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     at most 1 + ``finder_alpha`` times the least of the sparse features, plus ``beta``; :meth:`audit` proves it on the
     live model. An update takes time proportional to the ones of its row.
 
-    Parameters
-    ----------
-    finder : {"updgini", "updent"}
-        Splits by the Gini index or the entropy. ``updgini`` also accepts numeric and
-        categorical columns.
-    finder_alpha : float, default 0.1
-        A split found by the finder scores at most 1 + ``finder_alpha`` times the best.
-    alpha, beta : float, default 0.1 and 0.2
-        Impurity from which a node must be split; score by which a split may exceed the finder's candidate.
-    epsilon : float or "auto", default "auto"
-        For dense columns: a subtree is rebuilt after this share of its size in updates.
-    max_depth : int or None
-        Largest depth of a node; the root has depth 0. None sets no limit.
-    min_samples_split : int, default 2
-        A node with fewer examples is a leaf.
-    categorical_features : sequence of str, int or bool, optional
-        Categorical columns, by names and positions, or by a truth value for each column. Text columns of frames always
-        are categorical. A split separates one category from the rest.
-    feature_groups : int, default 16
-
     Notes
     -----
-    Rows are a sequence of index arrays, an Arrow column of lists, a frame with such a column, or a scipy sparse matrix
-    of ones. The finders are those of N. Tatti, Approximating splits for decision trees quickly in sparse data streams,
-    which names such a tree as future work.
+    ``epsilon`` matters for dense columns only. Rows are a sequence of index arrays, an Arrow column of lists, a frame
+    with such a column, or a scipy sparse matrix of ones. The finders are those of N. Tatti, Approximating splits for
+    decision trees quickly in sparse data streams, which names such a tree as future work.
 
     Examples
     --------

@@ -87,13 +87,9 @@ def natural_log(x: float) -> float:
 
 @inner_kernel
 def observe(window: Any, error: int, delta: float) -> int:
-    """Add one outcome.
+    """Add one outcome. Return 1 or -1 if the share of errors has changed, up or down, else 0.
 
-    Returns
-    -------
-    int
-        0; 1 or -1 if the share of errors has changed, up or down: the window is empty then, and ``sides`` has the two
-        shares. O(1), and O(log width) at a check.
+    O(1), and O(log width) at a check. After a change the window is empty, and ``sides`` has the two shares.
     """
     reg, used, first, errors = window.reg, window.used, window.first, window.errors
     reg[WIDTH] += 1

@@ -39,14 +39,23 @@ from raydt.evaluation.counting import (
     score_classes,
 )
 from raydt.evaluation.ranking import LEVELS, Levels, auc, no_ranks
-from raydt.evaluation.scoring import DELTA, FADING, Alarm, Evaluation, Floats, beyond, cohen, ratio
+from raydt.evaluation.scoring import (
+    CLASS_SCORES,
+    DELTA,
+    FADED,
+    FADING,
+    KAPPAS,
+    Alarm,
+    Evaluation,
+    Floats,
+    beyond,
+    cohen,
+    ratio,
+)
 
 Codes = npt.NDArray[np.int32]
 
 _NO_LEVELS = np.empty(0, dtype=np.uint16)
-_KAPPAS = ("kappa", "kappa_temporal", "kappa_m")
-_SCORES = ("accuracy", "f1", "macro_f1", *_KAPPAS, "auc")
-_FADED = ("accuracy", *_KAPPAS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +87,9 @@ class Prequential(Evaluation):
 
     #: Of the metrics table.
     columns: ClassVar[tuple[str, ...]] = (
-        *_SCORES,
-        *("window_accuracy", *(f"window_{name}" for name in _KAPPAS), "window_auc"),
-        *(f"faded_{name}" for name in _FADED),
+        *(score.name for score in CLASS_SCORES),
+        *("window_accuracy", *(f"window_{name}" for name in KAPPAS), "window_auc"),
+        *(f"faded_{name}" for name in FADED),
         *("no_change", "majority", "window_no_change", "window_majority"),
     )
 
@@ -317,7 +326,7 @@ def _kappas(hits: npt.NDArray[Any], classes: npt.NDArray[Any]) -> dict[str, Floa
         beyond(right, hits[:, NO_CHANGE], scored),
         beyond(right, hits[:, MAJORITY], scored),
     )
-    return dict(zip(_KAPPAS, values, strict=True))
+    return dict(zip(KAPPAS, values, strict=True))
 
 
 def _faded(moments: Sequence[_Moment]) -> dict[str, Floats]:

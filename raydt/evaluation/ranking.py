@@ -27,15 +27,7 @@ Levels = npt.NDArray[np.uint16]
 
 
 def levels_of(positive: npt.NDArray[Any], total: npt.NDArray[Any], of_nothing: int) -> Levels:
-    """Return the level of each share ``positive / total``, rounded half up.
-
-    Parameters
-    ----------
-    positive, total : ndarray of integers, shape (n,)
-        Counts below 2^50.
-    of_nothing : int
-        The level where ``total`` is 0.
-    """
+    """Return the level of each share ``positive / total``, rounded half up; ``of_nothing`` for 0 / 0."""
     n = np.maximum(total, 1).astype(np.int64)
     level = (2 * LEVELS * positive.astype(np.int64) + n) // (2 * n)
     known: Levels = np.where(total > 0, level, of_nothing).astype(np.uint16)

@@ -1,6 +1,7 @@
 """What both kinds of evaluation share: how they are fed, the alarms they raise, and scores made of counts.
 
-Formulas and sources: docs/explanation/evaluation.md. Not here: counting (``raydt.evaluation.counting``).
+Reports, sweeps and the metrics table show the scores of :data:`CLASS_SCORES`, in this order. Formulas and sources:
+docs/explanation/evaluation.md. Not here: counting (``raydt.evaluation.counting``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,28 @@ Floats = npt.NDArray[np.float64]
 FADING = 0.999
 #: Chance of a false alarm at a check of ADWIN.
 DELTA = 0.002
+
+
+class Score(NamedTuple):
+    """A score of predicted classes, as reports and sweeps show it. More is better."""
+
+    name: str  #: in the metrics table and in summaries
+    title: str  #: in the middle of a sentence
+    is_share: bool = False  #: from 0 to 1, and shown in percent
+
+
+CLASS_SCORES = (
+    Score("accuracy", "accuracy", is_share=True),
+    Score("f1", "F1", is_share=True),
+    Score("macro_f1", "macro F1", is_share=True),
+    Score("kappa", "kappa"),
+    Score("kappa_temporal", "kappa temporal"),
+    Score("kappa_m", "kappa M"),
+    Score("auc", "AUC"),
+)
+KAPPAS = ("kappa", "kappa_temporal", "kappa_m")
+#: Scores of classes that also have a faded value.
+FADED = ("accuracy", *KAPPAS)
 
 
 class Alarm(NamedTuple):
@@ -40,24 +63,12 @@ class Evaluation:
         raise NotImplementedError
 
     def update(self, truth: Any, prediction: Any, levels: Any = None, seq: Any = None) -> None:
-        """Score n consecutive inserted examples.
+        """Score n consecutive inserted examples, in stream order. O(n), for classes O(n K) for the faded counts.
 
-        Parameters
-        ----------
-        truth : ndarray of int32 or float64, shape (n,)
-            Class codes or labels of the inserted examples, in stream order.
-        prediction : ndarray of int32 or float64, shape (n,)
-            Predicted just before each insertion; -1 or NaN where nothing was (warm-up): not scored, but the label is
-            learned by the baselines.
-        levels : ndarray of uint16, shape (n,), optional
-            Scores of class 1 as levels (:mod:`raydt.evaluation.ranking`); not used for numbers.
-        seq : ndarray of int64, shape (n,), optional
-            Numbers of the updates, for alarms; by default the places in these arrays.
-
-        Notes
-        -----
-        O(n), for classes O(n K) multiplications for the faded counts; compiled. Numbers that exceed float64 make
-        scores infinite or NaN.
+        ``truth`` and ``prediction`` are class codes (int32) or labels (float64), shape (n,), predicted just before each
+        insertion; -1 or NaN in the warm-up, where only the baselines learn the label. ``levels`` are scores of class 1
+        (:mod:`raydt.evaluation.ranking`), ``seq`` the numbers of the updates, for alarms; by default the places in
+        these arrays. Numbers that exceed float64 make scores infinite or NaN.
         """
         self.score(truth, prediction, self.rivals(truth), levels, seq)
 

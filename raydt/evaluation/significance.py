@@ -26,18 +26,10 @@ RESAMPLES = 2000
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
-    """Return the two-sided p-value that both are right equally often.
+    """Return the two-sided p-value that both are right equally often, from the examples that only one has right.
 
-    Parameters
-    ----------
-    first_only, second_only : int
-        Examples that only the first, and only the second, predicted rightly.
-
-    Returns
-    -------
-    float
-        Of the binomial distribution up to :data:`EXACT_PAIRS` such examples, beyond that of chi squared with the
-        correction of continuity; 1 if there are none.
+    Of the binomial distribution up to :data:`EXACT_PAIRS` such examples, beyond that of chi squared with the correction
+    of continuity; 1 if there are none.
     """
     n, smaller = first_only + second_only, min(first_only, second_only)
     if n > EXACT_PAIRS:
@@ -51,19 +43,9 @@ def mcnemar(first_only: int, second_only: int) -> float:
 
 
 def interval(differences: npt.NDArray[np.float64], share: float = 0.95) -> tuple[float, float]:
-    """Return an interval for the mean of differences, in the order of the stream.
+    """Return an interval that covers the mean of n >= 1 differences, in stream order, in ``share`` of cases.
 
-    Parameters
-    ----------
-    differences : ndarray of float64, shape (n,)
-        By prediction; n at least 1.
-    share : float
-        How often the interval should cover the mean.
-
-    Returns
-    -------
-    low, high : float
-        Percentiles of :data:`RESAMPLES` means over blocks of n^(1/3) predictions, drawn with replacement.
+    Its ends are percentiles of :data:`RESAMPLES` means over blocks of n^(1/3) predictions, drawn with replacement.
     """
     n = len(differences)
     length = math.ceil(n ** (1 / 3))

@@ -319,13 +319,7 @@ def _nodes_of(keys: npt.NDArray[np.uint64]) -> int:
 
 
 class RowTree:
-    """The tree over some rows.
-
-    Parameters
-    ----------
-    ids : ndarray of int64, shape (n,)
-    slots : ndarray of int32, shape (n,)
-    """
+    """The tree over rows with some ids, shape (n,), in slots, shape (n,)."""
 
     def __init__(self, ids: Ids, slots: Slots) -> None:
         keys = keys_of(ids)

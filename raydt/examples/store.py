@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.examples.admission import Admission
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
 
@@ -79,14 +80,6 @@ def _lookup(index: Any, keys: Any, out: Any) -> None:
         out[i] = index.table[position] if position >= 0 else -1
 
 
-class Admitted(NamedTuple):
-    """By update of a batch: the slot that is deleted, the slot that is filled, and the reason of refusal."""
-
-    old: npt.NDArray[np.int32]
-    new: npt.NDArray[np.int32]
-    fault: npt.NDArray[np.int8]
-
-
 @kernel
 def _admit(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admitted: Any) -> int:
     """Give slots to the updates from ``begin`` on; stop before a value deletion or, unless ``skip``, a bad update."""
@@ -125,21 +118,8 @@ def _admit(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admi
 class ExampleStore:
     """Slots of live examples, growing as needed.
 
-    Parameters
-    ----------
-    columns : int
-        d, the features of a row.
-    cache_bytes : int or None
-        Budget of the feature cache. Rows in slots beyond it are not kept here; 0 keeps none, None keeps all.
-    target_dtype : dtype
-        Of the labels: class codes, or numbers.
-
-    Attributes
-    ----------
-    X : ndarray of float64, shape (cached slots, d)
-    id, born : ndarray of int64, shape (capacity,)
-        ``born`` is the sequence number of the insertion.
-    y : ndarray of ``target_dtype``, shape (capacity,)
+    ``id``, ``born`` (sequence number of the insertion) and ``y`` have an entry for each slot. ``X`` has the features,
+    as far as the budget of ``cache_bytes`` goes: rows in slots beyond it are not kept; None keeps all.
     """
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
@@ -191,14 +171,12 @@ class ExampleStore:
         key: npt.NDArray[np.int64],
         begin: int,
         skip: bool,
-        old: npt.NDArray[np.int32],
-        new: npt.NDArray[np.int32],
-        fault: npt.NDArray[np.int8],
+        admission: Admission,
     ) -> int:
         """Admit updates from ``begin`` on and return where it stopped (see :func:`_admit`)."""
         if begin < len(op) and op[begin] != DELETE_VALUE:
             self.changes += 1  # before, so that a change that is broken off is counted
-        return int(_admit(op, key, begin, skip, self._index, self.reg, Admitted(old, new, fault)))
+        return int(_admit(op, key, begin, skip, self._index, self.reg, admission))
 
     def discard(self, slot: int) -> None:
         """Take one slot out of the map (deletion by value); free it later with :meth:`release`."""

@@ -49,12 +49,9 @@ REFUSALS = {
 
 
 def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np.int64]:
-    """Ids ``next_id``, ``next_id + 1``, ... for ``n`` rows without ids of their own; ``file`` is for the message.
+    """Return ids ``next_id``, ``next_id + 1``, ... for ``n`` rows without ids of their own.
 
-    Raises
-    ------
-    InputError
-        They do not fit into 64 bits.
+    It is an InputError, about ``file``, if they do not fit into 64 bits.
     """
     if next_id + n > np.iinfo(np.int64).max:
         raise InputError(message("examples.no_numbers"), file=file)
@@ -64,17 +61,7 @@ def running_ids(next_id: int, n: int, file: str | None = None) -> npt.NDArray[np
 def refuse_numbered(ranges: Sequence[Sequence[int]], ids: npt.NDArray[np.int64], file: str | None = None) -> None:
     """Refuse to delete by running ids the rows of data frames whose index has a name: the index may be meant.
 
-    Parameters
-    ----------
-    ranges : sequence of (int, int)
-        Such ids: the first, and the one after the last.
-    ids : ndarray of int64, shape (m,)
-    file : str, optional
-        Where they are, for the message.
-
-    Raises
-    ------
-    InputError
+    ``ranges`` has the first of such ids and the one after the last; an id in one of them is an InputError.
     """
     for first, stop in ranges:
         bad = np.flatnonzero((ids >= first) & (ids < stop))

@@ -55,10 +55,7 @@ def suffix_of(to: FormatName) -> str:
 def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
     """Build an object of a library: ``treelite.Model``, ``onnx.ModelProto``, ``lightgbm.Booster`` or ``Pipeline``.
 
-    Raises
-    ------
-    InputError
-        The library is not installed, or the format cannot say what the model is.
+    ``InputError`` if the library is not installed, or the format cannot say what the model is.
     """
     module = _module(to)
     interface.labels(trees)
@@ -69,19 +66,10 @@ def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
 
 
 def write(model: Any, trees: TreeSum, interface: Interface, to: FormatName, path: str | Path) -> Path:
-    """Write what :func:`build` has made to ``path``, and what its columns and outputs are to ``path`` + ``.json``.
+    """Write what :func:`build` has made to ``path``, and what its columns and outputs are to the second file, returned.
 
-    A file that exists stays as it is until both are written.
-
-    Returns
-    -------
-    Path
-        Of the second file.
-
-    Raises
-    ------
-    InputError
-        A library that writes it is not installed, or a file cannot be written.
+    That is ``path`` + ``.json``. A file that exists stays as it is until both are written. ``InputError`` if a library
+    that writes it is not installed, or a file cannot be written.
     """
     module, target = _module(to), Path(path)
     beside = target.with_name(target.name + ".json")

@@ -36,13 +36,7 @@ class Interface:
     def of(
         cls, features: Features, categories: Mapping[str, Sequence[Any]], classes: Sequence[Any], by_value: bool
     ) -> Interface:
-        """Make an interface from the values of categorical columns and the sparse tokens, in the order of codes.
-
-        Raises
-        ------
-        InputError
-            Nobody has said how many sparse features there are.
-        """
+        """Make an interface from the values of categorical columns and the sparse tokens, in the order of codes."""
         if features.sparse == LARGEST_WIDTH:
             raise InputError(message("export.unknown_width"))
         names = [name for name, kind in zip(features.names, features.categorical, strict=True) if kind]
@@ -59,13 +53,7 @@ class Interface:
         return self.features.name(feature, self.tokens)
 
     def labels(self, trees: TreeSum) -> list[Any]:
-        """Return the label of each output; none where labels are numbers.
-
-        Raises
-        ------
-        InputError
-            An output is of a class that has no label.
-        """
+        """Return the label of each output; none where labels are numbers. ``InputError`` if a class has no label."""
         if trees.codes.max(initial=-1) >= len(self.classes):
             raise InputError(message("export.one_class"))
         return [self.classes[code] for code in trees.codes.tolist()]

@@ -28,13 +28,7 @@ def sentences(
     tree: int,
     interface: Interface,
 ) -> list[list[str]]:
-    """Return the sentences of each row, on its way through one tree, given by its number.
-
-    Raises
-    ------
-    InputError
-        There is no tree of this number.
-    """
+    """Return the sentences of each row, on its way through one tree, given by its number."""
     if not 0 <= tree < trees.trees:
         raise InputError(message("export.no_tree", tree=tree, trees=trees.trees))
     features, labels = interface.features, [str(label) for label in interface.classes]

@@ -53,16 +53,9 @@ class FinderSteps(NamedTuple):
 
 
 class Finder:
-    """Counters of all seen features at one node, and its structure.
+    """Counters of all seen features at one node, in so many groups (units 0, 1, ...), and its structure.
 
-    Parameters
-    ----------
-    finder : {"updgini", "updent", "scan"}
-    entropy : bool
-        The criterion of a scan; that of the others follows from their name.
-    alpha : float
-    groups : int
-        How many groups (units 0, 1, ...) there are.
+    ``entropy`` is the criterion of a scan; that of the others follows from their name.
     """
 
     def __init__(self, finder: FinderName, entropy: bool, alpha: float, groups: int) -> None:
@@ -97,12 +90,7 @@ class Finder:
         return sum(array.nbytes for array in self._pool) + self._table.nbytes
 
     def apply(self, steps: FinderSteps) -> npt.NDArray[np.int32]:
-        """Take steps in order and answer the queries.
-
-        Returns
-        -------
-        candidates : ndarray of int32, shape (queries, groups, 3)
-        """
+        """Take steps in order and answer the queries, int32, shape (queries, groups, ``CANDIDATE``)."""
         self._table = table_of(self._buckets.entropy, self.n + len(steps.sign), self._table)
         answers = np.empty((int(steps.query.sum()), self._groups, CANDIDATE), dtype=np.int32)
         totals = np.array([self.n, self.c1], dtype=np.int64)

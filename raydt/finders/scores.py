@@ -76,3 +76,23 @@ def scores_of(entropy: bool, n: Any, c1: Any, n1: Any, c11: Any, out: Any) -> No
             out[i] = (_nats(n1[i], c11[i]) + _nats(n[i] - n1[i], c1[i] - c11[i])) / n[i]
         elif n[i] > 0:
             out[i] = score_of(False, out, n[i], c1[i], n1[i], c11[i])
+
+
+@kernel
+def best_candidates(entropy: bool, table: Any, totals: Any, found: Any, chosen: Any) -> None:
+    """Choose of each node the candidate of smallest (score, feature), or -1.
+
+    ``totals`` has rows and rows of class 1 of each node, ``found``, shape (nodes, groups, 3 or more), of each group a
+    feature (-1: none), n1 and c11.
+    """
+    for i in range(len(found)):
+        n, c1 = totals[i, 0], totals[i, 1]
+        best, least = -1, np.inf
+        for g in range(found.shape[1]):
+            j = found[i, g, 0]
+            if j < 0:
+                continue
+            score = score_of(entropy, table, n, c1, found[i, g, 1], found[i, g, 2])
+            if score < least or (score == least and j < found[i, best, 0]):
+                best, least = g, score
+        chosen[i] = best

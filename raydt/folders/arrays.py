@@ -57,29 +57,10 @@ def save_folder(
     """Write a folder, or replace the one there; files that are not of a folder of ours are left alone.
 
     Equal contents give equal bytes. A crash at any point leaves the previous contents or the new ones, and files that
-    the next call removes. One process at a time may write.
-
-    Parameters
-    ----------
-    path : path, URI or Folder
-        The folder, created with its parents; a URI names its file system (``file``, ``s3``, ``gs``, ``abfs``, ...).
-    kind : {"model", "state"}
-    meta : mapping
-        JSON values for the manifest; see :data:`raydt.folders.manifest.REQUIRED_META`.
-    components : mapping of str to mapping
-        Of each component, the values that are arrays (booleans, integers, floats) go into its ``.npz`` file, the
-        others, which must be JSON values, into its ``.json`` file.
-    filesystem : pyarrow.fs.FileSystem, optional
-        Where ``path`` lies, instead of a URI.
-    before_commit : callable
-        What is done when only the manifest is left to write; if it raises, nothing is written.
-
-    Raises
-    ------
-    ModelFileError
-        The folder cannot be written, or holds a manifest that is damaged or not ours.
-    TypeError, ValueError
-        A value that is neither JSON nor an array of numbers; a name or a key of ``meta`` that is not allowed.
+    the next call removes. One process at a time may write. Values of components that are arrays (booleans, integers,
+    floats) go into ``.npz`` files, JSON values into ``.json`` files. ``before_commit`` is called when only the manifest
+    is left to write; if it raises, nothing is written. ModelFileError if the folder cannot be written or holds a
+    manifest that is damaged or not ours; TypeError or ValueError for other values, names or keys of ``meta``.
     """
     require_meta(kind, meta)  # before anything is written
     folder = path if isinstance(path, Folder) else _open(path, filesystem)
@@ -125,27 +106,10 @@ def open_folder(
 def load_folder(
     path: str | os.PathLike[str], kind: Kind | None = None, *, filesystem: fs.FileSystem | None = None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Read a folder back, after checking every byte of it.
+    """Read a folder back, after checking every byte of it; the arrays are new and writable.
 
-    Parameters
-    ----------
-    path : path or URI
-    kind : {"model", "state"}, optional
-        What is expected there.
-    filesystem : pyarrow.fs.FileSystem, optional
-        Where ``path`` lies, instead of a URI.
-
-    Returns
-    -------
-    meta : dict
-        As saved, with ``kind`` and ``raydt_version`` (of the writer) added.
-    components : dict of str to dict
-        As saved; the arrays are new and writable.
-
-    Raises
-    ------
-    ModelFileError
-        Missing or damaged files, another format version, another kind. The message names the file.
+    ``meta`` is as saved, with :attr:`raydt.folders.manifest.Manifest.origin`. ModelFileError, which names the file, if
+    a file is missing or damaged, or the folder is of another format version or ``kind``.
     """
     meta, components = open_folder(path, kind, filesystem=filesystem)
     return meta, dict(components)
@@ -156,30 +120,10 @@ def publish_component(
 ) -> list[FileEntry]:
     """Write one component; nothing refers to it before :func:`raydt.folders.manifest.write_manifest` has the entries.
 
-    Parameters
-    ----------
-    folder : Folder
-        Where the manifest will be.
-    component : str
-        Small letters, digits, ``_`` and ``-``.
-    values : mapping
-        Arrays (booleans, integers, floats), which go into an ``.npz`` file, and JSON values, which go into a
-        ``.json`` file.
-    beside : {"", "../rows/"}
-        Put arrays into the folder ``rows`` beside ``folder``, to be shared; there must be no JSON values.
-
-    Returns
-    -------
-    list of FileEntry
-        One or two; the name of each holds the beginning of the hash of its contents, so that equal contents are one
-        file.
-
-    Raises
-    ------
-    OSError
-        A file cannot be written.
-    TypeError, ValueError
-        A value that is neither JSON nor an array of numbers, or a name that is not allowed. Nothing is written.
+    ``beside`` ("" or "../rows/") puts arrays into the folder ``rows`` beside ``folder``, to be shared. The name of each
+    file holds the beginning of the hash of its contents, so that equal contents are one file. TypeError or ValueError,
+    before anything is written, for a value that is neither JSON nor an array of numbers, and for a name that is not
+    allowed.
     """
     files = _pack(component, values, beside)
     for entry, data in files:
@@ -188,24 +132,7 @@ def publish_component(
 
 
 def read_entry(folder: Folder, entry: FileEntry) -> dict[str, Any]:
-    """The values in one file of a manifest, after checking every byte of it.
-
-    Parameters
-    ----------
-    folder : Folder
-        Where the manifest is.
-    entry : FileEntry
-
-    Returns
-    -------
-    dict
-        As given to :func:`publish_component`; the arrays are new and writable.
-
-    Raises
-    ------
-    ModelFileError
-        The file is missing or damaged. The message names it.
-    """
+    """Read the values in one file of a manifest, after checking every byte of it; ModelFileError names the file."""
     file = folder.path(entry.name)
     data = read_checked(folder, entry.name, entry.bytes)
     if hashlib.sha256(data).hexdigest() != entry.sha256:

@@ -115,15 +115,9 @@ class CheckpointContent(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of one run; written by one thread at a time.
+    """The checkpoints of one run, at most ``keep`` (at least 1); written by one thread at a time.
 
-    Parameters
-    ----------
-    folder : Folder
-    keep : int
-        How many are kept, at least 1.
-    copies : Copies, optional
-        How long copies of deleted examples may stay; by default as long as checkpoints and segments do.
+    ``copies`` limits how long copies of deleted examples stay; by default as long as checkpoints and segments do.
     """
 
     def __init__(self, folder: Folder, keep: int, copies: Copies | None = None) -> None:
@@ -135,8 +129,7 @@ class CheckpointStore:
     def segments(self) -> list[Segment]:
         """Segments that the next snapshot can omit: those of the checkpoint written or read last whose files exist.
 
-        Segments after one that is gone, or holds copies that have to go, are left out too: the next segment holds all
-        examples from there on. One listing of the files.
+        Those after one that is gone, or has copies that have to go, are not among them. One listing of the files.
         """
         self.copies.ask()
         kept: Iterable[_Stored] = self._stored
@@ -158,12 +151,9 @@ class CheckpointStore:
         return complete(self.folder)
 
     def continue_from(self, checkpoint: Checkpoint | None) -> None:
-        """The next checkpoint follows this one (None: none). Later ones are none from now on, whatever happens next.
+        """Have the next checkpoint follow this one (None: none), and remove later ones.
 
-        Raises
-        ------
-        NotWrittenError
-            One of those cannot be removed.
+        NotWrittenError if one of those cannot be removed.
         """
         self._stored = checkpoint.stored if checkpoint is not None else []
         number, meta = (checkpoint.number, checkpoint.meta) if checkpoint is not None else (None, {})
@@ -177,17 +167,9 @@ class CheckpointStore:
                     raise NotWrittenError(said, file=self.folder.path(str(number))) from error
 
     def write(self, content: CheckpointContent) -> int:
-        """Write a checkpoint and remove those that are too many.
+        """Write a checkpoint, remove those that are too many, and return the bytes written.
 
-        Returns
-        -------
-        int
-            Bytes written.
-
-        Raises
-        ------
-        NotWrittenError
-            It cannot be written. The earlier checkpoints are as they were.
+        After NotWrittenError the earlier checkpoints are as they were.
         """
         number, meta, snapshot, components = content
         folder = self.folder.inside(str(number))
@@ -224,17 +206,7 @@ class CheckpointStore:
     def write_alone(self, number: int, meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]]) -> None:
         """Write a state with all its rows as the only checkpoint: the others are removed once it is complete.
 
-        Parameters
-        ----------
-        number, meta
-            As of :meth:`write`.
-        components : mapping of str to mapping
-            All of the state.
-
-        Raises
-        ------
-        NotWrittenError
-            It cannot be written, or another checkpoint cannot be removed.
+        NotWrittenError if it cannot be written, or another checkpoint cannot be removed.
         """
         folder = self.folder.inside(str(number))
         try:
@@ -304,10 +276,8 @@ class CheckpointStore:
 def read_checkpoint(folder: Folder) -> Checkpoint:
     """Read a checkpoint, or any other state, after checking every byte of it.
 
-    Raises
-    ------
-    ModelFileError
-        Missing or damaged files, another format version, a model instead of a state. The message names the file.
+    ModelFileError, which names the file, if a file is missing or damaged, or the folder is of another format version or
+    holds a model.
     """
     meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
     with _fitting(folder.root):
@@ -315,34 +285,19 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
     files = read_manifest(folder).files
     whole = with_rows(meta, components, folder.root)
     stored = []
-    for segment in map(_segment, meta.get("segments", [])):
+    for segment in _segments(meta):
         prefix = _component(segment)
         own = [file for file in files if file.component == prefix or file.component.startswith(f"{prefix}-group-")]
         stored.append(_Stored(segment, components[prefix]["born"], own))
     return Checkpoint(number, meta, whole, stored)
 
 
-def with_rows(
-    meta: Mapping[str, Any],
-    components: Mapping[str, Mapping[str, Any]],
-    file: str,
-) -> Lazy[str]:
-    """Components of a state with the live rows of all its segments in ``coordinator`` and the groups.
+def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], file: str) -> Lazy[str]:
+    """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
 
     Each is put together once here, one after the other, so that all that could be wrong with them is found. Those that
-    need more than :data:`KEEP_BYTES` in all are put together again when they are asked for.
-
-    Parameters
-    ----------
-    meta, components
-        From :func:`raydt.folders.arrays.open_folder`; a state without segments has its rows there already.
-    file : str
-        The folder, for messages.
-
-    Raises
-    ------
-    ModelFileError
-        A segment or its bitmap is missing, or they do not fit; also later, if files have changed since.
+    need more than :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names
+    ``file``, if a segment or its bitmap is missing or does not fit; also later, if files have changed since.
     """
     segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
 
@@ -359,7 +314,7 @@ def with_rows(
     with _fitting(file):
         own = {name for name in components if name != "live" and not name.startswith("rows-")}
         unused = {name for name in components if name.startswith("rows-")}
-        for segment in map(_segment, meta.get("segments", [])):
+        for segment in _segments(meta):
             prefix = _component(segment)
             segments.append((prefix, _alive(components, segment)))
             of_groups = {name for name in unused if name.startswith(f"{prefix}-group-")}
@@ -432,9 +387,8 @@ def _chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]
     return chosen
 
 
-def _segment(entry: Any) -> Segment:
-    first, stop, rows = map(int, entry)
-    return Segment(first, stop, rows)
+def _segments(meta: Mapping[str, Any]) -> Iterator[Segment]:
+    return (Segment(*map(int, entry)) for entry in meta.get("segments", []))
 
 
 def _name(segment: Segment) -> str:

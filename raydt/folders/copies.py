@@ -23,12 +23,8 @@ def steady_clock() -> Callable[[], float]:
 class Copies:
     """Ages of copies in the checkpoints of one run.
 
-    Parameters
-    ----------
-    limit : float or None
-        Seconds from which on a copy has to go with the next checkpoint; None: copies are not limited.
-    clock : callable, optional
-        Seconds since 1970, as a run may be resumed on another machine; by default :func:`steady_clock`.
+    A copy has to go with the next checkpoint from ``limit`` seconds on (None: no limit). ``clock`` gives seconds since
+    1970, as a run may be resumed on another machine.
     """
 
     def __init__(self, limit: float | None, clock: Callable[[], float] | None = None) -> None:

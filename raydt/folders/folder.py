@@ -44,29 +44,9 @@ def final_name(name: str) -> str:
 class Folder:
     """A folder, which need not exist; names of entries may hold slashes.
 
-    Every operation passes through one of the methods that begin with an underscore; tests let those fail.
-
-    Parameters
-    ----------
-    location : path or URI
-        A URI names its filesystem (``file``, ``s3``, ``gs``, ``abfs``, ``hdfs``, ...).
-    filesystem : pyarrow.fs.FileSystem, optional
-        Where ``location`` lies, instead of a URI.
-
-    Attributes
-    ----------
-    filesystem : pyarrow.fs.FileSystem
-    root : str
-        Path of the folder, for :attr:`filesystem`.
-    location : str
-        Absolute path, or the URI.
-    is_local : bool
-        Whether files can be flushed to the disk.
-
-    Raises
-    ------
-    InputError
-        ``location`` is no URI that can be opened.
+    ``location`` is a path or a URI that names its filesystem (``file``, ``s3``, ``gs``, ``abfs``, ``hdfs``, ...);
+    InputError if it cannot be opened. Every operation passes through one of the methods that begin with an underscore;
+    tests let those fail.
     """
 
     def __init__(self, location: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> None:
@@ -130,12 +110,8 @@ class Folder:
     def publish(self, name: str, data: bytes | memoryview) -> None:
         """Write or replace a file at once; missing parents are made.
 
-        After an error the file is what it was before, or (if only the flush of its name failed) the new one.
-
-        Raises
-        ------
-        OSError
-            It cannot be written; nothing temporary is left.
+        After OSError nothing temporary is left, and the file is what it was before, or (if only the flush of its name
+        failed) the new one.
         """
         final = self.path(name)
         parent, base = posixpath.split(final)

@@ -31,21 +31,10 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 def locked(folder: Folder, name: str = "", *, needed: bool = True) -> Iterator[None]:
     """Be the only writer of a folder, or of the file ``name`` in it, while the block runs.
 
-    A folder that is not there is made, with its parents; what stays empty of them is removed.
-
-    Parameters
-    ----------
-    folder : Folder
-    name : str
-    needed : bool
-        Whether the block writes; one that only reads runs where no lock can be made, such as a read-only disk, too.
-
-    Raises
-    ------
-    ConfigError
-        Another process is; it is named.
-    NotWrittenError
-        The folder or the lock in it cannot be made; UnwritableError where this user may not.
+    A folder that is not there is made, with its parents; what stays empty of them is removed. A block that only reads
+    (``needed`` is false) runs where no lock can be made, such as a read-only disk, too. ConfigError names another
+    process that writes; NotWrittenError if the folder or the lock cannot be made, UnwritableError where this user may
+    not.
     """
     if not folder.is_local:
         yield

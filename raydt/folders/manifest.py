@@ -108,21 +108,8 @@ def is_folder_file(name: str) -> bool:
 def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:
     """Commit: from now on the folder holds ``files``, all of which have been published.
 
-    Parameters
-    ----------
-    folder : Folder
-    kind : {"model", "state"}
-    meta : mapping
-        JSON values; see :data:`REQUIRED_META`.
-    files : sequence of FileEntry
-        What :func:`raydt.folders.arrays.publish_component` returned.
-
-    Raises
-    ------
-    OSError
-        It cannot be written. The folder holds what it held before; if only the flush of the name failed, ``files``.
-    TypeError, ValueError
-        As :func:`require_meta`.
+    After OSError the folder holds what it held before, or (if only the flush of the name failed) ``files``. TypeError
+    or ValueError as :func:`require_meta`.
     """
     _has_all(kind, meta)  # that values are JSON shows when they are encoded, before anything is written
     # A folder of another format that is written again stays what it is, and its origin is among its meta.
@@ -134,12 +121,9 @@ def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: S
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """The manifest of a folder, checked against its own hash; the files it names are not looked at.
+    """Read the manifest of a folder, checked against its own hash; the files it names are not looked at.
 
-    Raises
-    ------
-    ModelFileError
-        It is missing, damaged, of another format version, or no manifest. The message names the file.
+    ModelFileError, which names the file, if it is missing, damaged, of another format version, or no manifest.
     """
     file = folder.path(MANIFEST)
     try:
@@ -170,13 +154,7 @@ def read_manifest(folder: Folder) -> Manifest:
 
 
 def require_meta(kind: Kind, meta: Mapping[str, Any]) -> None:
-    """Refuse what cannot be the ``meta`` of a manifest.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A key is missing, or a value is not JSON.
-    """
+    """Refuse (TypeError, ValueError) a ``meta`` in which a key is missing, or a value is not JSON."""
     _has_all(kind, meta)
     encode(meta)
 
@@ -279,10 +257,7 @@ def complete(folder: Folder) -> list[int]:
 def newest(folder: AnyFolder) -> AnyFolder:
     """Return the newest complete checkpoint of a folder of checkpoints; of any other folder, the folder.
 
-    Raises
-    ------
-    ModelFileError
-        The folder is a checkpoint that is not complete, beside others that are.
+    ModelFileError if the folder is a checkpoint that is not complete, beside others that are.
     """
     numbers = complete(folder)
     if numbers and not folder.has(MANIFEST):

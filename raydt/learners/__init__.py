@@ -46,13 +46,9 @@ class _Learners(Mapping[str, Learner]):
 
 @cache
 def learners() -> Mapping[str, Learner]:
-    """Return all learners by their ``kind``.
+    """Return all learners by their ``kind``; each is loaded when it is asked for.
 
-    Raises
-    ------
-    ConfigError
-        An entry point has a kind that is there already. When its learner is asked for: it cannot be loaded, names no
-        learner, or one of another kind.
+    ConfigError if an entry point repeats a kind or, on loading, is broken, names no learner or one of another kind.
     """
     found: dict[str, Callable[[], Learner]] = {
         module.name: partial(_own, module.name) for module in pkgutil.iter_modules(__path__) if module.ispkg
@@ -105,14 +101,9 @@ def instead(own: str, takes: Callable[[Reading], bool]) -> str:
 
 
 def for_missing(reading: Reading, *, sparse: bool) -> str:
-    """Which learners take rows that lack values, for a remedy; empty if there are none.
+    """Say which learners take rows that lack values, for a remedy; empty if there are none.
 
-    Parameters
-    ----------
-    reading : Reading
-        Of a learner that does not: labels that are numbers stay numbers.
-    sparse : bool
-        Whether the rows have sparse features.
+    ``reading`` is of a learner that does not: labels that are numbers stay numbers.
     """
     kinds = instead(
         "",

@@ -34,25 +34,9 @@ def audit(
 ) -> AuditReport:
     """Prove or refute what a learner promises of a state, and that the state stores the rows of the source.
 
-    Parameters
-    ----------
-    learner : Learner
-    options
-        The learner's.
-    features : Features
-    classes : int
-        Number of labels; 0 for numeric targets.
-    state : dict of str to ndarray
-        The coordinator's.
-    history : History
-        The raw examples. If it is not complete, it was made of the stored rows, and there is nothing to compare.
-    groups : mapping of int to dict
-        States of the feature groups, with the rows.
-
-    Returns
-    -------
-    AuditReport
-        Of the learner. Conformance is violated, too, if arrays do not fit each other or a stored row differs.
+    ``state`` is the coordinator's, ``groups`` are those of the feature groups, with the rows; ``classes`` is 0 for
+    numeric targets. Of an incomplete history, which was made of the stored rows, these are not compared. The report is
+    the learner's; conformance is violated, too, if arrays do not fit each other or a stored row differs.
     """
     differing: list[Message] = []
     try:
@@ -61,9 +45,9 @@ def audit(
         learner.check(options, features, classes, state, groups)
     except (KeyError, ValueError) as error:
         problem = message("states.missing", array=error.args[0]) if isinstance(error, KeyError) else str(error)
-        reason = message("audits.malformed", what="state", problem=problem)
-        return AuditReport("violated", "violated", reason, failures=[*differing, reason])
-    report = learner.audit(options, features, state, history, groups)
+        report = AuditReport.malformed("state", problem)
+    else:
+        report = learner.audit(options, features, state, history, groups)
     if differing:
         report.conformance = "violated"
         report.failures = [*differing, *report.failures]
@@ -73,21 +57,10 @@ def audit(
 def compare_stored_rows(
     features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
 ) -> list[Message]:
-    """Id, label and features of every stored row against the example that the same update inserted.
+    """Compare id, label and features of every stored row with the example that the same update inserted.
 
-    Returns
-    -------
-    list of Message
-        One failure for each array that differs, which names the first example and feature and both values.
-
-    Raises
-    ------
-    KeyError, ValueError
-        An array is missing, or does not have an entry for each row.
-
-    Notes
-    -----
-    O(rows * dense features + ones * log) time.
+    Return one failure for each array that differs, which names the first example and feature and both values. KeyError
+    or ValueError if an array is missing, or has no entry for each row. O(rows x dense features + ones x log) time.
     """
     born, ids, y = state["born"], state["id"], state["y"]
     dtypes = {"born": np.int64, "id": np.int64, "y": history.y.dtype}

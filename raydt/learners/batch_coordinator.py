@@ -120,34 +120,23 @@ class BatchCoordinator(ABC):
     ) -> Exchange[list[Log]]:
         """Admit a part of the batch, take it, and return its logs.
 
-        Parameters
-        ----------
-        batch : UpdateBatch
-        part : slice
-            From ``start`` up to before ``stop``.
-        admitted : Admission
-            Filled in for the part.
-        result : BatchResult
-            ``applied`` becomes ``part.stop``, or the position of the bad update at which admission stops.
-        skip_refused : bool
-            Whether to pass over bad updates.
-        faults : ndarray of int8, shape (updates of the batch,), optional
-            Why the learner refuses an update; 0 where it does not.
+        ``result.applied`` becomes ``part.stop``, or the position of the bad update at which admission stops. ``faults``
+        says of each update of the batch why the learner refuses it, 0 where it does not.
         """
-        old, new, fault, rows = admitted
+        fault = admitted.fault
         logs: list[Log] = []
         begin, end = part.start, part.stop
         refused = np.flatnonzero(faults[:end]) if faults is not None else np.empty(0, dtype=np.int64)
         while begin < end:
             limit = int(refused[refused >= begin].min(initial=end))
-            stop = self.store.admit(batch.op[:limit], batch.id, begin, skip_refused, old, new, fault)
+            stop = self.store.admit(batch.op[:limit], batch.id, begin, skip_refused, admitted)
             logs.append((yield from self._enter(batch, slice(begin, stop), admitted, result)))
             if stop == end:
                 break
             if stop == limit and faults is not None:
                 fault[stop] = faults[stop]
             elif not fault[stop]:
-                yield from self._find_deleted(batch, stop, int(rows[stop]), admitted)
+                yield from self._find_deleted(batch, stop, int(admitted.row[stop]), admitted)
             if fault[stop] and not skip_refused:
                 result.applied = stop
                 return logs

@@ -23,23 +23,11 @@ FOR_ROUNDING = Fraction(1, 2**30)
 
 
 def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> Fraction:
-    """Exclusive upper bound of the epsilons for which the guarantee is proven.
+    """Return the exclusive upper bound of the epsilons for which the guarantee is proven.
 
-    Parameters
-    ----------
-    alpha, beta : float
-        Between 0 and 1: Gini index from which a node must be split, and how far the gain of a split may stay
-        behind the best one. Of numeric labels the variance takes the place of the Gini index.
-    min_samples_split : int
-        k + 1: nodes with fewer examples are leaves.
-    criterion : {"gini", "squared_error"}
-
-    Returns
-    -------
-    Fraction
-        min(1 / (k + 1), alpha / (4 + alpha), beta / (6 + beta)) of the exact values of the floats, with numeric labels
-        min(1 / (k + 1), alpha / 2 - 2**-30, beta / (1 + beta) - 2**-30); 0 if alpha or beta is 0 or, with numeric
-        labels, too small, where nothing is promised.
+    It is min(1 / (k + 1), alpha / (4 + alpha), beta / (6 + beta)) of the exact values of the floats, k + 1 being
+    ``min_samples_split``; with numeric labels min(1 / (k + 1), alpha / 2 - 2**-30, beta / (1 + beta) - 2**-30). 0 where
+    nothing is promised: alpha or beta is 0 or, with numeric labels, too small.
     """
     a, b = Fraction(alpha), Fraction(beta)
     if criterion == "squared_error":
@@ -48,30 +36,10 @@ def epsilon_bound(alpha: float, beta: float, min_samples_split: int, criterion: 
     return min(Fraction(1, min_samples_split), a / (4 + a), b / (6 + b))
 
 
-def not_promised(
-    epsilon: float, alpha: float, beta: float, min_samples_split: int, criterion: str = "gini"
-) -> Message | None:
-    """Return why nothing is promised for these options; None if something is."""
-    bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
-    if bound == 0:
-        return message("learners.no_epsilon", alpha=alpha, beta=beta).alone()
-    if Fraction(epsilon) >= bound:
-        return message("learners.large_epsilon", epsilon=epsilon, bound=float(bound))
-    return None
-
-
 def auto_epsilon(alpha: float, beta: float, min_samples_split: int, criterion: str = "gini") -> float:
-    """The largest float64 below :func:`epsilon_bound`.
+    """Return the largest float64 below :func:`epsilon_bound`; ConfigError if the bound is 0.
 
-    Raises
-    ------
-    ConfigError
-        alpha or beta is 0, or too small: no epsilon above 0 carries a guarantee then.
-
-    Examples
-    --------
-    >>> auto_epsilon(0.1, 0.2, 2)
-    0.024390243902439025
+    For example ``auto_epsilon(0.1, 0.2, 2)`` is 0.024390243902439025.
     """
     bound = epsilon_bound(alpha, beta, min_samples_split, criterion)
     if bound <= 0:
@@ -106,17 +74,23 @@ class FullyDynamicOptions(LearnerOptions):
         if not isinstance(self.epsilon, str) and not 0 <= self.epsilon <= LARGEST_EPSILON:
             raise ValueError(message("learners.epsilon", most=LARGEST_EPSILON))
 
-    def resolved_epsilon(self) -> float:
-        """Epsilon as a number.
+    @property
+    def bounded_by(self) -> tuple[float, float, int, str]:
+        """Arguments of :func:`epsilon_bound`."""
+        return self.alpha, self.beta, self.min_samples_split, "gini"
 
-        Raises
-        ------
-        ConfigError
-            ``auto`` with alpha or beta 0: the theorem then allows no epsilon.
-        """
-        if isinstance(self.epsilon, str):
-            return auto_epsilon(self.alpha, self.beta, self.min_samples_split)
-        return self.epsilon
+    def resolved_epsilon(self) -> float:
+        """Return epsilon as a number; ConfigError if it is ``auto`` and the theorem allows none."""
+        return auto_epsilon(*self.bounded_by) if isinstance(self.epsilon, str) else self.epsilon
+
+    def excuse(self) -> Message | None:
+        """Return why nothing is promised for these options; None if something is."""
+        epsilon, bound = self.resolved_epsilon(), epsilon_bound(*self.bounded_by)
+        if bound == 0:
+            return message("learners.no_epsilon", alpha=self.alpha, beta=self.beta).alone()
+        if Fraction(epsilon) >= bound:
+            return message("learners.large_epsilon", epsilon=epsilon, bound=float(bound))
+        return None
 
     @property
     def depth_limit(self) -> int:

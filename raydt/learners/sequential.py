@@ -62,6 +62,21 @@ def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.
     return steps, position
 
 
+def enter_steps(
+    result: BatchResult,
+    steps: npt.NDArray[np.void],
+    position: Positions,
+    of: npt.NDArray[np.bool_],
+    numbers: npt.NDArray[np.float64] | None = None,
+) -> None:
+    """Enter the paths of steps, and the predictions ``of`` some: numeric labels, or codes with their levels."""
+    predicted = steps["prediction"] if numbers is None else numbers
+    result.predictions[position[of]] = predicted[of]
+    if numbers is None:
+        result.give_levels(position[of], steps["level"][of])
+    result.path += np.bincount(position, steps["path"], minlength=len(result.path)).astype(np.int32)
+
+
 class SequentialCoordinator(BatchCoordinator):
     """The path of a batch whose updates take effect one by one."""
 

@@ -20,19 +20,7 @@ OR_SKIP = ", or set stream.on_error: skip"
 
 
 class Message(str):
-    """A sentence that is filled in: the problem and its remedy.
-
-    Parameters
-    ----------
-    problem : str
-        What is wrong, in one sentence without a trailing full stop.
-    remedy : str
-        What the user can do about the problem; may be empty.
-    id : str
-        ``topic.name`` of the sentence.
-    parameters : mapping
-        By the names in the sentence.
-    """
+    """A sentence that is filled in: the problem without a trailing full stop, and its remedy, which may be empty."""
 
     problem: str
     remedy: str
@@ -72,19 +60,9 @@ def sentences(topic: str) -> dict[str, Sentence]:
 
 
 def message(id: str, /, **parameters: Any) -> Message:
-    """Fill in a sentence of the catalogue.
+    """Fill in the sentence ``topic.name`` of the catalogue; ``KeyError`` without such a sentence or a parameter of it.
 
-    Parameters
-    ----------
-    id : str
-        ``topic.name``.
-    **parameters
-        By the names in the sentence. A value of the data is marked (:func:`raydt.redaction.quoted`).
-
-    Raises
-    ------
-    KeyError
-        No such sentence, or a parameter is missing.
+    A value of the data is marked (:func:`raydt.redaction.quoted`).
     """
     topic, name = id.split(".")
     sentence = sentences(topic)[name]

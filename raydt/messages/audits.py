@@ -28,7 +28,7 @@ SENTENCES: dict[str, Sentence] = {
     "not_replayed": "a split could not be replayed",
     "stale": "stored derivatives of scores farther from the present ones than the tolerance allows: {derivatives:,}",
     # Remarks on reasons
-    "live_only": "{what} were not checked, as only the live examples are known",
+    "live_only": "{what} were not checked, because only the live examples are known",
     "measured_gain": "measured: the gain of a split falls short of the best by up to {gap:.4g}",
     "measured_score": "measured: the score of a node is up to {lack:.4g} above the lowest",
     "measured_rank": "the worst split ranks {rank:.0f} in its node and lacks {lack:.2%} of the best gain",

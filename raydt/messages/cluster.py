@@ -17,7 +17,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_shard": "cluster.shards is {shards}, but at least 1 is needed",
     "unknown_resource": "cluster.resources.{role}: unknown {names}",
     "lack": "the job needs {needed:g} {resource}, the cluster has {there:g} ({free:g} free)",
-    "small_nodes": "an actor lies on one node, and the largest needs {most_needed}",
+    "small_nodes": "an actor runs on one node, and the largest actor needs {most_needed}",
     "node": "{needed:g} {resource} (most free on a node: {free:g})",
     "waiting": ("{lacking}", "Waiting for up to {seconds:g} seconds; to start sooner, " + _LESS),
     "no_resources": ("{lacking}", "Waited {seconds:g} seconds; " + _LESS),
@@ -64,7 +64,7 @@ SENTENCES: dict[str, Sentence] = {
     "unreachable": "{name} cannot be reached: its node or the network failed",
     "no_answer": "{name} did not answer: {error}: {reason}",
     "no_progress": "{name} has shown no progress for {seconds:g} seconds: stopped, stuck or cut off",
-    "task_memory": ("its node ran out of memory, so that its process was killed", "Use nodes with more memory per CPU"),
+    "task_memory": ("its process was killed because its node ran out of memory", "Use nodes with more memory per CPU"),
     "task_lost": ("its process was lost ({error})", "Run it again on its own"),
     # Sessions
     "closed": "the session is closed",

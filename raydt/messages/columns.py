@@ -19,7 +19,7 @@ _SAME_COLUMNS = "Give the files of a source the same columns"
 _COMMON = ", or list the common ones under source.features"
 _DRIFT = "the column holds {kind} here, but {other_kind} in {other}"
 _SAME_KIND = "Convert the column in one of the files, so that its values are of one kind"
-_TEXT = "holds text, so that each value is a category, but the values look like "
+_TEXT = "holds text, so each value is a category, but the values look like "
 
 SENTENCES: dict[str, Sentence] = {
     # Names
@@ -27,7 +27,10 @@ SENTENCES: dict[str, Sentence] = {
     "unknown": (_UNKNOWN, _COLUMNS),
     "misspelt": (_UNKNOWN, "Did you mean {near}? " + _COLUMNS),
     "in_envelope": (_UNKNOWN, "If it is a field of before and after, set source.envelope: debezium. " + _COLUMNS),
-    "of_folders": (_UNKNOWN, "It is in names of folders, which are not read: write it into the files. " + _COLUMNS),
+    "of_folders": (
+        _UNKNOWN,
+        "It is in the names of folders, which raydt does not read: write it into the files. " + _COLUMNS,
+    ),
     "no_names": (_UNKNOWN, "Is the row of column names missing? " + _COLUMNS),
     "two_parts": ("{first} and {second} name the same column", "Name another column in one of them"),
     "nameless": ("column {place}, counted from 0, has no name", "Name it, or list the others under source.features"),

@@ -32,6 +32,9 @@ SENTENCES: dict[str, Sentence] = {
     "no_key": "--receipts needs --receipt-key FILE, the key that hashes ids",
     "not_receipts": "{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one",
     # predict
+    "out_or_explain": "give --out FILE or --explain ROW",
+    "only_with_out": "--id, --on-error and --overwrite apply only with --out",
+    "only_with_explain": "--tree applies only with --explain ROW",
     "skipped_rows": "warning: skipped {rows}; {first}",
     "unseen_categories": "warning: {rows} with categories the model has never seen, in {columns}",
     # validate

@@ -54,7 +54,7 @@ SENTENCES: dict[str, Sentence] = {
     # --set
     "override_utf8": "not UTF-8 text",
     "override": ("must have the form a.b=value", "Write for example --set cluster.shards=4"),
-    "long_key": ("the key has {parts:,} parts", "Write a key of the config, such as cluster.shards"),
+    "long_key": ("no key has {parts:,} parts", "Write a key of the config, such as cluster.shards"),
     "no_section": ("{part} is a value, not a section", "Set it as a whole"),
     # Keys that do not fit each other
     "no_times": (

@@ -131,7 +131,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "text_ids": (
         "the ids of the examples are text, and an estimator keeps only their codes",
-        "Change the state with raydt update; or delete by value with forget_examples, and save without the examples",
+        "Use raydt update on the saved state. Or delete by value with forget_examples, and save without the examples",
     ),
     "repeated_id": ("id {id} is given twice in one call", "Give every id once"),
     "refused": ("{subject}: {problem}", "{remedy}"),
@@ -152,9 +152,9 @@ SENTENCES: dict[str, Sentence] = {
         "label {label!r} is one class more than the {most:,} that this learner takes",
         "Choose another target if the labels are ids, or make fewer classes of them{instead}",
     ),
-    "other_value": ("{value!r} is not of the kind of the values before ({was})", "Convert it to {was}"),
+    "other_value": ("{value!r} differs in kind from the values before it ({was})", "Convert it to {was}"),
     "inexact": (
-        "{value!r} is an integer beyond 2**53, which has no exact float64",
+        "{value!r} is an integer beyond 2**53, which float64 cannot hold exactly",
         "Scale the feature, or list it under categorical_features",
     ),
     "not_finite": ("{value!r} is not a finite number", _FILL),

@@ -17,7 +17,7 @@ SENTENCES: dict[str, Sentence] = {
         "Set n_features, or fit a scipy sparse matrix",
     ),
     "one_class": (
-        "the model has seen only one class, so that its outputs for another class have no label",
+        "the model has seen only one class, so its outputs for another class have no label",
         "Insert examples of a second class first",
     ),
     "no_tree": ("there is no tree {tree}", "The model has {trees} trees, numbered from 0"),

@@ -51,5 +51,5 @@ SENTENCES: dict[str, Sentence] = {
         "Write decimal points, or list the column under source.categorical if its values are names",
     ),
     "long_line": ("line {line:,} is longer than {most} MiB", _KIND),
-    "no_label": ("the file begins with {text} in the place of a label, which is a number", _KIND),
+    "no_label": ("the file begins with {text}, but each line must begin with a label, a number", _KIND),
 }

@@ -141,19 +141,19 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "no_split": ("no split in {checks} (a leaf is checked after grace_period examples)", "To split sooner: {sooner}"),
     # What stays in a model of deleted examples
-    "stays": "the model itself: splits and thresholds chosen while they were in stay until their subtree is rebuilt",
+    "stays": "the model itself: splits and thresholds chosen with these examples stay until their subtree is rebuilt",
     "stays_split": (
-        "the model itself: a split that was chosen while they were in stays until the next search, and which bucket a "
-        "feature lies in, within its limits, depends on the updates before"
+        "the model itself: a split chosen with these examples stays until the next search, and the bucket of a "
+        "feature, within its limits, depends on earlier updates"
     ),
     "stays_boosted": (
-        "the model itself: splits chosen while they were in stay while they are among the best, values of leaves "
-        "follow from derivatives that were computed with them, and bins were made from all rows of the last training "
+        "the model itself: splits chosen with these examples stay as long as they are among the best, values of leaves "
+        "follow from derivatives computed with these examples, and bins were made from all rows of the last training "
         "of all trees"
     ),
-    "stays_records": "the model itself: splits chosen while they were in stay, with the records of what decided them",
-    "stays_restart": "tallies of their errors stay, with their split, until the node is restarted (drift_period)",
-    "stays_bins": "bins that were made while they were in stay",
-    "stays_renewal": "bins that were made while they were in stay until these are made again (renew_bins)",
+    "stays_records": "the model itself: splits chosen with these examples stay, with the records of what decided them",
+    "stays_restart": "counts of their errors stay, with their split, until the node is restarted (drift_period)",
+    "stays_bins": "bins made with these examples stay",
+    "stays_renewal": "bins made with these examples stay until bins are made again (renew_bins)",
     "stays_choices": "which prediction of a leaf was right about other examples stays",
 }

@@ -14,7 +14,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     # What can be done about an error of a filesystem
     "forbidden": "Choose a folder that this user may write to",
-    "read_only": "It is mounted read-only: choose another",
+    "read_only": "It is mounted read-only: choose another folder",
     "full": "Free some space, or choose another disk",
     "quota": "The quota of this user is used up: free some space, or choose another disk",
     "not_folder": "A part of the path is a file: choose another path",

@@ -15,7 +15,7 @@ SENTENCES: dict[str, Sentence] = {
     # Age; {clock} is what says when the run ended, or the state was written
     "older_than": "--older-than {given}: a length of time {problem}",
     "clocks": (
-        "{clock} is {then}, later than the time of this machine ({here}), so that the age for --older-than is unknown",
+        "{clock} is {then}, later than the time of this machine ({here}), so the age for --older-than is unknown",
         "Set the clock of this machine if it is slow, or else purge without --older-than. Nothing has been changed",
     ),
     # Folder

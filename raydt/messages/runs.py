@@ -175,11 +175,11 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "early_deletion": (
         "update {update}: {problem}{key}; {later} inserts it later",
-        "Let the deletion come after the insertion",
+        "Move the deletion after the insertion",
     ),
     "early_insertion": (
         "update {update}: {problem}{key}; {later} deletes it later",
-        "Let the deletion come before the insertion",
+        "Move the deletion before the insertion",
     ),
     "unknown_update": "Update only live ids, and send the first row of an id as an insert",
 }

@@ -42,7 +42,7 @@ SENTENCES: dict[str, Sentence] = {
     "unlabelled": "array {array!r} counts a class that has no label",
     "counts": "array {array!r} does not count the live examples of its nodes",
     "children": "array {array!r} has a node whose children do not add up to it",
-    "range": "array {array!r} is not a smaller and a larger number",
+    "range": "array {array!r} must hold two numbers, the smaller first",
     # Bins
     "kinds": "array {array!r} contradicts the kinds of the features",
     "ranks": "array {array!r} does not number the categories",

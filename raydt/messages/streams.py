@@ -33,8 +33,8 @@ SENTENCES: dict[str, Sentence] = {
     "no_changelog": "stream.model: changelog needs source.op, the column of operations, and source.id",
     "no_label_column": "source.label: null reads rows for prediction only; a stream needs the label column",
     "batches_after_update": (
-        "stream.model: batches inserts its rows again and again, also those that an update has deleted, so that a run "
-        "of it cannot continue from an update"
+        "stream.model: batches inserts its rows again and again, including rows that an update has deleted, so the run "
+        "cannot continue from an update"
     ),
     # Rows in their order
     "live_id": (
@@ -57,7 +57,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_id": ("no id", "Correct the {what}"),
     "not_integer": ("{value} is not an integer, as the {owner}'s ids are", "Correct the {what}"),
     "wide_id": ("the id does not fit into a signed 64-bit integer", "Correct the {what}"),
-    "other_kind": ("{value} is not of the kind of the rows before ({kind})", "Correct the {what}"),
+    "other_kind": ("{value} differs in kind from the rows before it ({kind})", "Correct the {what}"),
     "no_positions": ("it holds {kind}, not numbers of rows", "Correct the {what}"),
     "not_position": ("it must be a number of rows, 0 or more", "Correct the {what}"),
     "early_deletion": (

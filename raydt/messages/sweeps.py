@@ -45,8 +45,8 @@ SENTENCES: dict[str, Sentence] = {
     "some_beat": "{better:,} of {settings:,} settings beat the better baseline ({baseline}, accuracy {level})",
     "no_accuracy": "No setting has an accuracy to draw",
     "promised": (
-        "Promised: whether the guarantee of the method holds for the setting, by its theorem",
-        "sweep.parquet has more columns, curves.parquet the scores along the stream",
+        "Promised: yes if a theorem of the method guarantees its splits with this setting",
+        "sweep.parquet has more columns; curves.parquet has the scores along the stream",
     ),
     "means": "Numbers are means of the trials",
     "best_shown": "the best {shown} by accuracy; all {settings:,} are in sweep.parquet",

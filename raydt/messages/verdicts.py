@@ -22,7 +22,7 @@ SENTENCES: dict[str, Sentence] = {
     "model": "the model in model/",
     "order": (
         "with these options, the model of learner.kind: {kind} depends on the order of the updates and not only on the "
-        "live examples, so that training it again proves nothing",
+        "live examples, so training it again proves nothing",
         "Use raydt audit, or learner.kind: {kinds} with its default options",
     ),
     "not_signed": "not every receipt is signed by the given public key",

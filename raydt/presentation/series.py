@@ -19,8 +19,8 @@ Floats = npt.NDArray[np.float64]
 #: How the names of windowed columns begin.
 WINDOWED = "window_"
 
-#: Windowed scores of longer stretches that do not follow from those of their parts.
-_NO_MEANS = {f"{WINDOWED}{name}" for name in ("kappa", "kappa_temporal", "kappa_m", "auc", "rmse", "r2")}
+#: Windowed scores whose value over several windows is the mean of theirs, by predictions.
+_MEANS = {f"{WINDOWED}{name}" for name in ("accuracy", "no_change", "majority", "mse", "mae", "mean")}
 
 
 def merged(metrics: Columns, limit: int) -> Columns:
@@ -34,12 +34,10 @@ def merged(metrics: Columns, limit: int) -> Columns:
     weight = np.add.reduceat(predictions, first)
     result: Columns = {}
     for name, column in metrics.items():
-        if name in _NO_MEANS:
-            continue
-        if name.startswith(WINDOWED):
+        if name in _MEANS:
             sums = np.add.reduceat(np.where(predictions > 0, np.nan_to_num(column) * predictions, 0.0), first)
             result[name] = np.divide(sums, weight, out=np.full(limit, np.nan), where=weight > 0)
-        else:
+        elif not name.startswith(WINDOWED):
             result[name] = column[last]
     return result
 

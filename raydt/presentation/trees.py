@@ -255,11 +255,8 @@ def subtree_sizes(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[int]:
 def drawable(arrays: Columns) -> Columns:
     """Return the arrays of a tree; empty where there are none.
 
-    Raises
-    ------
-    ValueError
-        They do not describe one tree in preorder: not every inner node has two children that come later, or not every
-        node but the root one parent.
+    ``ValueError`` if they do not describe one tree in preorder: not every inner node has two children that come later,
+    or not every node but the root one parent.
     """
     if not all(name in arrays for name in DRAWN):
         return {}

@@ -24,14 +24,9 @@ _VALUE = 8
 
 
 def most_cells(divided: str, plan: WorkPlan) -> int | None:
-    """Cells (live rows x features) from which on the shards take over; None if they never do.
+    """Return the cells (live rows x features) from which on the shards take over; None if they never do.
 
-    Parameters
-    ----------
-    divided : str
-        What shards do sooner (:attr:`~raydt.learners.base.Traits.divided`).
-    plan : WorkPlan
-        A limit of 0 leaves all work to the shards.
+    ``divided`` is :attr:`~raydt.learners.base.Traits.divided`; a plan with a limit of 0 leaves all work to the shards.
     """
     if not plan.local_work_limit or divided == "always":
         return 0
@@ -41,16 +36,7 @@ def most_cells(divided: str, plan: WorkPlan) -> int | None:
 
 
 class SmallModel:
-    """A learner in one process, and when it has to leave it.
-
-    Parameters
-    ----------
-    learner : Learner
-    options : LearnerOptions
-    features : Features
-    most : int or None
-        Of :func:`most_cells`.
-    """
+    """A learner in one process, which it leaves at ``most`` cells (:func:`most_cells`)."""
 
     def __init__(self, learner: Learner, options: LearnerOptions, features: Features, most: int | None) -> None:
         self.session = InProcessSession(learner, options, features, 1, NOTHING_DIVIDED)

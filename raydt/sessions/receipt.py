@@ -112,29 +112,14 @@ def apply_with_receipt(
 ) -> Receipt:
     """Apply a batch of deletions and insertions and say what it changed.
 
-    Parameters
-    ----------
-    session : InProcessSession
-    batch : UpdateBatch
-        DELETE and INSERT operations; the ids deleted are live before it.
-    classes : sequence
-        Labels in the order of their codes; empty where labels are numbers.
-    options : LearnerOptions
-        Of a learner that collects updates, what waits for more is applied, too; what is done then has no single cause.
-    copies : tuple of str
-        Where copies of the deleted examples may remain, beside what stays of them in the model.
-    ids : ndarray, shape (m,), optional
-        The updates' ids as the user names them; ``batch.id`` if None.
-    digest_before : str, optional
-        Digest of the model as it is, where it is known already.
-    digests : bool
-        Whether the receipt has digests. The first costs a pass over the live examples, the next what changed.
+    Deleted ids are live before the batch. ``classes`` are labels in the order of their codes (empty where labels are
+    numbers), ``ids`` the updates' ids as the user names them (by default ``batch.id``), ``copies`` where copies may
+    remain besides those in the model. Digests can be left out: the first costs a pass over the live examples, unless it
+    is given as ``digest_before``, the next what changed. A learner that collects updates applies all that wait, and
+    what it does then has no single cause.
 
-    Raises
-    ------
-    RefusedError
-        The learner refuses an update. Those before it have taken effect: what is to take effect as a whole is checked
-        before, or the session is given up.
+    RefusedError if the learner refuses an update. Those before it have taken effect: what is to take effect as a whole
+    is checked before, or the session is given up.
     """
     names = batch.id if ids is None else ids
     deleted = batch.op == DELETE

@@ -35,13 +35,7 @@ _KEY_BYTES = 32
 
 
 class Key:
-    """The secret by which ids are hashed.
-
-    Parameters
-    ----------
-    secret : bytes
-        At least 32, random.
-    """
+    """The secret by which ids are hashed: at least 32 random bytes."""
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < _KEY_BYTES:
@@ -50,13 +44,7 @@ class Key:
 
     @classmethod
     def read(cls, path: str | Path) -> Key:
-        """Read a key file: hexadecimal digits.
-
-        Raises
-        ------
-        ConfigError
-            It cannot be read, or is no key. The message says how to make one.
-        """
+        """Read a key file of hexadecimal digits; ConfigError says how to make one."""
         try:
             return cls(bytes.fromhex(Path(path).read_text(encoding="utf-8").strip()))
         except OSError as error:
@@ -82,15 +70,8 @@ class Key:
 class Signer:
     """An Ed25519 key that signs entries; needs the package ``cryptography``.
 
-    Parameters
-    ----------
-    path : str or Path
-        The private key as PEM (``openssl genpkey -algorithm ed25519``), without a password.
-
-    Raises
-    ------
-    ConfigError
-        The package is not installed, or the file is no such key.
+    The file has the private key as PEM (``openssl genpkey -algorithm ed25519``), without a password; ConfigError if it
+    is no such key, or the package is not installed.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -150,12 +131,7 @@ class OpenChain:
     def append(self, receipt: Receipt, *, time: str) -> dict[str, Any]:
         """Append the entry of a receipt and return it; the line is on the disk then.
 
-        Raises
-        ------
-        ConfigError
-            The receipt has no digests.
-        InputError
-            The line cannot be written. The chain is as it was.
+        ConfigError if the receipt has no digests; after InputError (not written) the chain is as it was.
         """
         if receipt.digest_before is None or receipt.digest_after is None:
             raise ConfigError(message("receipts.no_digests"))
@@ -204,21 +180,8 @@ class OpenChain:
 def opened(path: str | Path, key: Key, signer: Signer | None = None) -> Iterator[OpenChain]:
     """Open a chain to append to it, and begin it if there is no file; what cannot be appended to shows here.
 
-    Parameters
-    ----------
-    path : str or Path
-        A file; one that was made here and stays empty is removed.
-    key : Key
-        That of all entries.
-    signer : Signer, optional
-        Signs what is appended.
-
-    Raises
-    ------
-    ConfigError
-        Another process appends to it, or its ids are hashed with another key.
-    InputError
-        It is no file, is no whole chain, or cannot be written.
+    A file that was made here and stays empty is removed. ConfigError if another process appends to the chain or its ids
+    are hashed with another key; InputError if it is no file, no whole chain, or cannot be written.
     """
     place, made = str(path), False
     flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK  # a pipe would wait for its reader
@@ -278,18 +241,8 @@ def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: S
 def read_chain(path: str | Path, key: Key | None = None) -> Chain:
     """Read a chain and check its entries, hashes and signatures. O(entries).
 
-    Parameters
-    ----------
-    path : str or Path
-    key : Key, optional
-        The key of its ids.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, or is not whole: the message names the line.
-    ConfigError
-        Its ids are hashed with another key.
+    InputError, which names the line, if it cannot be read or is not whole; ConfigError if ids are hashed with another
+    ``key``.
     """
     try:
         lines = Path(path).read_bytes().splitlines(keepends=True)

@@ -82,13 +82,7 @@ def encoded(values: Mapping[str, Any]) -> bytes:
 
 
 def decoded(line: bytes) -> dict[str, Any]:
-    """Return the values of a line with its line feed.
-
-    Raises
-    ------
-    ValueError
-        It is no entry, or :func:`encoded` writes another line of its values.
-    """
+    """Return the values of a line with its line feed; ValueError unless :func:`encoded` writes this line of them."""
     if not line.endswith(b"\n"):
         raise ValueError(message("receipts.cut_off"))
     try:
@@ -101,13 +95,7 @@ def decoded(line: bytes) -> dict[str, Any]:
 
 
 def validated(values: Any) -> dict[str, Any]:
-    """Return the values of an entry, its keys in their order.
-
-    Raises
-    ------
-    ValueError
-        Naming the key that is missing, or whose value cannot be.
-    """
+    """Return the values of an entry, its keys in their order; ValueError names a key that is missing or wrong."""
     try:
         return Entry.model_validate(values).model_dump(exclude_unset=True)
     except ValidationError as error:

@@ -16,15 +16,9 @@ from raydt.sessions.session import InProcessSession
 def trained_from_nothing(
     options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64]
 ) -> InProcessSession:
-    """A session with the live examples of a history, inserted at once in ascending order of ids.
+    """Train on the live examples of a history, inserted at once in ascending order of ids.
 
-    Parameters
-    ----------
-    options : LearnerOptions
-    features : Features
-    history : History
-    class_order : ndarray of int64, shape (classes,)
-        Class codes in ascending order of their labels.
+    ``class_order`` has the class codes in ascending order of their labels.
     """
     live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
     live = live[np.argsort(history.id[live], kind="stable")]

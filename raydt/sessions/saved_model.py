@@ -152,12 +152,9 @@ def _features(described: list[_Feature], options: LearnerOptions) -> Features:
 
 
 def find_model(path: Any) -> str:
-    """The folder to open where a user names a model, a state, a run (its ``model``), or checkpoints (the newest).
+    """Find the folder that a user names: a model, a state, a run (its ``model``), or checkpoints (the newest).
 
-    Raises
-    ------
-    ModelFileError
-        None of these is there.
+    ModelFileError if none of these is there.
     """
     text = str(os.fspath(path))
     try:
@@ -173,35 +170,16 @@ def find_model(path: Any) -> str:
 
 
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
-    """Read a model or state.
-
-    Raises
-    ------
-    ModelFileError
-        The folder is damaged, of another format, or of a learner this version does not have.
-    """
+    """Read a model or state; ModelFileError if it is damaged, of another format, or of an unknown learner."""
     meta, components = open_folder(path, filesystem=filesystem)
     return understood(meta, with_rows(meta, components, str(path)), str(path))
 
 
 def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) -> Learner:
-    """The learner of a model or state, if it reads folders of this format: to be asked before anything else is read.
+    """Return the learner of a model or state: to be asked before anything else is read.
 
-    Parameters
-    ----------
-    meta : mapping
-        As of :func:`understood`.
-    path : str
-        The folder, for messages.
-    any_format : bool
-        Take a format that the learner does not read, too.
-
-    Raises
-    ------
-    FormatVersionError
-        The folder is sound, but of a format that this version does not read.
-    ModelFileError
-        The learner is one this version does not have.
+    FormatVersionError if the folder is sound but of a format that the learner does not read, unless ``any_format``;
+    ModelFileError if this version does not have the learner. ``path`` is for messages.
     """
     options = meta["learner"]
     kind = options.get("kind") if isinstance(options, dict) else None
@@ -223,23 +201,12 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
 def understood(
     meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
 ) -> SavedModel:
-    """Contents of a model or state folder, checked for all that kernels rely on.
+    """Return the contents of a model or state folder, checked for all that kernels rely on.
 
-    Parameters
-    ----------
-    meta : dict
-    components : mapping of str to dict
-        As :func:`raydt.folders.checkpoint.with_rows` returns them.
-    path : str
-        The folder, for messages.
-    any_format : bool
-        Of a format that the learner does not read, tell what is the same in all: features, classes, categories and
-        rows. Defaults stand for unknown options, and arrays are not checked.
-
-    Raises
-    ------
-    ModelFileError
-        The arrays do not fit each other, or the learner is one this version does not have.
+    ``components`` are as :func:`raydt.folders.checkpoint.with_rows` returns them, ``path`` is for messages.
+    ``any_format`` tells, of a format that the learner does not read, what is the same in all: features, classes,
+    categories and rows; defaults stand for unknown options, and arrays are not checked. ModelFileError if the arrays do
+    not fit each other, or as :func:`learner_of`.
     """
     learner = learner_of(meta, path, any_format=any_format)
     try:

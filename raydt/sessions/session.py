@@ -73,14 +73,7 @@ class Session(Protocol):
 class InProcessSession:
     """Coordinator and shards in this process.
 
-    Parameters
-    ----------
-    learner : Learner
-    options : LearnerOptions
-    features : Features
-    shards : int
-    plan : WorkPlan, optional
-        With a row-cache budget, or ``shared_store=False``, shards keep stores of their own.
+    With a row-cache budget, or ``shared_store=False``, in the plan, shards keep stores of their own.
     """
 
     def __init__(
@@ -117,12 +110,7 @@ class InProcessSession:
             raise
 
     def require_whole(self) -> None:
-        """Refuse to go on with a part of a change.
-
-        Raises
-        ------
-        HalfAppliedError
-        """
+        """Refuse (HalfAppliedError) to go on with a part of a change."""
         if not self.whole:
             raise HalfAppliedError(message("models.interrupted"))
 

@@ -23,14 +23,9 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
-    """The coordinator's half of a snapshot, after every shard has set its own aside.
+    """Take the coordinator's half of a snapshot, after every shard has set its own aside; only between two batches.
 
-    Parameters
-    ----------
-    coordinator : BatchCoordinator
-        Between two batches.
-    segments : sequence of Segment
-        What is stored already.
+    ``segments`` are stored already.
     """
     yield from coordinator.gather_state()
     slots = coordinator.in_order_of_birth()
@@ -42,18 +37,11 @@ def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = (
 
 
 def next_segment(born: npt.NDArray[np.int64], segments: Sequence[Segment]) -> int:
-    """Birth from which on the next segment holds all live examples; segments from there on are superseded. O(k log n).
+    """Return the birth from which on the next segment holds all live examples; it supersedes segments from there on.
 
     A segment is written again together with those after it once they have as many live examples as it has, so that n
     examples lie in O(log n) segments and each is written O(log n) times; and all are, once most of what is stored is
-    deleted.
-
-    Parameters
-    ----------
-    born : ndarray of int64
-        Of the live examples, ascending.
-    segments : sequence of Segment
-        In order.
+    deleted. ``born`` of the live examples ascends, ``segments`` are in order. O(k log n).
     """
     if not segments:
         return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,28 +38,17 @@ def load_kernels(learner: Learner, options: LearnerOptions) -> None:
     """Load, once, what a process needs that shares its work with nobody and whose first updates are timed."""
     for number, case in enumerate(learner.cases()):
         if learner.concerns(case, options):
-            _run_here(learner.kind, number)
+            _run(learner.kind, number, with_shards=False)
 
 
 @functools.cache
-def _run(kind: str, number: int) -> None:
-    """Run a case with every place that work can be done at: by shards, by the coordinator, and with a shared store."""
-    _run_case(kind, number, ((2, learners()[kind].cases()[number].plan), (1, WorkPlan())))
-
-
-@functools.cache
-def _run_here(kind: str, number: int) -> None:
-    """Run a case in one process."""
-    _run_case(kind, number, ((1, WorkPlan()),))
-
-
-def _run_case(kind: str, number: int, places: Sequence[tuple[int, WorkPlan]]) -> None:
-    """Run a case with each of some numbers of shards and plans."""
+def _run(kind: str, number: int, *, with_shards: bool = True) -> None:
+    """Run a case with all work in one process and a shared store and, before, as its plan has shards do it."""
     learner = learners()[kind]
     case = learner.cases()[number]
     features, batch = small_stream(case)
     options = learner.Options.model_validate({**case.options, "kind": kind})
-    for shards, plan in places:
+    for shards, plan in [*([(2, case.plan)] if with_shards else []), (1, WorkPlan())]:
         session = InProcessSession(learner, options, features, shards, plan)
         session.apply(batch)
         session.digest()

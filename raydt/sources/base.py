@@ -20,12 +20,7 @@ from raydt.sources.identity import Identity
 
 
 def require(reading: Reading, features: Features) -> None:
-    """Refuse features that a learner does not take.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an InputError about features that a learner does not take."""
     from raydt.learners import instead  # needed for messages only: compiled kernels are imported with it
 
     if features.names and not reading.dense:
@@ -117,11 +112,8 @@ class Source(Protocol):
     def n_rows(self) -> int | None:
         """Total number of rows if it is known without reading them."""
 
-    def fingerprint(self) -> str:
-        """That of :meth:`identity`: ``sha256:`` of schema, row count, and content or generator settings."""
-
     def identity(self) -> Identity:
-        """Return the identity of the data. Files are read for it at each call."""
+        """Return the identity of the data: schema, row counts, and contents (read once) or generator settings."""
 
     def rows(self, start: int = 0) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""

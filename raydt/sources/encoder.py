@@ -55,38 +55,14 @@ _PLACEHOLDER = "__debezium_unavailable_value"
 
 
 class RowEncoder:
-    """Encodes record batches under the column options of one source.
+    """Encodes record batches of ``schema`` under the column options of one source.
 
-    Parameters
-    ----------
-    options : FileOptions
-        ``label``, ``features``, ``categorical``, ``id``, ``op``, ``op_values``, ``ts``.
-    schema : pa.Schema
-        Columns and types of the rows.
-    file : str
-        The file that has them, for messages.
-    envelope : Envelope, optional
-        What the rows are wrapped in.
-    untyped : frozenset of str
-        Columns whose type is a guess, as no value was seen; ids are then integers.
-    reading : Reading
-
-    Attributes
-    ----------
-    parts : dict of str to str
-        The columns of the rows that are used, and what each is: ``feature``, ``label``, ``id``, ``op``, ``ts``.
-    columns : list of str
-        The columns to read of a file.
-    id_kind : {"row", "integer", "text"}
-    sparse : str or None
-        The column of sparse features; :meth:`set_width` has to say how many these are.
-    tokens : Tokens or None
-        What its lists hold, if not indices. Without labels, which is for prediction, new tokens are no features.
-
-    Raises
-    ------
-    InputError
-        A named column is missing, plays two parts, or has a type that cannot be used.
+    ``file`` has that schema, for messages; ``envelope`` is what the rows are wrapped in. The type of an ``untyped``
+    column is a guess, as no value was seen; ids are then integers. A named column that is missing, plays two parts, or
+    has a type that cannot be used is an InputError. ``parts`` says of each column used if it is ``feature``, ``label``,
+    ``id``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column of sparse features, of
+    which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not indices; without labels,
+    which is for prediction, new tokens are no features.
     """
 
     def __init__(
@@ -179,23 +155,11 @@ class RowEncoder:
         where: Callable[[int], tuple[str, int]],
         flaws: Mapping[int, InputError] | None = None,
     ) -> Rows:
-        """Encode one batch.
+        """Encode one batch, whose first row has the number ``row`` over the whole source.
 
-        Parameters
-        ----------
-        batch : pa.RecordBatch
-            Holds :attr:`columns`, as far as its file has them.
-        row : int
-            Row number, over the whole source, of its first row.
-        where : callable
-            File, and row of it, of a position in the batch.
-        flaws : mapping, optional
-            Rows that the file does not give as a whole, by position.
-
-        Raises
-        ------
-        InputError
-            A label is of one class more than a learner of many classes takes.
+        The batch holds :attr:`columns`, as far as its file has them. ``where`` gives file, and row of it, of a position
+        in the batch; ``flaws`` are rows, by position, that the file does not give as a whole. A label of one class more
+        than a learner of many classes takes is an InputError.
         """
         n = batch.num_rows
         faults = Faults(n, flaws or ())

@@ -26,26 +26,18 @@ BEFORE, AFTER = "before", "after"
 
 
 class Envelope:
-    """Rows inside ``before`` and ``after``.
+    """Rows inside ``before`` and ``after``, which both have the field ``id``.
 
-    Parameters
-    ----------
-    outside : iterable of str
-        Columns that stand beside the structs: that of the operation, and that of the time if it is not a field.
-    id : str
-        Field of the ids, in both structs.
+    The columns ``outside`` stand beside the structs: the operation, and the time if it is not a field.
     """
 
     def __init__(self, outside: Iterable[str], id: str) -> None:
         self._outside, self._id = tuple(outside), id
 
     def row_schema(self, schema: pa.Schema, file: str) -> pa.Schema:
-        """Columns of the rows inside: those outside that ``schema`` has, then the fields of the structs.
+        """Return the columns of the rows inside: those outside that ``schema`` has, then the fields of the structs.
 
-        Raises
-        ------
-        InputError
-            A struct is missing or is none.
+        A struct that is missing or is none is an InputError.
         """
         fields = [schema.field(name) for name in self._outside if schema.names.count(name) == 1]
         inside: dict[str, pa.Field] = {}
@@ -75,16 +67,9 @@ class Envelope:
     def open(
         self, batch: pa.RecordBatch, names: Iterable[str], op: npt.NDArray[np.int8], faults: Faults
     ) -> pa.RecordBatch:
-        """The rows inside, with the columns ``names``.
+        """Return the columns ``names`` of the n rows inside a batch that holds :meth:`columns`.
 
-        Parameters
-        ----------
-        batch : pa.RecordBatch, n rows
-            Holds :meth:`columns`.
-        names : iterable of str
-        op : ndarray of int8, shape (n,)
-        faults : Faults
-            Receives the rows whose struct is null, and the updates that change the id.
+        Bad are rows whose struct is null, and updates that change the id.
         """
         deletes = op == DELETE
         inserts = (op == INSERT) | (op == UPDATE) | (op == QUERY)

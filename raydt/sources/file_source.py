@@ -39,27 +39,12 @@ SPARSE_CELLS = 256
 
 
 class FileSource:
-    """Rows of one or several files; satisfies :class:`raydt.sources.base.Source`.
+    """Rows of one or several opened files; satisfies :class:`raydt.sources.base.Source`.
 
-    Parameters
-    ----------
-    options : FileOptions
-    files : list of DataFile
-        Opened, in order, at least one.
-    chunk_rows : int, optional
-        Rows to a chunk; chosen by the number of features if None.
-    reading : Reading
-
-    Raises
-    ------
-    InputError
-        A column is missing or unusable, or the files' columns differ.
-    ConfigError
-        ``positive`` is not among the labels, or the labels are to be numbers.
-
-    Notes
-    -----
-    With ``positive`` the label column is read through once here (for CSV that is a pass over the text).
+    Without ``chunk_rows`` the number of features chooses how many rows a chunk has. A column that is missing or
+    unusable, or that differs between files, is an InputError; ``positive`` that is not among the labels, or where these
+    are to be numbers, is a ConfigError. With ``positive`` the label column is read through once here (for CSV that is a
+    pass over the text).
     """
 
     def __init__(
@@ -131,14 +116,10 @@ class FileSource:
             require_agreement(table, self._agreed, {column.name: "ts"}, strict=False)
         return column
 
-    def fingerprint(self) -> str:
-        """That of :meth:`identity`."""
-        return self.identity().fingerprint
-
     def identity(self) -> Identity:
         """Columns and types, ``limit``, and each file's rows, size and content hash.
 
-        Paths do not enter, so that data may move. The bytes are read at each call.
+        Paths do not enter, so that data may move. Bytes are read once.
         """
         schema = [[field.name, str(field.type)] for field in self._agreed.schema]
         described = {"kind": self._files[0].kind, "schema": schema, "limit": self._limit}
@@ -206,13 +187,19 @@ class FileSource:
     def _no_rows(self) -> InputError:
         return InputError(message("files.no_rows"), file=self._files[0].name)
 
+    def _hash_along(self, on: bool) -> None:
+        for file in self._files:
+            file.hash_along = on
+
     def _label_counts(self, label: str) -> dict[Any, int]:
         seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)
+        self._hash_along(True)
         for batch, row, _, _ in self._batches(self._encoder.to_read([label]), 0):
             codes = seen.encode(*self._encoder.read_labels(batch, label, row))
             new = np.bincount(codes[codes >= 0], minlength=len(seen))
             new[: len(counts)] += counts
             counts = new
+        self._hash_along(False)
         return dict(zip(seen.values, counts.tolist(), strict=True))
 
 

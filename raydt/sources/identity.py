@@ -33,10 +33,7 @@ def hashed(text: str) -> str:
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return in what two descriptions of data differ; empty if in nothing.
 
-    Parameters
-    ----------
-    then, now : mapping
-        As of :attr:`Identity.description`. What was read from a file may be of another version.
+    What was read from a file may be of another version.
     """
     found: list[str] = [
         message("sources.differs", what=key, then=_shown(then, key), now=_shown(now, key))

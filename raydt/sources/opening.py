@@ -33,22 +33,11 @@ _GENERATORS: dict[type[SyntheticOptions], Any] = {
 def open_source(
     options: FileOptions | SyntheticOptions, base_dir: str | Path = ".", reading: Reading = CLASSES
 ) -> Source:
-    """Open the source that ``options`` describe.
+    """Open the source that ``options`` describe, for a learner that takes rows as ``reading`` says.
 
-    Parameters
-    ----------
-    options : one of :data:`raydt.sources.options.SourceOptions`
-    base_dir : path
-        Folder that relative paths start from: the folder of the configuration file.
-    reading : Reading
-        How the learner takes rows (``Traits.reading``).
-
-    Raises
-    ------
-    InputError
-        A file or column is missing or cannot be used, or the learner takes no such features.
-    ConfigError
-        ``positive`` is not a label of the source, or labels cannot be numbers as the learner wants.
+    Relative paths start from ``base_dir``, the folder of the configuration file. It is an InputError if a file or
+    column is missing or cannot be used, or the learner takes no such features; a ConfigError if ``positive`` is not a
+    label of the source, or labels cannot be numbers as the learner wants.
     """
     source = _open_files(options, base_dir, reading) if isinstance(options, FileOptions) else _draw(options, reading)
     require(reading, source.features)

@@ -1,7 +1,7 @@
 """Options of the sources: one strict model per kind, selected by ``kind`` (and ``generator``).
 
-A kind is added by its model here, its entry in :data:`SourceOptions`, and the class that reads it in
-``raydt.sources.opening``.
+A kind is added by its model here, its entry in :data:`SourceOptions` or :data:`Generator`, and the class that reads it
+in ``raydt.sources.opening``.
 """
 
 from __future__ import annotations
@@ -189,12 +189,11 @@ class SparseSynthetic(SyntheticOptions):
         return self
 
 
+#: Options of any generator.
+Generator = Sea | Hyperplane | RandCbt | SparseSynthetic
+
 #: Options of any source.
 SourceOptions = Annotated[
-    ParquetFiles
-    | ArrowFiles
-    | CsvFiles
-    | LibsvmFiles
-    | Annotated[Sea | Hyperplane | RandCbt | SparseSynthetic, Discriminator("generator")],
+    ParquetFiles | ArrowFiles | CsvFiles | LibsvmFiles | Annotated[Generator, Discriminator("generator")],
     Discriminator("kind"),
 ]

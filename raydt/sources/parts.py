@@ -50,10 +50,8 @@ def _unknown_column(name: str, option: str, schema: pa.Schema, file: str) -> Inp
 def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnParts:
     """Find the part of each column.
 
-    Raises
-    ------
-    InputError
-        Two columns have one name, an option names a missing column, or two options name the same one.
+    It is an InputError if two columns have one name, an option names a missing column, or two options name the same
+    one.
     """
     columns = Counter(schema.names)
     if len(columns) < len(schema.names):
@@ -87,12 +85,9 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
 
 
 def check_features(features: list[str], sparse: str | None, options: FileOptions, schema: pa.Schema, file: str) -> None:
-    """Refuse features that cannot be used.
+    """Raise an InputError about features that cannot be used.
 
-    Raises
-    ------
-    InputError
-        ``source.categorical`` names no feature, or the column ``sparse``; a feature has no name; or there is none.
+    That is: ``source.categorical`` names no feature, or the column ``sparse``; a feature has no name; or there is none.
     """
     known = frozenset(features)
     for name in options.categorical:

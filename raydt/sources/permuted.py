@@ -36,13 +36,7 @@ if TYPE_CHECKING:
 
 
 class PermutedFiles(FileSource):
-    """Rows of one or several files in an order drawn from ``options.permutation``.
-
-    Parameters
-    ----------
-    options, files, chunk_rows, reading
-        As of :class:`FileSource`.
-    """
+    """Rows of one or several files in an order drawn from ``options.permutation``; see :class:`FileSource`."""
 
     def __init__(
         self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES

@@ -21,27 +21,11 @@ from raydt.sources.identity import Identity
 
 
 class StoredSource:
-    """All rows of ``source``; satisfies :class:`raydt.sources.base.Source` and can be sent to other processes.
+    """All rows of ``source``, read to its end; satisfies :class:`raydt.sources.base.Source`.
 
-    Parameters
-    ----------
-    source : Source
-        At its beginning; it is read to its end.
-
-    Attributes
-    ----------
-    chunks : tuple of Rows
-    tokens : pyarrow.Array of large_string
-        What the indices of the sparse features stand for; empty where they are numbers themselves.
-
-    Raises
-    ------
-    InputError
-        The source breaks off.
-
-    Notes
-    -----
-    Memory: 8 bytes per cell, 4 per sparse feature that is 1 and 20 per row, beside the strings of text ids and tokens.
+    It can be sent to other processes. ``tokens``, of large_string, is what the indices of the sparse features stand
+    for; empty where they are numbers themselves. Memory: 8 bytes per cell, 4 per sparse feature that is 1 and 20 per
+    row, beside the strings of text ids and tokens.
     """
 
     def __init__(self, source: Source) -> None:
@@ -78,10 +62,6 @@ class StoredSource:
         if self._column is None:
             raise ConfigError(message("sources.stored_times"))
         return self._column
-
-    def fingerprint(self) -> str:
-        """That of the original."""
-        return self._identity.fingerprint
 
     def identity(self) -> Identity:
         """That of the original."""

@@ -7,13 +7,7 @@ import numpy.typing as npt
 
 
 class ActiveList:
-    """Entries of int64 in one array; push, and take from either end, of k entries are amortised O(k).
-
-    Parameters
-    ----------
-    entries : ndarray of int64, shape (n,) or (n, c)
-        Oldest first.
-    """
+    """Entries of int64, oldest first, in one array; push, and take from either end, of k entries are amortised O(k)."""
 
     def __init__(self, entries: npt.NDArray[np.int64]) -> None:
         self._data = entries.astype(np.int64)

@@ -57,23 +57,9 @@ class DeletionLog(RowStreamOptions):
 class LoggedDeletions:
     """A log in memory, in the order in which it takes effect.
 
-    Parameters
-    ----------
-    path, base_dir
-        As of :func:`raydt.sources.files.datafile.find_files`.
-    kind : {"row", "integer", "text"}
-        Of the ids.
-    what, owner : str
-        What messages call the file, and whose ids it holds.
-
-    Attributes
-    ----------
-    ids : list of int or str
-        By row of the file.
-    after : ndarray of int64, shape (n,)
-        Ascending; the largest int64 for the end.
-    row : ndarray of int64, shape (n,)
-        Row of the file of each entry of ``after``.
+    ``kind`` is that of the ids: ``row``, ``integer`` or ``text``; ``what`` and ``owner`` are what messages call the
+    file, and whose ids it holds. ``ids`` are by row of the file. ``after``, shape (n,), ascends, the largest int64 for
+    the end; ``row`` is the row of the file of each entry of it.
     """
 
     def __init__(
@@ -173,10 +159,7 @@ class LoggedDeletions:
 class DeletionLogStream(RowStream):
     """Inserts the rows in order, and each deletion of the log as soon as ``after`` rows have been passed.
 
-    Raises
-    ------
-    InputError
-        The log cannot be read completely, or begins in the warm-up.
+    A log that cannot be read completely, or begins in the warm-up, is an InputError.
     """
 
     def __init__(self, options: DeletionLog, source: Source, base_dir: str | Path = ".") -> None:
@@ -219,15 +202,10 @@ class DeletionLogStream(RowStream):
         return (self._log.file.name, -2 - row) if row < -1 else super().where(row)
 
     def _require_after_warmup(self) -> None:
-        """Refuse a deletion that is due in the warm-up for sure, before any row is read.
+        """Raise an InputError about the first deletion that is surely due in the warm-up, before any row is read.
 
         Bad rows that are passed over make the warm-up longer: a deletion that only they move into it is refused by
         :meth:`_next`, when they have been read.
-
-        Raises
-        ------
-        InputError
-            Naming the first.
         """
         if len(self._log.after) and self._log.after[0] < self.warmup:
             after = quoted(int(self._log.after[0]))
@@ -259,13 +237,7 @@ class DeletionLogStream(RowStream):
         return {**super().state(), "deletions": self._done, "log": self.inputs()["deletion_log"]["sha256"]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go to a saved position.
-
-        Raises
-        ------
-        ConfigError
-            The log is not the one that the position belongs to.
-        """
+        """Go to a saved position; it is a ConfigError if it belongs to another log."""
         if state["log"] != self.inputs()["deletion_log"]["sha256"]:
             raise ConfigError(message("streams.changed_log", file=self._log.file.name))
         super().restore(state)

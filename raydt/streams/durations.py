@@ -22,12 +22,9 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|min|s|m|h|d)(?![a-z])", re.ASCI
 
 
 def microseconds(text: str) -> int:
-    """Microseconds of a text such as ``90s``, ``1h30m`` or ``0.5 d``.
+    """Return the microseconds of a text such as ``90s``, ``1h30m`` or ``0.5 d``.
 
-    Raises
-    ------
-    ValueError
-        It is not a length of time, not a whole number of microseconds, or too long.
+    It is a ValueError if it is not a length of time, not a whole number of microseconds, or too long.
     """
     total, place = Fraction(0), 0
     while (part := _PART.match(text, place)) is not None:

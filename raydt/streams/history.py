@@ -25,26 +25,12 @@ _BATCH = 1 << 14
 
 
 def history_of(stream: Stream, stop: int | None = None) -> History:
-    """Replay ``stream`` and record every example that was inserted.
+    """Replay ``stream`` and return every example that was inserted, in the order of insertion.
 
-    An update is a delete and an insert at the same sequence number. Updates that cannot be applied (insert of a live
-    id, delete or update of an unknown id, delete of a value nobody holds) have no effect.
-
-    Parameters
-    ----------
-    stream : Stream
-        Fresh, or at the position from which the history is wanted.
-    stop : int, optional
-        Number of updates, refused ones included, that were taken; all, if None.
-
-    Returns
-    -------
-    History
-        Examples in the order of insertion; ``warmup`` is the stream's.
-
-    Notes
-    -----
-    O(1) per update. From the first delete by value on, examples are also kept by value, which takes O(d) each.
+    ``stop`` is the number of updates, refused ones included, that were taken; None for all. An update is a delete and
+    an insert at the same sequence number. Updates that cannot be applied (insert of a live id, delete or update of an
+    unknown id, delete of a value nobody holds) have no effect. O(1) per update; from the first delete by value on,
+    examples are also kept by value, which takes O(d) each.
     """
     history = Replay(stream.source)
     history.read(stream, stop)
@@ -52,13 +38,7 @@ def history_of(stream: Stream, stop: int | None = None) -> History:
 
 
 class Replay:
-    """A history while it is recorded: of a stream, and of updates from elsewhere in between.
-
-    Parameters
-    ----------
-    source : Source
-        For the columns of its rows.
-    """
+    """A history while it is recorded: of a stream over ``source``, and of updates from elsewhere in between."""
 
     def __init__(self, source: Source) -> None:
         d, width, target_dtype = len(source.features.names), source.features.sparse, source.target_dtype

@@ -26,21 +26,9 @@ StreamOptions = Annotated[
 
 
 def make_stream(options: RowStreamOptions, source: Source, base_dir: str | Path = ".") -> Stream:
-    """The stream that ``options`` describe over ``source``.
+    """Return the stream that ``options`` describe over a fresh ``source``, which belongs to it from now on.
 
-    Parameters
-    ----------
-    options : one of :data:`StreamOptions`
-    source : Source
-        Fresh; it belongs to the stream from now on.
-    base_dir : path
-        What relative paths are relative to: the folder of the configuration file.
-
-    Raises
-    ------
-    ConfigError
-        The source does not fit the model.
-    InputError
-        A deletion log cannot be used.
+    ``base_dir``, from which relative paths start, is the folder of the configuration file. It is a ConfigError if the
+    source does not fit the model, and an InputError if a deletion log cannot be used.
     """
     return options.make(source, base_dir)

@@ -29,23 +29,9 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 class RowReader:
     """Reads good rows of ``source`` from row ``start`` on.
 
-    Parameters
-    ----------
-    source : Source
-    start : int
-    skip_bad : bool
-        Pass over bad rows and record them; else reading ends before the first one.
-    without : ndarray of int64, optional
-        Numbers of rows to pass over, ascending.
-    recorded : int
-        Bad rows before this one are passed over without a record: they have one.
-
-    Attributes
-    ----------
-    position : int
-        Row after the last one handed out or, at the end of the source, passed over.
-    skipped : list of Skipped
-        Bad rows before ``position``.
+    With ``skip_bad``, bad rows are passed over and recorded in ``skipped``, but for those before row ``recorded``,
+    which have a record; else reading ends before the first one. Rows ``without``, ascending, are passed over.
+    ``position`` is the row after the last one handed out or, at the end of the source, passed over.
     """
 
     def __init__(

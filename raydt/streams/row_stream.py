@@ -48,18 +48,9 @@ class RowStreamOptions(BaseModel, ABC):
 
 
 class RowStream(ABC):
-    """Updates made from the good rows of a source, in their order.
+    """Updates made from the good rows of a source, fresh or restored together with the stream, in their order.
 
-    Parameters
-    ----------
-    options : RowStreamOptions
-    source : Source
-        Fresh, or restored together with the stream.
-
-    Raises
-    ------
-    ConfigError
-        The source does not fit the model.
+    A source that does not fit the model is a ConfigError.
     """
 
     changelog = False
@@ -85,12 +76,9 @@ class RowStream(ABC):
         self._text_ids = TextIds() if source.id_kind == "text" else None
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:
-        """Updates from the current position on, ``size`` to a batch; less before a bad row and at the end.
+        """Yield updates from the current position on, ``size`` to a batch; less before a bad row and at the end.
 
-        Raises
-        ------
-        InputError
-            On the step after the batch that ends before a bad row, under ``on_error: error``.
+        Under ``on_error: error`` the step after the batch that ends before a bad row is its InputError.
         """
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
@@ -145,13 +133,7 @@ class RowStream(ABC):
         return replace(rows, id=self._text_ids.give(rows.names, np.full(k, INSERT, dtype=np.int8)))
 
     def _deletes_before(self, row: Rows) -> bool:
-        """Whether this model deletes something before it inserts the next row, whose id is live.
-
-        Parameters
-        ----------
-        row : Rows
-            One row.
-        """
+        """Return True if this model deletes something before it inserts the next row, whose id is live."""
         return False
 
     def _refuse(self, row: Rows) -> None:
@@ -169,12 +151,9 @@ class RowStream(ABC):
         self._reader.skip(error)
 
     def _inserts_first(self, op: npt.NDArray[np.int8], file: str, row: int) -> int:
-        """How many of the next updates may be handed out: those before the first in the warm-up that is no insert.
+        """Return how many of the next updates come before the first in the warm-up that is no insert.
 
-        Raises
-        ------
-        InputError
-            The very next update would be that one; it comes from ``row`` of ``file``.
+        It is an InputError if that is the very next one, which comes from ``row`` of ``file``.
         """
         wrong = np.nonzero(op[: max(0, self.warmup - self._seq)] != INSERT)[0]
         if not len(wrong):

@@ -64,14 +64,7 @@ def _length(duration: str | int) -> int:
 class _TimedReader(RowReader):
     """Makes rows that are late by more than ``lateness`` bad.
 
-    Parameters
-    ----------
-    source, start, skip_bad
-        As of :class:`RowReader`.
-    column : TimeColumn
-    now : int
-        Largest event time of the good rows before ``start``.
-    lateness : int
+    ``now`` is the largest event time of the good rows before ``start``.
     """
 
     def __init__(

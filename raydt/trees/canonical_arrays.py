@@ -57,10 +57,7 @@ def state_arrays(numeric: bool) -> tuple[Array, ...]:
 def check_tree(arrays: Mapping[str, npt.NDArray[Any]]) -> Ints:
     """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n).
 
-    Raises
-    ------
-    ValueError
-        Naming the array that cannot be.
+    ValueError names the array that cannot be.
     """
     inner = check_trees(arrays)
     require(np.isfinite(arrays["threshold"][inner]).all(), "threshold", "states.threshold")

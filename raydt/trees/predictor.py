@@ -21,15 +21,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 class TreePredictor:
-    """Predictions of canonical arrays.
-
-    Parameters
-    ----------
-    features : Features
-    model : dict of str to ndarray
-    smoothing : float
-        As in :func:`raydt.trees.records.refine`; 0: plain shares.
-    """
+    """Predictions of canonical arrays; ``smoothing`` is that of :func:`raydt.trees.records.refine`, 0 for none."""
 
     def __init__(self, features: Features, model: Arrays, smoothing: float = 0.0) -> None:
         self._categorical, self._sparse = features.kinds.astype(np.bool_), features.sparse

@@ -60,9 +60,7 @@ def total(counts: Any, node: int) -> int:
 @inner_kernel
 def level_at(counts: Any, node: int) -> int:
     """The share of class 1 at a node as a level (:mod:`raydt.evaluation.ranking`); of no examples one half. O(K)."""
-    n = np.int64(0)
-    for k in range(counts.shape[1]):
-        n += counts[node, k]
+    n = np.int64(total(counts, node))
     return (2 * LEVELS * counts[node, 1] + n) // (2 * n) if n > 0 else LEVELS // 2
 
 
@@ -309,22 +307,11 @@ def _refine_below(feature: Any, left: Any, right: Any, counts: Any, depth: Any, 
 
 
 def smoothed_shares(model: Mapping[str, npt.NDArray[Any]], n_classes: int, smoothing: float) -> npt.NDArray[np.float64]:
-    """Shares of the classes at every node of canonical arrays, each an m-estimate towards its parent's.
+    """Return shares of the classes at every node, shape (nodes, n_classes), each an m-estimate towards its parent's.
 
-    The root has plain shares. All is computed from integer counts, from the root down and in one order: the same bits
-    wherever the counts were gathered. O(nodes x classes).
-
-    Parameters
-    ----------
-    model : dict of str to ndarray
-        A tree in preorder; ``counts`` of inner nodes are the sums of those below.
-    n_classes : int
-    smoothing : float
-        As in :func:`refine`; 0: plain shares, uniform at a node without examples.
-
-    Returns
-    -------
-    ndarray, shape (nodes, n_classes)
+    ``model`` is a tree in preorder. The root has plain shares; with ``smoothing`` of 0 (:func:`refine`) all have,
+    uniform at a node without examples. All is computed from integer counts, from the root down and in one order: the
+    same bits wherever the counts were gathered. O(nodes x classes).
     """
     counts = model["counts"]
     if smoothing == 0:

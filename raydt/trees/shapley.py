@@ -58,16 +58,7 @@ class Edges(NamedTuple):
 
 
 def edges_of(trees: TreeSum, cover: Ints, tree: int) -> Edges:
-    """The edges of one tree.
-
-    Parameters
-    ----------
-    trees : TreeSum
-    cover : ndarray of int64, shape (nodes,)
-        Examples at each node; a node without any has as much on either side.
-    tree : int
-        Its number.
-    """
+    """Return the edges of tree number ``tree``; a node without examples sends half of a row either way."""
     begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
     n = stop - begin
     edges = Edges(
@@ -160,23 +151,10 @@ def room_of(edges: Edges, factors: Factors, outputs: int) -> Room:
 
 
 def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Explanation:
-    """Shapley values of the outputs of a sum of trees before its link.
+    """Return the Shapley values of the outputs of a sum of trees before its link, for n rows.
 
-    Parameters
-    ----------
-    trees : TreeSum
-    X, sparse
-        The rows, n of them.
-
-    Returns
-    -------
-    Explanation
-        ``values`` has shape (n, d + s, outputs), and ``base`` shape (outputs,).
-
-    Raises
-    ------
-    InputError
-        The model was saved without the numbers of examples at its nodes.
+    ``values`` has shape (n, d + s, outputs), ``base`` shape (outputs,). InputError if the model was saved without the
+    numbers of examples at its nodes.
     """
     if trees.cover is None:
         raise InputError(message("learners.no_cover"))

@@ -107,17 +107,8 @@ def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any)
 def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, int]) -> None:
     """Require the type, shape and bounds of each declared array. O(entries), with ``unique`` O(entries log entries).
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-    declared : iterable of Array
-    lengths : dict of str to int
-        Lengths known before; takes those of the arrays, and numbers that stand alone.
-
-    Raises
-    ------
-    KeyError, ValueError
-        An array is missing, or cannot be: its name.
+    ``lengths`` are those known before; takes those of the arrays, and numbers that stand alone. KeyError or ValueError
+    names an array that is missing, or cannot be.
     """
     for of in declared:
         array = arrays[of.name]
@@ -143,10 +134,7 @@ def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, i
 def check_held(groups: Mapping[int, Arrays], features: Features, declared: Iterable[Array], rows: int) -> None:
     """Require what is declared of every feature group, and the features of ``rows`` rows.
 
-    Raises
-    ------
-    KeyError, ValueError
-        Naming the array that cannot be.
+    KeyError or ValueError names the array that cannot be.
     """
     require(set(groups) == set(range(features.groups)), "X", "states.groups")
     for number, group in groups.items():
@@ -163,14 +151,7 @@ def check_held(groups: Mapping[int, Arrays], features: Features, declared: Itera
 def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: str = "") -> Ints:
     """Require trees in preorder, one after the other, and return their inner nodes. O(nodes log nodes).
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        ``feature``, ``left`` and ``right``: children by their position in the tree, -1 at a leaf.
-    nodes : ndarray of int, shape (trees,), optional
-        Nodes of each tree; by default there is one.
-    prefix : str
-        Of the names of the arrays.
+    ``nodes`` has the number of nodes of each tree; by default there is one. Names of the arrays begin with ``prefix``.
     """
     feature, left, right = (arrays[prefix + name] for name in ("feature", "left", "right"))
     n = len(feature)
@@ -264,16 +245,9 @@ def routes(arrays: Arrays) -> tuple[Ints, Ints]:
 def check_counters(group: Arrays, names: tuple[str, ...], place: Ints, y: npt.NDArray[Any], ones: SparseRows) -> None:
     """Require the counters of sparse features: with others, deletions would lead the structures out of bounds.
 
-    Parameters
-    ----------
-    group : mapping of str to ndarray
-    names : tuple of str
-        Of the arrays by place and feature, ascending: the place (left out if all rows are counted at one), the
-        feature, rows in which it is 1, and those of class 1.
-    place, y : ndarray of int, shape (n,)
-        Where each of n rows is counted, and its class.
-    ones : SparseRows
-        Of these rows.
+    ``names`` are arrays by place and feature, ascending: the place (left out if all rows are counted at one), the
+    feature, rows in which it is 1, and those of class 1. ``place``, ``y`` and ``ones`` are of n rows: where each is
+    counted, its class, its features.
     """
     width = max(1, ones.n_features)
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)

@@ -178,13 +178,7 @@ def _place(nodes: Any, size: Any, leaves: Any, out: Any) -> None:
 
 
 class Outline:
-    """What is known of a tree from its last visit; of another tree a new one is made.
-
-    Parameters
-    ----------
-    certified : bool
-        Whether the digest has the certificates.
-    """
+    """What is known of a tree, ``certified`` or not, from its last visit; of another tree a new one is made."""
 
     def __init__(self, certified: bool) -> None:
         self._certified = certified

@@ -178,16 +178,10 @@ class StoredTrees:
 
 
 def one_category_left(stored: StoredTrees, categorical: npt.NDArray[Any], sparse: int, value: Floats) -> TreeSum:
-    """Trees whose categorical tests send one category to the left; a sum of shares or numbers, without cover.
+    """Make trees whose categorical tests send one category to the left; a sum of shares or numbers.
 
-    Parameters
-    ----------
-    stored : StoredTrees
-    categorical : ndarray of bool, shape (d,)
-    sparse : int
-        s.
-    value : ndarray of float64, shape (nodes, outputs)
-        What leaves predict; what other nodes have is not read.
+    They have no cover. ``categorical`` has an entry for each of d dense features; ``value``, shape (nodes, outputs), is
+    read at leaves only.
     """
     feature = np.where(stored.feature >= 0, stored.feature, LEAF).astype(np.int64)
     inner, dense = feature >= 0, len(categorical)
@@ -270,12 +264,9 @@ class HasTreeSum(Protocol):
 
 
 def tree_sum_of(predictor: Any, n_classes: int) -> TreeSum:
-    """The trees of a predictor, as :meth:`~raydt.learners.base.Learner.predictor` makes it.
+    """Return the trees of a predictor, as :meth:`~raydt.learners.base.Learner.predictor` makes it.
 
-    Raises
-    ------
-    InputError
-        Its model is not a sum of trees.
+    InputError if its model is not a sum of trees.
     """
     if not isinstance(predictor, HasTreeSum):
         raise InputError(message("learners.no_trees"))

@@ -7,7 +7,7 @@ import io
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -137,31 +137,31 @@ class RunTarget:
             )
             change(value, draw)
             file.write_text(json.dumps(value), encoding="utf-8")
-        _commanded(draw.choice([*COMMANDS]), run, self.data)
+        _commanded(draw.choice(COMMANDS), run, self.data)
 
 
-#: What each command gets after the run.
-COMMANDS: dict[str, list[str]] = {
-    "audit": [],
-    "verify": [],
-    "report": [],
-    "resume": [],
-    "purge": [],
-    "predict": ["DATA", "--out", "OUT.parquet", "--overwrite"],
-    "explain": ["DATA"],
-    "export": ["--to", "treelite", "--out", "OUT.tl", "--overwrite"],
-    "update": ["--delete", "IDS", "--dry-run"],
-}
+#: Commands, and what they get after the run.
+COMMANDS = [
+    ["audit"],
+    ["verify"],
+    ["report"],
+    ["resume"],
+    ["purge"],
+    ["predict", "DATA", "--out", "OUT.parquet", "--overwrite"],
+    ["predict", "DATA", "--explain", "0"],
+    ["export", "--to", "treelite", "--out", "OUT.tl", "--overwrite"],
+    ["update", "--delete", "IDS", "--dry-run"],
+]
 
 
-def _commanded(command: str, run: Path, data: Path) -> None:
+def _commanded(words: Sequence[str], run: Path, data: Path) -> None:
     """Run a command in this process, quietly; its errors are raised."""
     ids = run.with_name("ids.csv")
     ids.write_text("id\n1\n", encoding="utf-8")
     names = {"DATA": str(data), "IDS": str(ids)}
-    rest = [names.get(one, one.replace("OUT", str(run.with_name("out")))) for one in COMMANDS[command]]
+    rest = [names.get(one, one.replace("OUT", str(run.with_name("out")))) for one in words]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        cli.main([command, str(run), *rest], standalone_mode=False)
+        cli.main([rest[0], str(run), *rest[1:]], standalone_mode=False)
 
 
 def read_data(file: Path, **options: object) -> None:
@@ -174,7 +174,7 @@ def _read(file: Path, stream: dict[str, object], reading: Reading = CLASSES, **o
     for on_error in ("skip", "error"):
         options = {"kind": kind, "path": str(file), "id": "k", **options}
         source = open_source(_SOURCE.validate_python(options), reading=reading)
-        source.fingerprint()
+        source.identity()
         chooses = stream["model"] not in ("incremental", "changelog")
         live: set[int] | None = set() if chooses else None
         _drain(make_stream(_STREAM.validate_python({**stream, "on_error": on_error}), source), live)

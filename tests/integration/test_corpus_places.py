@@ -18,7 +18,6 @@ from pipelines import load_config, replay
 from pipelines.auditing import audit_run
 from pipelines.prediction import predict_file
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
-from raydt.messages import message as sentence
 from tests.corpus.cases import FILES, config_of
 from tests.refusals import refused
 
@@ -99,16 +98,6 @@ class TestRunFolders:
         said = message(config(FILES / "clean.csv"), tmp_path / inside)
         assert said.startswith(f"--out {tmp_path}/{inside}: ")
         assert (tmp_path / "file").read_text() == "mine"
-
-    def test_a_used_folder(self, run, tmp_path):
-        with refused("runs.other_run", ConfigError, status="completed"):
-            replay(config(FILES / "clean.csv"), run)
-
-    def test_a_folder_of_something_else_is_never_replaced(self, tmp_path):
-        (tmp_path / "thesis.tex").write_text("mine")
-        with refused("runs.other_files", ConfigError):
-            replay(config(FILES / "clean.csv"), tmp_path, overwrite=True)
-        assert (tmp_path / "thesis.tex").read_text() == "mine"
 
     @pytest.mark.parametrize(
         ("out", "problem"),
@@ -206,24 +195,6 @@ class TestModels:
         said = self.refusal(run, tmp_path)
         assert str(run / "model") in said
         assert ("is of format 9" in said) == (how == "version")
-
-    @pytest.mark.parametrize("how", ["missing", "cut", "flipped", "another"])
-    def test_a_damaged_component(self, how, run, tmp_path):
-        file = next((run / "model").glob("arrays.*.npz"))
-        data = bytearray(file.read_bytes())
-        if how == "missing":
-            file.unlink()
-        elif how == "cut":
-            file.write_bytes(data[:-10])
-        elif how == "flipped":
-            data[len(data) // 2] ^= 1
-            file.write_bytes(data)
-        else:
-            other = next((run / "checkpoints" / "16").glob("coordinator.*.npz"))
-            shutil.copy(other, file)
-        said = self.refusal(run, tmp_path)
-        assert said.startswith(str(file))
-        assert said.endswith(sentence("models.missing").remedy)
 
     def test_data_that_do_not_fit_the_model(self, run, tmp_path):
         out = tmp_path / "out.parquet"

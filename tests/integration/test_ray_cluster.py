@@ -1,4 +1,4 @@
-"""Rays of their own, each in a process of its own: a private one as a user starts it, and a cluster of two nodes."""
+"""A private Ray as a user starts it, in a process of its own."""
 
 import json
 import os
@@ -71,37 +71,6 @@ facts["home"] = [str(path) for path in Path.home().glob("*") if path.name != ".c
 print(json.dumps(facts))
 """
 
-TWO_NODES = """
-import json, os
-from ray.cluster_utils import Cluster as Nodes
-nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 10**8})
-nodes.add_node(num_cpus=2, object_store_memory=10**8)
-os.environ["RAY_ADDRESS"] = nodes.address
-import actors
-from actors.cluster import bundles, connect
-from actors.session import RaySession
-from raydt.errors import ConfigError
-from raydt.examples.features import Features
-from raydt.learners.base import LearnerOptions
-from tests.integration.faulty import ON_SHARDS, Faulty, act
-what = Faulty(), LearnerOptions(kind="faulty"), Features(("a", "b"), (False,) * 2, groups=2)
-cluster = connect(None, bundles(2))
-session = RaySession(cluster, *what, shards=2, plan=ON_SHARDS)
-facts = {
-    "started": cluster.started,
-    "rows": [result.applied for _, result in session.process([act("report", 0), act("report", 1)])],
-}
-session.close()
-try:
-    cluster.reserve_seconds = 1
-    RaySession(cluster, *what, shards=3, plan=ON_SHARDS)
-except ConfigError as error:
-    facts["error"] = str(error)
-cluster.close()
-nodes.shutdown()
-print(json.dumps(facts))
-"""
-
 
 def run(program, tmp_path):
     """Run a program from a directory with a decoy copy of the package, as a user with an empty home."""
@@ -144,10 +113,3 @@ def test_a_private_ray(tmp_path):
     assert facts["rows again"] == [1]
     assert facts["left"] == []
     assert facts["home"] == []  # no token file, which would change how later clusters start
-
-
-def test_a_cluster_of_two_nodes(tmp_path):
-    facts = run(TWO_NODES, tmp_path)
-    assert not facts["started"]
-    assert facts["rows"] == [1, 1]
-    assert "the job needs 4 CPUs, the cluster has 3 (3 free). Waited 1 seconds" in facts["error"]

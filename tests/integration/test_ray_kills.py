@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
-from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.incarnations import RestartBudget
 from raydt.errors import CheckpointsFailError, RestartsSpentError
 from raydt.exchange.faults import injected
@@ -73,24 +72,6 @@ def replay(cluster, tmp_path, monkeypatch):
 
     yield replayed
     assert psutil.wait_procs(actors_here(), timeout=10)[1] == []
-
-
-@pytest.fixture
-def in_step(monkeypatch):
-    """Checkpoints at the same updates however fast the machine, so that a recovery has one to go back to.
-
-    Nothing is read ahead, and the driver takes the next result only when a checkpoint is written. Of batches of 250
-    or 500, the third after one with a checkpoint is then the next with one, and it is sent when the other is written.
-    """
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer, *arguments):
-        write(checkpointer, *arguments)
-        checkpointer.settle()
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
-    monkeypatch.setattr("pipelines.running.loop.READ_AHEAD", 0)
-    monkeypatch.setattr("actors.session.TOGETHER", 1)
 
 
 def actors_here(kind=""):

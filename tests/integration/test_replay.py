@@ -21,7 +21,6 @@ from pipelines.auditing import audit_run
 from pipelines.demo import run_demo, story
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import load_model
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder
 from raydt.folders.checkpoint import read_checkpoint
@@ -122,38 +121,12 @@ class TestFinishedRun:
         assert components.keys() == {"arrays"}
         assert {"id", "y", "born", "X"}.isdisjoint(components["arrays"])
 
-    def test_the_state_holds_everything(self, finished):
-        state = Path(finished.path) / "checkpoints" / "5700"
-        checkpoint = read_checkpoint(Folder(state))
-        components = checkpoint.components
-        assert checkpoint.meta["offset"] == 5700
-        assert len(components["coordinator"]["id"]) == 300
-        assert components["stream"]["seq"] == 5700
-        assert sum(c["X"].shape[1] for name, c in components.items() if name.startswith("group-")) == 3
-        assert load_model(state).classes == load_model(finished.path).classes == [0, 1]
-
     def test_audit_reads_the_source_again_and_is_recorded(self, finished):
         report = audit_run(finished.path)
         assert report.conformance == "holds"
         assert max(report.checked.values()) >= 3000
         assert summary_of(finished.path)["audit"]["ok"] is True
         assert report.feasibility == "not_promised"  # epsilon 0.2 lies beyond the theorem
-
-
-def outcome(folder, **cluster):
-    """Everything that must not depend on how a job is run, of one small job; and its rounds with the shards."""
-    small = {"kind": "synthetic", "generator": "sea", "n": 400}
-    stream = {"model": "sliding_window", "window": 150, "warmup": 20}
-    run = replay(config(small, stream, output={"metrics_every": 100, "predictions": True}, cluster=cluster), folder)
-    traffic = {"seconds", "rounds", "bytes_exchanged"}
-    rows = [{k: v for k, v in row.items() if k not in traffic} for row in table(run.path, "metrics")]
-    return (run.digest, run.metrics, rows, table(run.path, "predictions")), run.summary["rounds"]
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    """Of the simplest way to run it."""
-    return outcome(tmp_path_factory.mktemp("runs") / "reference", shards=1)[0]
 
 
 @pytest.mark.ray
@@ -163,13 +136,6 @@ class TestOnRay:
     @pytest.fixture(autouse=True)
     def _connected(self, cluster):
         """Runs use the private Ray that is connected already."""
-
-    @pytest.mark.nightly  # every run has the net of identity on Ray
-    def test_the_outcome_is_that_of_one_process(self, reference, tmp_path):
-        on_ray = {"backend": "ray", "shards": 2, "batch_size": 37, "memory_limit": 2400}
-        same, rounds = outcome(tmp_path / "run", **on_ray)
-        assert same == reference
-        assert rounds > 0
 
     def test_the_demo_has_its_shards_work_and_passes_its_audit(self, tmp_path):
         result = run_demo(tmp_path / "demo")
@@ -194,55 +160,6 @@ class TestOnRay:
 
 
 class TestBadInput:
-    def test_a_bad_row_stops_before_it_and_keeps_everything_before(self, data, tmp_path):
-        spoil(data, 123, "x", float("nan"))
-        with pytest.raises(InputError, match=r"data\.parquet, row 123, column 'x'") as caught:
-            replay(config(on_file(data), {"model": "incremental"}), tmp_path / "run")
-        assert caught.value.exit_code == 2
-        summary = summary_of(tmp_path / "run")
-        assert (summary["status"], summary["exit_code"], summary["updates"]) == ("failed", 2, 123)
-        assert "row 123" in summary["error"]
-        assert table(tmp_path / "run", "metrics")[-1]["seq"] == 123
-        meta, components = load_folder(tmp_path / "run" / "checkpoints" / "123", "state")
-        assert components["stream"]["seq"] == meta["offset"] == 123
-        assert audit_run(tmp_path / "run").conformance == "holds"
-
-    def test_skip_passes_over_bad_rows_and_says_so(self, data, tmp_path):
-        spoil(data, 123, "x", None)
-        spoil(data, 200, "label", None)
-        run = replay(config(on_file(data), {"model": "incremental", "on_error": "skip"}), tmp_path / "run")
-        assert (run.summary["skipped"], run.summary["inserts"]) == (2, 398)
-        rows = table(run.path, "quarantine")
-        assert [row["source_row"] for row in rows] == [123, 200]
-        assert all("data.parquet" in row["file"] for row in rows)
-        assert audit_run(run.path).conformance == "holds"
-
-    def test_a_refused_update_stops_before_it(self, data, tmp_path):
-        spoil(data, 250, "k", "c7")
-        with pytest.raises(UpdateError, match=r"row 250: update 250: .* id is live \(id 'c7'\)"):
-            replay(config(on_file(data), {"model": "incremental"}, cluster={"batch_size": 64}), tmp_path / "run")
-        assert summary_of(tmp_path / "run")["active"] == 250
-        _, components = load_folder(tmp_path / "run" / "checkpoints" / "250", "state")
-        assert components["stream"]["seq"] == 250
-        assert audit_run(tmp_path / "run").conformance == "holds"
-
-    def test_a_refused_update_is_passed_over_under_skip(self, data, tmp_path):
-        spoil(data, 250, "k", "c7")
-        run = replay(config(on_file(data), {"model": "incremental", "on_error": "skip"}), tmp_path / "run")
-        assert (run.summary["refused"], run.summary["active"]) == (1, 399)
-        assert table(run.path, "quarantine")[0]["seq"] == 250
-        assert audit_run(run.path).conformance == "holds"
-
-    def test_an_unknown_id_in_the_deletion_log_names_the_log(self, data, tmp_path):
-        log = tmp_path / "deletions.csv"
-        log.write_text("id,after\nc3,10\nnobody,20\n")
-        stream = {"model": "deletion_log", "deletion_log": str(log)}
-        with pytest.raises(UpdateError, match=r"deletions\.csv, row 1: update 21: no live example .*\(id 'nobody'\)"):
-            replay(config(on_file(data), stream), tmp_path / "run")
-        summary = summary_of(tmp_path / "run")
-        assert (summary["inserts"], summary["deletes"]) == (20, 1)
-        assert audit_run(tmp_path / "run").conformance == "holds"
-
     def test_a_lost_learner_leaves_tables_and_summary_but_no_model(self, tmp_path, monkeypatch):
         apply = InProcessSession.apply
 
@@ -269,10 +186,6 @@ class TestBadInput:
             with pytest.raises(InputError, match=r"absent\.parquet"):
                 replay(job, tmp_path / "run")
 
-    def test_a_folder_that_holds_something_is_refused(self, finished):
-        with pytest.raises(ConfigError, match="not empty"):
-            replay(config(), finished.path)
-
     def test_data_that_changed_after_the_run_are_not_audited(self, data, tmp_path):
         run = replay(config(on_file(data), {"model": "incremental"}), tmp_path / "run")
         spoil(data, 5, "x", 0.0)
@@ -285,17 +198,6 @@ class TestBadInput:
         for out in (None, "run"):
             with refused("runs.relative_folder", ConfigError):
                 replay(config(), out)
-
-
-def test_a_deletion_log_is_carried_out(data, tmp_path):
-    log = tmp_path / "deletions.parquet"
-    pq.write_table(pa.table({"id": ["c3", "c390", "c5"], "after": pa.array([100, None, 6])}), log)
-    stream = {"model": "deletion_log", "deletion_log": str(log)}
-    run = replay(config(on_file(data), stream), tmp_path / "run")
-    assert (run.summary["inserts"], run.summary["deletes"], run.summary["active"]) == (400, 3, 397)
-    components = read_checkpoint(Folder(Path(run.path) / "checkpoints" / "403")).components
-    assert set(range(400)) - set(components["coordinator"]["id"].tolist()) == {3, 5, 390}
-    assert audit_run(run.path).conformance == "holds"
 
 
 def test_text_labels_and_categories_survive_to_the_predictions(data, tmp_path):
@@ -315,24 +217,6 @@ def test_text_labels_and_categories_survive_to_the_predictions(data, tmp_path):
     for row in predicted:
         assert row["p_no"] + row["p_yes"] == pytest.approx(1)
         assert row["prediction"] == ("yes" if row["p_yes"] > row["p_no"] else "no")
-
-
-def test_a_column_the_model_needs_is_missed_by_name(finished, tmp_path):
-    file = tmp_path / "new.csv"
-    file.write_text("x0,x1\n1,2\n")
-    with pytest.raises(InputError, match="x2"):
-        predict_file(finished.path, file, tmp_path / "out.parquet")
-    file.write_text("x0,x1,x2\n1,2,3\n1,,3\n")
-    with pytest.raises(InputError, match=r"row 1, column 'x1'"):
-        predict_file(finished.path, file, tmp_path / "out.parquet")
-    assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
-
-
-def test_states_can_be_kept_elsewhere(tmp_path):
-    run = replay(config(checkpoint={"path": str(tmp_path / "states")}), tmp_path / "run")
-    assert not (tmp_path / "run" / "checkpoints").exists()
-    assert (tmp_path / "states" / "5700" / "manifest.json").exists()
-    assert audit_run(run.path).conformance == "holds"
 
 
 def test_a_run_folder_may_be_a_uri(tmp_path):

@@ -15,17 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 import pipelines
-from pipelines.auditing import audit_run
 from pipelines.cli import cli
 from pipelines.prediction import predict_file
 from pipelines.purging import purge
-from pipelines.running.checkpoint import Checkpointer
 from raydt import load_model
-from raydt.errors import CheckpointsFailError, DeadlineMissedError, NotWrittenError
+from raydt.errors import DeadlineMissedError, NotWrittenError
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.sessions.session import InProcessSession
-from tests.integration.killed_driver import killed_replay
-from tests.refusals import refused
 
 RNG = np.random.default_rng(5)
 N = 600
@@ -78,45 +74,6 @@ def test_a_failure_while_saving_is_in_the_summary(
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["exit_reason"]) == ("failed", "NotWrittenError")
     assert not (tmp_path / "run" / "model").exists(), "a model without its state"
-
-
-def test_a_run_whose_checkpoints_keep_failing_stops_with_the_cause(
-    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It can be resumed from the last one that was written, once the storage works again."""
-    pq.write_table(table, tmp_path / "rows.parquet")
-    job = config(tmp_path / "rows.parquet")
-    job["cluster"]["batch_size"] = 5
-    job["checkpoint"] = {"every_updates": 5, "every_seconds": None}
-    whole = pipelines.replay(job, tmp_path / "whole")
-    written, write = iter(range(1, 1000)), CheckpointStore.write
-    monkeypatch.setattr(Checkpointer, "write", lambda self, *arguments: self._try(*arguments))  # at once
-
-    def write_twice(store: CheckpointStore, *arguments: Any) -> int:
-        if next(written) > 2:
-            raise NotWrittenError("no space left")
-        return write(store, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CheckpointStore, "write", write_twice)
-        with refused("runs.old_checkpoint", CheckpointsFailError, failed=5, cause="no space left"):
-            pipelines.replay(job, tmp_path / "run")
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["status"], summary["checkpoints"]["written"]) == ("failed", 2)
-    assert summary["updates"] < whole.summary["updates"]
-    assert pipelines.resume(tmp_path / "run").digest == whole.digest
-
-
-def test_a_run_that_was_killed_before_its_report_gets_it(table: pa.Table, tmp_path: Path) -> None:
-    pq.write_table(table, tmp_path / "rows.parquet")
-    run, job = tmp_path / "run", config(tmp_path / "rows.parquet")
-    killed_replay({**job, "output": {"report": True}}, run, "run.before_report@1#0=kill")
-    before = json.loads((run / "summary.json").read_text())
-    assert before["status"] == "completed"
-    assert not (run / "report.html").exists()
-    assert pipelines.resume(run).summary == before
-    assert (run / "report.html").exists()
-    assert audit_run(run).ok
 
 
 def test_a_missed_erasure_deadline_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import load_config, replay
+from pipelines import replay
 from pipelines.auditing import audit_run
-from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import load_state, open_stream
 
 N = 600
 STREAMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -76,15 +74,3 @@ def test_a_run_is_recorded_audited_and_the_same_in_any_batches(name: str, folder
     other = replay(config(folder, name, shards=1, batch_size=7), folder / "other").summary
     for key in ("model_digest", "updates", "inserts", "deletes", "metrics", "skipped"):
         assert other[key] == summary[key], key
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_the_saved_state_is_the_end_of_the_stream(name: str, folder: Path) -> None:
-    replay(config(folder, name), folder / "run")
-    _, components = load_state(RunFolder(folder / "run" / "checkpoints"))
-    _, stream = open_stream(load_config(config(folder, name)))
-    stream.restore(components["stream"])
-    assert next(stream.batches(100), None) is None
-    state = stream.state()
-    for key, value in components["stream"].items():
-        np.testing.assert_equal(state[key], value, err_msg=key)

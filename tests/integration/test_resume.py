@@ -171,35 +171,6 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
     require_same(run, undisturbed(model))
 
 
-def test_the_command_goes_on_after_a_kill(
-    config: Callable[..., dict[str, Any]], undisturbed: Callable[..., Path], tmp_path: Path
-) -> None:
-    job = tmp_path / "run.yaml"
-    job.write_text(dump_yaml(config()))
-
-    def raydt(*arguments: Any, faults: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "pipelines.cli", *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "RAYDT_FAULTS": faults},
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-
-    dead = raydt("replay", job, "--out", tmp_path / "run", faults="driver.recorded@25#0=kill")
-    assert dead.returncode == -signal.SIGKILL, dead.stderr
-    done = raydt("resume", tmp_path / "run", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["model_digest"] == summary_of(tmp_path / "run")["model_digest"]
-    require_same(tmp_path / "run", undisturbed("sliding_window"))
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    again = raydt("resume", tmp_path / "run")
-    assert again.returncode == 0
-    assert message("runs.completed") in again.stderr
-    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-
-
 class TestStopped:
     """Runs that had time to say how they ended."""
 

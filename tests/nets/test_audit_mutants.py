@@ -70,7 +70,7 @@ def survivors(trial: Trial, sound: tuple[Any, ...], times: int) -> tuple[Counter
 def test_every_changed_number_is_found(trial: Trial, sound) -> None:
     verdicts, stayed = survivors(trial, sound(trial), FEW)
     assert not stayed, f"neither refused nor found by the audit, nor in {trial.learner.kind}'s unproven"
-    assert verdicts["refused"] > (20 if trial.shipped else 10)  # another package's learner may have few arrays
+    assert verdicts["refused"] > (20 if trial.shipped else 5)  # another package's learner may have one array of its own
     assert verdicts["found"] > 2
 
 

@@ -7,7 +7,6 @@ after it. The run is killed while it takes the state in, and once more afterward
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +26,12 @@ from raydt.exchange.faults import injected
 from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import Changelog
 from tests.cases import Trial, change_log, every_case, never, one_of_each
+from tests.cut_runs import Gone, at, cut
 from tests.nets.test_runs import exactly
 from tests.refusals import refused
 from tests.small_tables import examples, table_of, written
 
 UPDATES = 120
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def at(point: str, time: int) -> Callable[[str], None]:
-    """Kill the process when it passes a fault point for the n-th time."""
-    passed = iter(range(1, 10**6))
-
-    def strike(name: str) -> None:
-        if name == point and next(passed) == time:
-            raise Killed
-
-    return strike
 
 
 def numbered(rows: list[dict[str, Any]]) -> pa.Table:
@@ -64,8 +49,7 @@ class Updated:
         self.rows = change_log(UPDATES, max(24, trial.case.warmup))
         self.config = trial.config(folder, cluster=cluster)
         written(folder / "changes.arrow", numbered(self.rows))
-        with injected(at("driver.recorded", 7)), pytest.raises(Killed):
-            pipelines.replay(self.config, self.run)
+        cut(self.config, self.run, 7)
         saved, _ = open_state(self.run / "checkpoints")
         self.begin, draw = int(saved.meta["offset"]), random.Random(trial.name)
         ids = saved.arrays["id"]
@@ -111,11 +95,11 @@ class Updated:
 
     def resume(self) -> pipelines.RunResult:
         """Take the state in, with a kill before that is done, and one more while the stream continues."""
-        with injected(at("checkpoint.before_manifest", 1)), pytest.raises(Killed):
+        with injected(at(1, point="checkpoint.before_manifest")), pytest.raises(Gone):
             pipelines.resume(self.run, state=self.state)
         with refused("runs.updated_since", ConfigError):
             pipelines.resume(self.run)
-        with injected(at("driver.recorded", 1)), pytest.raises(Killed):
+        with injected(at(1)), pytest.raises(Gone):
             pipelines.resume(self.run, state=self.state)
         return pipelines.resume(self.run)
 

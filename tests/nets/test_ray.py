@@ -8,25 +8,10 @@ from typing import Any
 import pytest
 
 import pipelines
-from pipelines.running.checkpoint import Checkpointer
 from tests.cases import Trial, every_case, never, one_of_each
 from tests.nets.test_runs import results
 
 pytestmark = pytest.mark.ray
-
-
-@pytest.fixture
-def in_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints at the same updates however fast the machine: nothing is read ahead, and each is waited for."""
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer, *arguments):
-        write(checkpointer, *arguments)
-        checkpointer.settle()
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
-    monkeypatch.setattr("pipelines.running.loop.READ_AHEAD", 0)
-    monkeypatch.setattr("actors.session.TOGETHER", 1)
 
 
 def on_ray(trial: Trial, path: Path, shards: int, *, folder: str = "ray", **where: Any) -> pipelines.RunResult:

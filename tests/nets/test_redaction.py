@@ -179,7 +179,7 @@ def test_what_commands_say_of_their_files(damage: str, run: Path, told: Told, tm
     out = str(tmp_path / "out.parquet")
     for options in ([], ["--on-error", "skip"], ["--id", "key"]):
         told.run("predict", state, data, "--out", out, "--overwrite", *options, case=damage)
-    told.run("explain", state, data, "--row", "59", case=damage)
+    told.run("predict", state, data, "--explain", "59", case=damage)
     told.run("update", state, "--insert", data, "--dry-run", case=damage)
     for file in (log, wide):
         told.run("update", state, "--delete", file, "--dry-run", case=damage)

@@ -34,10 +34,13 @@ HOW = {"seconds", "rounds", "bytes_exchanged", "place"}
 
 
 def results(run: pipelines.RunResult) -> dict[str, object]:
-    """What must not depend on losses: digest, updates and the columns of the tables (as text, since NaN != NaN)."""
+    """What must not depend on losses: digest, updates and the columns of the tables (as text, since NaN != NaN).
+
+    A learner that logs nothing leaves no table of events.
+    """
     columns = {
         f"{table}.{name}": repr(values)
-        for table in ("metrics", "predictions", "events")
+        for table in ("metrics", "predictions", *(["events"] if Path(run.path, "events").exists() else []))
         for name, values in pq.read_table(f"{run.path}/{table}").to_pydict().items()
         if name not in HOW
     }

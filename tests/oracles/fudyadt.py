@@ -447,16 +447,22 @@ class FudyadtTwin:
         )
 
 
-def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
-    """The twin with these options of the learner."""
-    given = {"epsilon": "auto", "alpha": 0.02, "beta": 0.2, "max_depth": 20, "min_samples_split": 2} | options
-    given.pop("smoothing", None)  # of the shares alone
+def arguments(options: dict[str, Any], defaults: dict[str, Any], criterion: str = "gini") -> dict[str, Any]:
+    """A twin's arguments from options of the learner."""
+    given = {"epsilon": "auto", "min_samples_split": 2} | defaults | options
+    for name in ("smoothing", "criterion"):  # of the shares alone, and of the twin's class
+        given.pop(name, None)
     beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
     if given["epsilon"] == "auto":
-        given["epsilon"] = auto_epsilon(given["alpha"], beta, given["min_samples_split"])
+        given["epsilon"] = auto_epsilon(given["alpha"], beta, given["min_samples_split"], criterion)
         if schedule != "published":
             given["certificate"] = beta
-    return FudyadtTwin(categorical, **given)
+    return given
+
+
+def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
+    """The twin with these options of the learner."""
+    return FudyadtTwin(categorical, **arguments(options, {"alpha": 0.02, "beta": 0.2, "max_depth": 20}))
 
 
 def canonical(state: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.learners.fully_dynamic import auto_epsilon
-from tests.oracles.fudyadt import Example, FudyadtTwin, Node
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node, arguments
 from tests.oracles.fudyadt import canonical as canonical_of_classes
 
 
@@ -134,11 +133,4 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
 
 def number_twin(categorical: Sequence[bool], options: dict[str, Any]) -> NumberTwin:
     """The twin with these options of the learner."""
-    given = {"epsilon": "auto", "alpha": 0.005, "beta": 0.01, "min_samples_split": 2} | options
-    beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
-    given.pop("criterion", None)
-    if given["epsilon"] == "auto":
-        given["epsilon"] = auto_epsilon(given["alpha"], beta, given["min_samples_split"], "squared_error")
-        if schedule != "published":
-            given["certificate"] = beta
-    return NumberTwin(categorical, **given)
+    return NumberTwin(categorical, **arguments(options, {"alpha": 0.005, "beta": 0.01}, "squared_error"))

@@ -1,6 +1,6 @@
 """The lemmas on numeric labels (``docs/explanation/guarantees.md``) in exact fractions, and the integers at the ends.
 
-The theorem itself is tested with the slow twin (``test_fudyadt_numbers_twin.py``).
+The theorem itself is tested with the slow twin (``test_fudyadt_twin.py``).
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.errors import ConfigError
 from raydt.examples.targets import NUMBERS_FROM, NUMBERS_TO, out_of_range
 from raydt.learners.fudyadt.recompute import Variance
-from raydt.learners.fudyadt.split_search import scan_numbers
-from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from raydt.trees.regression_sums import MOST_EXAMPLES, MOST_UNITS, LabelRange, mass_ceilings
 from tests.oracles.fudyadt_numbers import NumberTwin, variance
-from tests.refusals import refused
 
 Labels = tuple[Fraction, ...]
 
@@ -110,25 +106,6 @@ def test_the_constant_of_one_edit_cannot_be_lowered() -> None:
     assert mass((*zeros, Fraction(1))) - mass(zeros) == Fraction(999, 1000)
 
 
-# ---------------------------------------------------------------------- epsilon
-
-
-def test_auto_epsilon_of_numbers() -> None:
-    for alpha, beta, size in ((0.005, 0.01, 2), (1.0, 0.01, 2), (0.3, 1.0, 50), (1.0, 1.0, 2)):
-        bound = epsilon_bound(alpha, beta, size, "squared_error")
-        a, b = Fraction(alpha), Fraction(beta)
-        assert bound == min(Fraction(1, size), a / 2 - Fraction(1, 2**30), b / (1 + b) - Fraction(1, 2**30))
-        epsilon = auto_epsilon(alpha, beta, size, "squared_error")
-        assert Fraction(epsilon) < bound <= Fraction(math.nextafter(epsilon, 1.0))
-
-
-@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.1), (0.1, 0.0), (1e-9, 0.1), (0.1, 1e-10)])
-def test_too_small_an_alpha_or_beta_has_no_epsilon(alpha: float, beta: float) -> None:
-    assert epsilon_bound(alpha, beta, 2, "squared_error") == 0
-    with refused("learners.no_epsilon", ConfigError, alpha=alpha, beta=beta):
-        auto_epsilon(alpha, beta, 2, "squared_error")
-
-
 # ---------------------------------------------------------------------- units and integers
 
 ends = st.floats(-1e6, 1e6) | st.sampled_from((NUMBERS_TO, -NUMBERS_TO, 0.0, NUMBERS_FROM))
@@ -175,21 +152,3 @@ def test_sums_of_the_most_examples_fit(share: float) -> None:
     q, squares = high * MOST_UNITS, high * MOST_UNITS**2
     exact = squares - Fraction(q * q, n)
     assert int(mass_ceilings(np.array([n]), np.array([[q, squares]]))[0]) == math.ceil(exact)
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, MOST_UNITS)), min_size=2, max_size=12), st.booleans())
-def test_a_scan_finds_the_best_split(rows: list[tuple[int, int]], categorical: bool) -> None:
-    rows.sort()
-    n, total = len(rows), sum(q for _, q in rows)
-    S = np.array([(value << 32) | (i << 1) for i, (value, _) in enumerate(rows)])
-    numbers = np.array([q for _, q in rows], dtype=np.int32)
-    score, at = scan_numbers(S, categorical, numbers, total, 1, -1.0)
-    best = (-1.0, -1)
-    for i, (value, _) in enumerate(rows):
-        if i + 1 < n and rows[i + 1][0] == value:
-            continue
-        left = [q for v, q in rows if (v == value if categorical else v <= value)]
-        if len(left) < n:
-            D = float(sum(left) * n - len(left) * total)
-            best = max(best, (D * D / float(len(left) * (n - len(left))), -i))
-    assert (score, -at if at >= 0 else at) == best or (score == best[0] and at == -best[1])

@@ -1,8 +1,12 @@
-"""The sparse fully dynamic tree on any shards and batches against its slow twin: same predictions, same tree."""
+"""The sparse fully dynamic tree on any shards and batches against its slow twin: same predictions, same tree.
+
+At the end the audit proves the promise by brute force.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.examples.history import history_of_live
 from raydt.finders import pool as pool_module
 from raydt.learners.sparse_tree import shard as shard_module
+from raydt.sessions.session import InProcessSession
 from tests.oracles.fudyadt import canonical
 from tests.oracles.sparse_tree import SparseTreeTwin
+from tests.refusals import findings
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, short_streams, twin_of
 from tests.strategies import cuts
+from tests.twins import assert_same
 from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.
@@ -41,30 +49,49 @@ def options_for(dense: int) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({**common, "epsilon": st.sampled_from((0.05, 0.3, 1.0))} if dense else common)
 
 
-def assert_same(
-    stream: MixedStream, options: dict[str, Any], shards: int, sizes: Sequence[int], *, skip: bool = False
+def compare(
+    stream: MixedStream, options: dict[str, Any], sizes: Sequence[int], data: st.DataObject, *, skip: bool = False
 ) -> None:
-    """Both take the stream; everything they can be asked is equal after every batch."""
-    session, twin = session_of(stream, options, shards), twin_of(stream, options)
-    whole = list(stream.columns.batches(sizes))
-    for given_batch, batch in zip(stream.batches(sizes), whole, strict=True):
-        result, expected = session.apply(given_batch, skip_refused=skip), twin.process(batch, skip_refused=skip)
-        where = f"updates {batch.start} to {batch.stop}"
-        assert result.applied == expected.applied, where
-        assert [(r.position, r.reason) for r in result.refused] == expected.refused, where
-        assert result.predictions.tolist() == expected.predictions, where
-        state, groups = session.state()
-        assert canonical(state) == twin.canonical(), where
-        assert structures(groups) == structures_of(twin), where
-        columns = [result.log[name].tolist() for name in ("seq", "rows", "depth", "nodes")] if result.log else [()]
-        assert list(zip(*columns, strict=True)) == expected.log, where
-        if result.applied < len(batch):
-            break
-    session.finish()
-    twin.finish()
-    assert canonical(session.state()[0]) == twin.canonical()
-    statistics = session.statistics()
-    assert (statistics["rebuilds"], statistics["rebuilt_rows"]) == (twin.rebuilds, twin.rebuilt_rows)
+    """Compare on any shards, restored anywhere; the audit proves what the options promise."""
+    handovers = data.draw(st.lists(st.integers(0, len(stream.columns)), max_size=3))
+    session, twin = same(stream, options, lambda: data.draw(shard_counts), sizes, handovers=handovers, skip=skip)
+    rows = [row for row in stream.columns.rows if row is not None]
+    X = np.array(rows).reshape(len(rows), len(stream.columns.categorical))
+    dense = np.ascontiguousarray(X[:, : stream.dense])
+    assert session.coordinator.predict(dense, stream.sparse_of(X)).tolist() == [twin.predict(x) for x in X.tolist()]
+    report = audited(stream, options, session, twin)
+    assert (report.conformance, report.failures) == ("holds", [])
+    assert report.feasibility == "proven" or (stream.dense and report.feasibility == "not_promised")
+    assert report.checked["nodes"] == report.checked["counters"]
+
+
+def same(
+    stream: MixedStream, options: dict[str, Any], shards: Callable[[], int], sizes: Sequence[int], **given: Any
+) -> tuple[InProcessSession, SparseTreeTwin]:
+    settings, twin = LEARNER.Options(kind="sparse_tree", **options), twin_of(stream, options)
+
+    def shown(state: Any, groups: Any) -> Any:
+        LEARNER.check(settings, stream.features, 2, state, groups)
+        return canonical(state), structures(groups)
+
+    session = assert_same(
+        zip(stream.batches(sizes), stream.columns.batches(sizes), strict=True),
+        lambda: session_of(stream, options, shards()),
+        twin,
+        shown,
+        lambda: (twin.canonical(), structures_of(twin)),
+        **given,
+    )
+    return session, twin
+
+
+def audited(stream: MixedStream, options: dict[str, Any], session: InProcessSession, twin: SparseTreeTwin) -> Any:
+    """The report on a session's state, by the twin's history."""
+    (state, groups), history = session.state(), twin.history()
+    X = np.ascontiguousarray(history.X[:, : stream.dense])
+    history = replace(history, X=X, sparse=stream.sparse_of(history.X))
+    settings = LEARNER.Options(kind="sparse_tree", **options)
+    return LEARNER.audit(settings, stream.features, state, history, groups)
 
 
 def structures(groups: dict[int, Any]) -> list[tuple[int, ...]]:
@@ -84,49 +111,48 @@ def structures_of(twin: SparseTreeTwin) -> list[tuple[int, ...]]:
     )
 
 
-@examples(100)
-@given(short_streams(), st.data(), shard_counts, cuts())
-def test_differential_random_streams(stream: MixedStream, data: st.DataObject, shards: int, sizes: list[int]) -> None:
-    assert_same(stream, data.draw(options_for(stream.dense)), shards, sizes)
+@examples(120)
+@given(short_streams(), st.data(), cuts())
+def test_differential_random_streams(stream: MixedStream, data: st.DataObject, sizes: list[int]) -> None:
+    compare(stream, data.draw(options_for(stream.dense)), sizes, data)
 
 
 @examples(40)
-@given(short_streams(refusals=True), st.data(), shard_counts, cuts(), st.booleans())
+@given(short_streams(refusals=True), st.data(), cuts(), st.booleans())
 def test_differential_with_refused_updates(
-    stream: MixedStream, data: st.DataObject, shards: int, sizes: list[int], skip: bool
+    stream: MixedStream, data: st.DataObject, sizes: list[int], skip: bool
 ) -> None:
-    assert_same(stream, data.draw(options_for(stream.dense)), shards, sizes, skip=skip)
-
-
-@examples(12)
-@given(long_streams, st.data(), shard_counts, st.sampled_from(((1,), (7,), (90, 3), (1000,))))
-def test_differential_long_streams(
-    stream: MixedStream, data: st.DataObject, shards: int, sizes: tuple[int, ...]
-) -> None:
-    assert_same(stream, data.draw(options_for(stream.dense)), shards, sizes)
+    compare(stream, data.draw(options_for(stream.dense)), sizes, data, skip=skip)
 
 
 @examples(20)
-@given(st.one_of(short_streams(), long_streams), st.data())
-def test_state_can_be_restored_anywhere_on_other_shards(stream: MixedStream, data: st.DataObject) -> None:
-    options, sizes = data.draw(options_for(stream.dense)), data.draw(cuts())
-    steady, session = (session_of(stream, options, data.draw(shard_counts)) for _ in range(2))
-    handovers = set(data.draw(st.lists(st.integers(0, len(stream.columns)), max_size=4)))
-    for batch in stream.batches(sizes):
-        assert session.apply(batch).predictions.tolist() == steady.apply(batch).predictions.tolist()
-        if handovers & set(range(batch.start, batch.stop)):
-            state, groups = session.state()
-            LEARNER.check(session_options(options), stream.features, 2, state, groups)
-            session = session_of(stream, options, data.draw(shard_counts))
-            session.restore(state, groups)
-        assert session.digest() == steady.digest()
-    mine, other = session.state(), steady.state()
-    assert canonical(mine[0]) == canonical(other[0])
-    assert structures(mine[1]) == structures(other[1])
+@given(long_streams, st.data(), st.sampled_from(((1,), (7,), (90, 3), (1000,))))
+def test_differential_long_streams(stream: MixedStream, data: st.DataObject, sizes: tuple[int, ...]) -> None:
+    compare(stream, data.draw(options_for(stream.dense)), sizes, data)
 
 
-def session_options(options: dict[str, Any]) -> Any:
-    return LEARNER.Options(kind="sparse_tree", **options)
+@pytest.mark.parametrize(("finder", "dense"), [("updgini", 0), ("updent", 0), ("updgini", 2)])
+def test_the_audit_can_fail(finder: str, dense: int) -> None:
+    """On a large tree: what these options promise is proven, and what others promise is refuted."""
+    stream = long_stream(5, 300, dense)
+    options: dict[str, Any] = {"finder_alpha": 0.1, "alpha": 0.0, "beta": 0.03, "feature_groups": 4, "finder": finder}
+    options |= {"epsilon": 0.004, "alpha": 0.1} if dense else {}
+    session, twin = same(stream, options, lambda: 2, [40])
+    report = audited(stream, options, session, twin)
+    state, groups = session.state()
+    assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
+    assert report.checked["entries"] == sum(len(group["node"]) for group in groups.values()) > 100
+    assert report.checked["nodes"] > 5
+    assert report.worst["gap"] <= 0.03
+    settings = LEARNER.Options(kind="sparse_tree", **options)
+    of_live = LEARNER.audit(settings, stream.features, state, history_of_live(state, groups, stream.features), groups)
+    assert of_live.ok
+    assert of_live.checked["counters"] == 0
+    assert of_live.worst == report.worst
+    report = audited(stream, {**options, "beta": 1e-9, "finder_alpha": 0.01}, session, twin)
+    if finder == "updgini" and not dense:
+        assert report.feasibility == "violated"
+        assert "audits.score_gap" in findings(report)
 
 
 @pytest.mark.parametrize("finder", ["updgini", "updent"])
@@ -151,7 +177,7 @@ def test_several_shards_roll_back_what_one_of_them_stopped(finder: str, monkeypa
     monkeypatch.setattr(shard_module, "_ROOM", 1)
     options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4}
     for seed in range(3):
-        assert_same(long_stream(seed, 500), options, 4, [1000])
+        same(long_stream(seed, 500), options, lambda: 4, [1000])
     assert max(rolled_back) > 1
     assert any(grown)
 
@@ -168,20 +194,5 @@ def test_same_when_dead_entries_are_freed_all_the_time(shards: int, monkeypatch:
     monkeypatch.setattr(shard_module, "free_dead", sweep)
     for seed, finder in enumerate(("updgini", "updent")):
         options = {"finder": finder, "finder_alpha": 0.05, "alpha": 0.0, "beta": 0.02, "feature_groups": 4}
-        assert_same(long_stream(seed, 500), options, shards, [7])
+        same(long_stream(seed, 500), options, lambda: shards, [7])
     assert sum(freed) > 100
-
-
-@examples(30)
-@given(short_streams(), st.data(), shard_counts)
-def test_predict_equals_the_twin(stream: MixedStream, data: st.DataObject, shards: int) -> None:
-    options = data.draw(options_for(stream.dense))
-    session, twin = session_of(stream, options, shards), twin_of(stream, options)
-    for given_batch, batch in zip(stream.batches([50]), stream.columns.batches([50]), strict=True):
-        session.apply(given_batch)
-        twin.process(batch)
-    rows = [row for row in stream.columns.rows if row is not None]
-    X = np.array(rows).reshape(len(rows), len(stream.columns.categorical))
-    dense = np.ascontiguousarray(X[:, : stream.dense])
-    coordinator: Any = session.coordinator
-    assert coordinator.predict(dense, stream.sparse_of(X)).tolist() == [twin.predict(x) for x in X.tolist()]

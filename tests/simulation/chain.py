@@ -10,9 +10,10 @@ import numpy as np
 from raydt.arrays.digest import digest
 from raydt.arrays.memory import grown
 from raydt.arrays.sparse import SparseRows, SparseStore, merged
+from raydt.examples.admission import nothing_admitted
 from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
+from raydt.examples.updates import DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
 from raydt.exchange.messages import Ask, Tell
 from raydt.learners.base import Learner, LearnerOptions, Traits
 
@@ -122,12 +123,11 @@ class ChainCoordinator:
     def process(self, batch, *, skip_refused=False):
         m = len(batch)
         self.store.reserve(m)
-        old, new = np.full(m, -1, np.int32), np.full(m, -1, np.int32)
-        fault, rows = np.zeros(m, np.int8), np.cumsum(CARRIES_ROW[batch.op]) - 1
+        old, new, fault, rows = admitted = nothing_admitted(batch.op)
         result = BatchResult(m, np.full(m, -1, np.int32))
         begin = 0
         while begin < m:
-            stop = self.store.admit(batch.op, batch.id, begin, skip_refused, old, new, fault)
+            stop = self.store.admit(batch.op, batch.id, begin, skip_refused, admitted)
             for first in range(begin, stop, ROUND):
                 yield from self.take(batch, range(first, min(stop, first + ROUND)), old, new, fault, rows, result)
             if stop < m and not fault[stop]:

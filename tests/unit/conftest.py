@@ -6,10 +6,18 @@ import logging
 
 import pytest
 from small_job import JOB
+from updatable import replayed
 
 from pipelines.cli import main
-from pipelines.running.checkpoint import Checkpointer
 from pipelines.yaml12 import dump_yaml
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """A folder with a run of text ids under ``positive`` for updates, which no test changes."""
+    folder = tmp_path_factory.mktemp("text")
+    replayed(folder, positive="yes")
+    return folder
 
 
 @pytest.fixture
@@ -32,15 +40,3 @@ def job(tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(dump_yaml(JOB))
     return file
-
-
-@pytest.fixture
-def steady_checkpoints(monkeypatch):
-    """Checkpoints are waited for, so that which there are does not depend on how fast the machine is."""
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer, *arguments):
-        write(checkpointer, *arguments)
-        checkpointer.settle()
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)

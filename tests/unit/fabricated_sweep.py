@@ -8,19 +8,19 @@ from pipelines.report.document import document
 from pipelines.sweeping.grid import Axis, read_grid, settings_of
 from pipelines.sweeping.page import article
 from pipelines.sweeping.table import Row, best, pooled
+from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.presentation.blocks import Article
 
 
 def row(setting: int, keys: dict[str, Any], accuracy: float, us: float = 2.0) -> Row:
     """A setting that was scored."""
-    scores = dict.fromkeys(("f1", "macro_f1", "kappa", "kappa_temporal", "kappa_m", "auc"), accuracy)
+    scores = dict.fromkeys((score.name for score in CLASS_SCORES), accuracy)
     work = dict.fromkeys(("updates", "rebuilds", "rebuilt_rows", "nodes", "leaves", "depth", "alarms"), 5)
     levels = {"no_change": 0.7, "majority": 0.5, "promised": accuracy < 0.6}
     return {
         "setting": setting,
         "learner": "fudyadt",
         **keys,
-        "accuracy": accuracy,
         "us_per_update": us,
         **scores,
         **work,

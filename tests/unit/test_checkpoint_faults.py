@@ -157,48 +157,6 @@ def test_a_failed_checkpoint_gives_its_space_back(tmp_path):
     assert at > 15
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mounts a disk of some number of KiB, or changes its size."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = False
-
-    def resize(kib):
-        nonlocal mounted
-        options = f"{'remount,' if mounted else ''}size={kib}k"
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True).returncode:
-            pytest.skip("mounting a file system is not permitted here")
-        mounted = True
-        return place
-
-    yield resize
-    if mounted:
-        subprocess.run(["umount", place], check=True)
-
-
-@pytest.mark.parametrize("keep", [1, 3])
-def test_a_disk_that_is_full_until_it_is_larger(small_disk, keep):
-    place = small_disk(32)
-    folder, failures = Folder(place / "checkpoints"), 0
-    store, size, last = CheckpointStore(folder, keep), 32, None
-    for number in NUMBERS:
-        while True:
-            try:
-                write(store, number)
-                break
-            except ModelFileError as error:
-                failures += "No space left" in str(error)
-                assert not assert_one_of(folder, last, last, succeeded=True)[1]
-                assert not list(place.rglob(".*"))
-            size += 4
-            small_disk(size)
-        last = number
-        assert not assert_one_of(folder, number, number, succeeded=True)[1]
-        assert_clean(folder)
-    assert failures > 3
-
-
 LIMITED = """
     import resource, sys
     from raydt.folders.checkpoint import CheckpointStore, read_checkpoint

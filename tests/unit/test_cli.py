@@ -49,7 +49,6 @@ def test_commands_are_those_that_work():
         "sweep",
         "predict",
         "export",
-        "explain",
         "audit",
         "purge",
         "verify",
@@ -66,10 +65,14 @@ def test_doctor_compiles_all_kernels(raydt, monkeypatch):
     assert re.search(r"compiled gbdt +1\.5 s", out)
 
 
-def test_a_retired_command_names_what_to_use_instead(raydt):
-    code, _, err = raydt("warmup")
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [("warmup", "raydt doctor --compile"), ("explain", "raydt predict MODEL DATA --explain ROW")],
+)
+def test_a_retired_command_names_what_to_use_instead(raydt, command, instead):
+    code, _, err = raydt(command, "runs/first", "new.csv")
     assert code == 2
-    assert message("commands.retired", command="warmup", instead="raydt doctor --compile") in err
+    assert message("commands.retired", command=command, instead=instead) in err
 
 
 def test_version_and_no_arguments(raydt):
@@ -115,6 +118,10 @@ def test_set_reaches_the_config(raydt, job, tmp_path):
         (["replay", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["validate", "{job}", "--set", "cluster.shards=4"], FOUR_SHARDS),
         (["report", "{here}"], message("reports.no_run")),
+        (["predict", "{here}", "x.csv"], message("commands.out_or_explain")),
+        (["predict", "{here}", "x.csv", "--out", "y.pq", "--explain", "0"], message("commands.out_or_explain")),
+        (["predict", "{here}", "x.csv", "--explain", "0", "--id", "id"], message("commands.only_with_out")),
+        (["predict", "{here}", "x.csv", "--out", "y.pq", "--tree", "0"], message("commands.only_with_explain")),
     ],
 )
 def test_bad_input_is_code_2_with_one_message_on_stderr(raydt, job, tmp_path, arguments, said):
@@ -227,16 +234,6 @@ def test_a_violated_guarantee_is_code_3(raydt, job, tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["audit"]["ok"] is False
 
 
-def test_predict_writes_what_it_says(raydt, job, tmp_path):
-    raydt("replay", job, "--out", tmp_path / "run")
-    (tmp_path / "new.csv").write_text("x0,x1,x2,other\n1,2,3,a\n9,9,9,b\n")
-    code, out, _ = raydt(
-        "predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "p" / "out.parquet", "--json"
-    )
-    assert (code, json.loads(out)["rows"]) == (0, 2)
-    assert (tmp_path / "p" / "out.parquet").exists()
-
-
 class TestPredictedFiles:
     @pytest.fixture
     def run(self, raydt, job, tmp_path):
@@ -311,14 +308,6 @@ class TestPredictedFiles:
         assert (code, pq.read_table(tmp_path / "out.pq").num_rows) == (0, 1)
 
 
-def test_a_report_that_cannot_be_written_is_one_line(raydt, job, tmp_path):
-    raydt("replay", job, "--out", tmp_path / "run")
-    code, out, err = raydt("report", tmp_path / "run", "--out", job / "report.html")
-    assert (code, out) == (2, "")
-    assert "the report cannot be" in err
-    assert len(err.splitlines()) == 1
-
-
 def test_report_of_several_runs(raydt, job, tmp_path):
     for name in ("a", "b"):
         raydt("replay", job, "--out", tmp_path / name)
@@ -350,19 +339,6 @@ def test_a_sweep_is_no_run_to_report(raydt, job, tmp_path):
     assert (code, out) == (2, "")
     assert message("reports.sweep") in err
     assert {file: file.read_bytes() for file in (tmp_path / "a").iterdir()} == before
-
-
-def test_a_failed_replay_says_what_it_kept_and_where(raydt, tmp_path):
-    (tmp_path / "data.csv").write_text("a,y\n" + "1,u\n2,v\n" * 5 + ",v\n")
-    config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
-    (tmp_path / "job.yaml").write_text(dump_yaml(config))
-    code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
-    assert (code, out) == (2, "")
-    error, kept = err.splitlines()[-2:]
-    assert error.startswith("error: ")
-    assert "row 10, column 'a'" in error
-    assert kept == message("runs.kept_model", updates="10 updates", run=tmp_path / "run").at("kept")
-    assert "kept" not in raydt("replay", tmp_path / "none.yaml")[2]
 
 
 def test_categories_that_the_model_has_not_seen_are_counted(raydt, tmp_path):

@@ -153,18 +153,6 @@ class TestValidate:
         err = raydt("validate", job, "--set", "learner.epsilon=0-1")[2]
         assert f"learner.epsilon = '0-1': {message('configs.number')}, or auto (" in err
 
-    @pytest.mark.parametrize("command", ["validate", "replay"])
-    @pytest.mark.parametrize("kind", ["csv", "parquet"])
-    def test_a_file_without_rows_is_said(self, raydt, tmp_path, command, kind):
-        empty = pa.table({"a": pa.array([], pa.float64()), "y": pa.array([], pa.string())})
-        (tmp_path / "data.csv").write_text("a,y\n")
-        pq.write_table(empty, tmp_path / "data.parquet")
-        config = {**JOB, "source": {"kind": kind, "path": f"data.{kind}"}}
-        (tmp_path / "job.yaml").write_text(dump_yaml(config))
-        code, out, err = raydt(command, tmp_path / "job.yaml", *(["--out", tmp_path / "run"] * (command == "replay")))
-        assert (code, out) == (2, "")
-        assert re.search(rf"data\.{kind}: .* no rows", err)
-
     def test_prints_the_schema(self, raydt):
         code, out, _ = raydt("validate", "--schema")
         assert code == 0

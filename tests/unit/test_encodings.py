@@ -123,7 +123,7 @@ def test_commands_in_a_locale_of_ascii(tmp_path: Path) -> None:
         (0, ["predict", "run", "d.csv", "--out", "p.parquet", "--id", "schlüssel"]),
         (2, ["predict", "run", "bad.csv", "--out", "q.parquet"]),
         (0, ["validate", "c.json", "--set", "source.label=判定"]),
-        (0, ["explain", "run", "d.csv", "--row", "3"]),
+        (0, ["predict", "run", "d.csv", "--explain", "3"]),
         (0, ["update", "run", "--delete", "gone.csv", "--out", "state", *chain]),
         (2, ["update", "run", "--delete", "unknown.csv", "--out", "state2"]),
         (0, ["verify", "chain", "state", "--receipt-key", "key"]),

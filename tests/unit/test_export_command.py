@@ -1,4 +1,4 @@
-"""``raydt export`` and ``raydt explain``, of models and states that were saved."""
+"""``raydt export`` and ``raydt predict --explain``, of models and states that were saved."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_row_is_explained_in_words_and_numbers(tmp_path: Path, capsys: Any) 
     model.save(tmp_path / "saved")
     FRAME.to_csv(tmp_path / "rows.csv", index=False)
     with pytest.raises(SystemExit) as ended:
-        main(["explain", str(tmp_path / "saved"), str(tmp_path / "rows.csv"), "--row", "7"])
+        main(["predict", str(tmp_path / "saved"), str(tmp_path / "rows.csv"), "--explain", "7"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert all(sentence in text for sentence in model.explain_path(FRAME[7:8])[0])

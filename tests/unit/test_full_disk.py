@@ -15,10 +15,10 @@ from pipelines import doctor, prediction, replay, resume
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import dump_yaml
 from raydt.errors import STORAGE_REMEDIES, ConfigError
-from raydt.exchange.faults import injected
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked, locked_here
 from raydt.messages import message
+from tests.cut_runs import cut
 from tests.refusals import refused
 from tests.storage_faults import Fault, FaultyStorage
 
@@ -32,22 +32,6 @@ CONFIG = {
 REPORTED = {**CONFIG, "output": {**CONFIG["output"], "report": True}}
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
-
-
-class Gone(BaseException):
-    """The driver is no more."""
-
-
-def cut(run, config=CONFIG):
-    """A run whose driver dies after its first checkpoint."""
-    batches = iter(range(15))
-
-    def die(point):
-        if point == "driver.recorded" and next(batches, None) is None:
-            raise Gone
-
-    with injected(die), pytest.raises(Gone):
-        replay(config, run)
 
 
 @pytest.fixture
@@ -78,7 +62,7 @@ class TestFullDisk:
     SAID = f"No space left on device. {STORAGE_REMEDIES[errno.ENOSPC]}"
 
     def test_a_resume_that_cannot_mend_the_log_is_one_error_and_changes_nothing(self, run, raydt):
-        cut(run)
+        cut(CONFIG, run, 16)  # after its first checkpoint
         (run / "log.jsonl").write_bytes((run / "log.jsonl").read_bytes()[:-20])  # as a full disk leaves it
         before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
         handlers = len(logging._handlerList)
@@ -166,7 +150,7 @@ class TestPlaceOfCheckpoints:
         assert (tmp_path / "file").read_text() == "mine"
 
     def test_a_run_whose_checkpoints_have_become_a_file_is_not_resumed(self, run, tmp_path):
-        cut(run, {**CONFIG, "checkpoint": {**CONFIG["checkpoint"], "path": f"{tmp_path}/states"}})
+        cut({**CONFIG, "checkpoint": {**CONFIG["checkpoint"], "path": f"{tmp_path}/states"}}, run, 16)
         (tmp_path / "states").rename(tmp_path / "kept")
         (tmp_path / "states").touch()
         with refused("configs.file_path", ConfigError, file=f"{tmp_path}/states"):

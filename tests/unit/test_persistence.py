@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from pyarrow import fs
 
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.folders.arrays import load_folder, save_folder
-from raydt.folders.folder import Folder
 from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, encode, seal
 from raydt.messages import message
 from tests.refusals import refused
@@ -131,11 +129,6 @@ def test_no_nan_is_written_however_long_the_list(length):
         encode({"a": [float("nan")] * length})
 
 
-def test_short_values_are_indented():
-    assert encode({}) == b"{}\n"
-    assert encode({"a": [1, {"b": []}], "c": {}}) == b'{\n "a": [\n  1,\n  {\n   "b": []\n  }\n ],\n "c": {}\n}\n'
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: (
@@ -155,42 +148,6 @@ def test_replacing_removes_the_old_files_and_no_others(folder):
     names = {file.name.split(".")[0] for file in folder.iterdir()}
     assert names == {"manifest", "model", "notes"}
     assert load_folder(folder, "model")[1]["model"]["x"].tolist() == [0, 1]
-
-
-def test_an_interrupted_write_keeps_the_old_contents(folder, monkeypatch):
-    publish = Folder.publish
-    new = {name: {**values, "extra": np.arange(4)} for name, values in COMPONENTS.items()}
-    files = len(list(folder.glob("*.npz")))
-    for step in range(files + 2):
-        calls = iter(range(100))
-
-        def fail(self, name, data, step=step, calls=calls):
-            if next(calls) == step:
-                raise OSError(28, "No space left on device")
-            publish(self, name, data)
-
-        monkeypatch.setattr(Folder, "publish", fail)
-        with refused("machine.not_written", ModelFileError, reason="[Errno 28] No space left on device"):
-            save_folder(folder, "state", META, new)
-        assert_equal(load_folder(folder)[1], COMPONENTS)
-    monkeypatch.setattr(Folder, "publish", publish)
-    save_folder(folder, "state", META, new)
-    assert_equal(load_folder(folder)[1], new)
-
-
-def test_a_first_write_that_is_interrupted_is_no_folder(tmp_path, monkeypatch):
-    publish = Folder.publish
-
-    def fail(self, name, data):
-        if name == MANIFEST:
-            raise OSError("killed")
-        publish(self, name, data)
-
-    monkeypatch.setattr(Folder, "publish", fail)
-    with refused("machine.not_written", ModelFileError, reason="killed"):
-        save_folder(tmp_path / "x", "state", META, COMPONENTS)
-    with refused("models.no_manifest", ModelFileError, file=str(tmp_path / "x"), manifest=MANIFEST):
-        load_folder(tmp_path / "x")
 
 
 def test_every_byte_of_the_manifest_counts(folder):
@@ -232,14 +189,6 @@ def test_truncated_and_missing_files(folder):
         with pytest.raises(ModelFileError, match=file.name.replace(".", r"\.")):
             load_folder(folder)
         file.write_bytes(data)
-
-
-def test_files_of_another_folder_are_noticed(folder, tmp_path):
-    save_folder(tmp_path / "other", "state", META, {**COMPONENTS, "group-000": {"X": np.zeros((2, 2))}})
-    (mine,), (theirs,) = folder.glob("group-000*"), (tmp_path / "other").glob("group-000*")
-    shutil.copy(theirs, mine)
-    with pytest.raises(ModelFileError, match=mine.name):
-        load_folder(folder)
 
 
 def test_another_format_version_is_named(folder):

@@ -19,11 +19,10 @@ from pipelines.purging import dictionaries, purge, runs, states
 from pipelines.purging.runs import RunPurge
 from pipelines.receipts import ReceiptFile
 from pipelines.run_folder import RunFolder
-from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.records.table_parts import Parts
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier, load_model
-from raydt.errors import ConfigError, InputError, UpdateError
+from raydt.errors import InputError, UpdateError
 from raydt.folders.folder import Folder
 from raydt.messages import message
 from tests.canaries import canary, hits
@@ -32,15 +31,8 @@ from tests.small_tables import SCHEMA, derived, examples, written
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run with canaries in every kind of file."""
-    write = Checkpointer.write
-
-    def write_and_wait(checkpointer: Checkpointer, *arguments: Any) -> None:
-        write(checkpointer, *arguments)
-        checkpointer.settle()  # else the next one may be left out, whose segments have the example
-
-    monkeypatch.setattr(Checkpointer, "write", write_and_wait)
+def run(tmp_path: Path, steady_checkpoints: None) -> Path:
+    """A finished run with canaries in every kind of file; checkpoints are waited for, so that none is left out."""
     rows = [{**derived(one), **one} for one in examples(60)]
     row = {**rows[0], **canary()}
     words = [*rows[:40], row, *rows[40:], row, {**row, "op": "delete"}]
@@ -281,16 +273,6 @@ def test_a_purge_that_was_killed_leaves_a_receipt_that_is_only_begun(
     assert completed["status"] == "completed"
     assert set(begun["replaced"]) <= set(completed["replaced"]) | set(completed["rewritten"])
     assert done["young"] is False
-
-
-def test_a_run_younger_than_asked_for_stays_as_it_is(run: Path) -> None:
-    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    assert purge(run, older_than="1h")["young"] is True
-    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
-    assert purge(run, older_than="0s")["young"] is False
-    assert hits(run) == {}
-    with refused("purges.older_than", ConfigError, given="soon", problem=message("streams.time_or_number")):
-        purge(run, older_than="soon")
 
 
 def test_only_the_ids_given_are_erased(run: Path, tmp_path: Path) -> None:

@@ -23,12 +23,11 @@ from pipelines.purging.states import StatePurge
 from pipelines.purging.work import Work
 from pipelines.run_folder import RunFolder
 from raydt import FullyDynamicTreeClassifier
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.folders import lock
 from raydt.folders.folder import Folder
 from raydt.messages import message
 from tests import strangers
-from tests.canaries import hits
 from tests.refusals import refused
 
 
@@ -103,16 +102,6 @@ def test_a_run_takes_away_nothing_of_others(tmp_path: Path) -> None:
     assert sorted(Folder(run).files()) == foreign
 
 
-@pytest.mark.parametrize("make", [replayed, state])
-def test_what_a_killed_writer_has_left_goes(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    folder = make(tmp_path / "it")
-    strangers.leave_behind(folder, random.Random(2))
-    assert hits(folder)
-    purge(folder)
-    assert not hits(folder)
-    assert not [name for name in contents(folder) if Path(name).name.startswith(".")]
-
-
 def of_storage(*_: Any, **__: Any) -> None:
     """A disk that is mounted read-only."""
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -160,6 +149,8 @@ def test_a_time_in_the_future_is_told(make: Callable[[Path], Path], work: type[W
     assert not purge(folder, older_than="7d")["young"]
     set_clock(folder, now + timedelta(days=400))
     assert not purge(folder)["young"]
+    with refused("purges.older_than", ConfigError, given="soon", problem=message("streams.time_or_number")):
+        purge(folder, older_than="soon")
 
 
 def test_an_end_that_is_no_time_is_one_error(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pyarrow.dataset as ds
 import pytest
 from test_replay_recorder import FakeStream, updates
 
@@ -112,16 +111,6 @@ def test_a_state_is_not_changed_by_going_on(tmp_path):
     again.restore(state)
     work(again, [5], 40)
     assert repr(state) == repr(then)
-
-
-def test_a_run_that_is_complete_is_closed_again_without_another_row(tmp_path):
-    recorder = open_recorder(tmp_path)
-    work(recorder, [5], N)
-    recorder.close()
-    again = open_recorder(tmp_path)
-    again.restore(recorder.state())
-    again.close()
-    assert ds.dataset(tmp_path / "metrics").to_table().column("seq").to_pylist() == [*range(EVERY, N, EVERY), N]
 
 
 class TestMetrics:

@@ -12,6 +12,7 @@ from pipelines.operation import Output
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import UpdateError
+from raydt.evaluation.scoring import CLASS_SCORES, FADED
 from raydt.examples.targets import CODES
 from raydt.examples.updates import (
     CARRIES_ROW,
@@ -26,7 +27,6 @@ from raydt.examples.updates import (
     Refusal,
     UpdateBatch,
 )
-from raydt.streams.base import Skipped
 
 
 class FakeSource:
@@ -150,21 +150,6 @@ def test_predictions_carry_the_ids_of_the_user(tmp_path):
     assert np.shape(recorder.metrics()["confusion"]) == (2, 2)
 
 
-def test_a_refused_deletion_of_a_log_names_the_log_and_its_id(tmp_path):
-    recorder = Recorder(RunFolder(tmp_path), Output(), FakeStream("text"))
-    op = np.array([DELETE], dtype=np.int8)
-    rows = np.zeros((0, 1)), np.zeros(0, np.int32), 1, np.array([-5])
-    batch = UpdateBatch(4, op, np.array([-1]), *rows, names=["nobody"])
-    error = recorder.update_error(batch, Refusal(0, UNKNOWN_ID))
-    assert str(error).startswith(f"deletions.csv, row 3: update 4: {REFUSALS[UNKNOWN_ID][0]} (id 'nobody'). ")
-    assert error.remedy.endswith("set stream.on_error: skip")
-    recorder.record(batch, BatchResult(1, np.array([-1], np.int32), [Refusal(0, UNKNOWN_ID)]), 0.0)
-    recorder.close()
-    quarantined = read(RunFolder(tmp_path), "quarantine")[0]
-    assert (quarantined["source_row"], quarantined["file"]) == (3, "deletions.csv")
-    assert "on_error" not in quarantined["reason"]
-
-
 def test_only_the_part_that_was_taken_counts(tmp_path):
     recorder = Recorder(RunFolder(tmp_path), Output(), FakeStream())
     op = np.array([INSERT, INSERT, INSERT], dtype=np.int8)
@@ -179,26 +164,11 @@ def test_only_the_part_that_was_taken_counts(tmp_path):
     assert str(error).startswith(f"data.csv, row 3: update 9: {REFUSALS[DUPLICATE_ID][0]} (id 2). ")
 
 
-def test_what_was_passed_over_is_in_quarantine(tmp_path):
-    folder = RunFolder(tmp_path)
-    recorder, _ = run(folder, 10, 10, 10, refused=[4])
-    again = Recorder(RunFolder.create(tmp_path / "b"), Output(), FakeStream())
-    again.record_skipped([Skipped(12, "data.csv", "data.csv, row 12, column 'x': no value")])
-    again.close()
-    assert read(folder, "quarantine") == [
-        {"seq": 4, "source_row": 4, "file": "data.csv", "reason": f"update 4: {REFUSALS[UNKNOWN_ID][0]} (id 1004)"}
-    ]
-    assert read(RunFolder(tmp_path / "b"), "quarantine")[0]["seq"] == -1
-    assert (recorder.refused, again.skipped) == (1, 1)
-
-
 def test_undefined_shares_are_null_in_the_summary_and_nan_in_the_table(tmp_path):
     folder = RunFolder(tmp_path)
     recorder = Recorder(folder, Output(), FakeStream())
     recorder.close()
-    kappas = ("kappa", "kappa_temporal", "kappa_m")
-    faded = (f"faded_{name}" for name in ("accuracy", *kappas))
-    undefined = dict.fromkeys(("accuracy", "f1", "macro_f1", *kappas, "auc", *faded))
+    undefined = dict.fromkeys([score.name for score in CLASS_SCORES] + [f"faded_{name}" for name in FADED])
     assert recorder.metrics() == {**undefined, "alarms": 0, "confusion": []}
     assert recorder.baselines() == {"no_change": None, "majority": None}
     assert math.isnan(read(folder, "metrics")[0]["accuracy"])

@@ -24,7 +24,6 @@ from raydt.learners.fudyadt.margin_report import (
     proven_gaps,
 )
 from raydt.presentation.trees import depths
-from raydt.trees.counted_tree import floor_product
 from tests.unit.fabricated_run import fabricated_run, fabricated_tree, write_model
 
 
@@ -33,12 +32,6 @@ def test_the_budget_is_the_largest_number_of_updates_that_rebuilds_nothing(epsil
     s = np.array(sizes)
     for budget, size in zip(margins(s, np.zeros_like(s), epsilon).budget.tolist(), sizes, strict=True):
         assert budget <= Fraction(epsilon) * size < budget + 1
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 1 / 41, 0.1, 0.15, 0.3, 0.7, 1.0, 2.0])
-def test_budgets_are_those_the_learner_uses(epsilon: float) -> None:
-    s = np.arange(0, 3000)
-    assert margins(s, s, epsilon).budget.tolist() == [floor_product(epsilon, size) for size in s.tolist()]
 
 
 def test_margins_and_their_tones() -> None:

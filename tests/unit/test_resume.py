@@ -15,12 +15,11 @@ import pytest
 
 from pipelines import replay, resume, update
 from pipelines.auditing import audit_run
-from pipelines.run_folder import RunFolder
-from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
-from raydt.exchange.faults import injected
+from raydt.errors import ConfigError, InputError, ModelFileError
 from raydt.folders.folder import Folder
 from raydt.folders.lock import LOCK, locked
 from raydt.messages import message
+from tests.cut_runs import cut
 from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
@@ -55,33 +54,6 @@ def config(data, **sections):
     return {name: {**plain.get(name, {}), **sections.get(name, {})} for name in plain}
 
 
-class Gone(BaseException):
-    """The driver is no more."""
-
-
-def end_at(n, point="driver.recorded", act=None):
-    """A handler that ends the driver at the n-th pass through a point."""
-    passes = 0
-
-    def handler(name):
-        nonlocal passes
-        passes += name == point
-        if name == point and passes == n:
-            if act is not None:
-                act()
-            else:
-                raise Gone
-
-    return handler
-
-
-def cut(data, out, n=16, **sections):
-    """A run whose driver is gone after ``n`` batches of 20 updates, with checkpoints at 100, 200 and 300."""
-    with injected(end_at(n)), pytest.raises(Gone):
-        replay(config(data, **sections), out)
-    return out
-
-
 def contents(run):
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "log.jsonl"}
 
@@ -92,7 +64,8 @@ def checkpoints(run):
 
 @pytest.fixture
 def run(data, tmp_path):
-    return cut(data, tmp_path / "run")
+    """A run whose driver is gone after 16 batches of 20 updates, with checkpoints at 100, 200 and 300."""
+    return cut(config(data), tmp_path / "run", 16)
 
 
 def refusal_of(run, *overrides, error=ConfigError):
@@ -185,34 +158,6 @@ class TestData:
 
 
 class TestCheckpoints:
-    def test_the_one_before_a_damaged_one_is_used(self, run, caplog):
-        wanted = sorted(checkpoints(run))
-        file = next((run / "checkpoints" / str(wanted[-1])).glob("coordinator.*.npz"))
-        file.write_bytes(file.read_bytes()[:-1])
-        summary = resume(run).summary
-        assert summary["recoveries"][-1]["from_update"] == wanted[-2]
-        assert str(file) in caplog.text
-        assert audit_run(run).ok
-
-    def test_nothing_is_thrown_away_when_all_are_damaged(self, run, caplog):
-        kept = checkpoints(run)
-        manifests = list((run / "checkpoints").glob("*/manifest.json"))
-        for manifest in manifests:
-            manifest.write_bytes(manifest.read_bytes()[:-1])
-        with refused("runs.bad_checkpoints", RaydtError, folder=f"{run}/checkpoints", run=str(run)):
-            resume(run)
-        assert checkpoints(run) == kept
-        for manifest in manifests:
-            manifest.write_bytes(manifest.read_bytes() + b"\n")
-        assert resume(run).summary["recoveries"][-1]["from_update"] == max(kept)
-
-    def test_none_means_from_the_beginning(self, data, tmp_path, caplog):
-        run = cut(data, tmp_path / "run", n=2)
-        summary = resume(run).summary
-        assert summary["recoveries"][0]["from_update"] == 0
-        assert message("runs.from_beginning") in caplog.text
-        assert (summary["updates"], summary["inserts"]) == (402, 400)
-
     def test_an_updated_state_is_never_gone_on_from(self, run):
         last = run / "checkpoints" / str(checkpoints(run)[-1])
         pq.write_table(pa.table({"id": [7]}), run.parent / "requests.parquet")
@@ -233,8 +178,8 @@ class TestCheckpoints:
 class TestPlaceOfCheckpoints:
     def test_of_another_run_is_refused_unless_overwritten(self, data, tmp_path):
         place = tmp_path / "states"
-        cut(data, tmp_path / "first", checkpoint={"path": str(place)})
         job = config(data, checkpoint={"path": str(place)})
+        cut(job, tmp_path / "first", 16)
         with refused("configs.used_path", ConfigError) as caught:
             replay(job, tmp_path / "second")
         assert str(caught.value).startswith(f"checkpoint.path = {place}: ")
@@ -280,17 +225,6 @@ class TestRunFolder:
         assert code == 2
         assert message(f"runs.{problem}") in err
 
-    def test_a_bad_row_stops_it_again_and_the_message_says_what_to_do(self, tmp_path, data, raydt):
-        write_rows(data / "rows.parquet", x=np.where(np.arange(N) == 390, np.nan, 0.5))
-        with pytest.raises(InputError, match="row 390"):
-            replay(config(data), tmp_path / "run")
-        code, _, err = raydt("resume", tmp_path / "run")
-        assert (code, "row 390" in err) == (2, True)
-        code, _, err = raydt("resume", tmp_path / "run", "--set", "stream.on_error=skip")
-        assert code == 2
-        assert message("runs.change", key="stream.on_error", now='"skip"', then='"error"') in err
-        assert json.loads((tmp_path / "run" / "summary.json").read_text())["updates"] == 392
-
 
 HOLD = """
 import sys
@@ -324,24 +258,6 @@ class TestOneWriter:
         assert (run / LOCK).exists(), "it could not clear up"
         assert resume(run).status == "completed"
         assert not (run / LOCK).exists()
-
-    def test_a_run_holds_its_folder(self, run, data):
-        seen = []
-
-        def look(point):
-            if point == "driver.recorded" and not seen:
-                with pytest.raises(ConfigError, match=f"process {os.getpid()}"):
-                    resume(run)
-                seen.append(point)
-
-        with injected(look):
-            resume(run)
-        assert seen
-
-    def test_a_folder_that_was_made_for_the_lock_is_removed_with_it(self, tmp_path):
-        with locked(Folder(tmp_path / "new")):
-            assert RunFolder(tmp_path / "new").is_empty()
-        assert not (tmp_path / "new").exists()
 
     def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(self, tmp_path, monkeypatch):
         """Whoever opened the file just before its holder removed it must not hold a file without a name."""

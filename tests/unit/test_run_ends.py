@@ -31,6 +31,7 @@ from raydt.errors import ConfigError, InputError, NotWrittenError, ProcessLostEr
 from raydt.exchange.faults import injected
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.messages import message, message_of
+from tests.cut_runs import Gone, at, cut, gone
 from tests.refusals import refused
 
 CONFIG = {
@@ -45,39 +46,12 @@ REPORTED = {**CONFIG, "output": {**CONFIG["output"], "report": True}}
 pytestmark = pytest.mark.usefixtures("steady_checkpoints")
 
 
-class Gone(BaseException):
-    """The driver is no more."""
-
-
-def at(n, act, point="driver.recorded"):
-    """A handler that does something at the n-th pass through a point."""
-    passes = 0
-
-    def handler(name):
-        nonlocal passes
-        passes += name == point
-        if name == point and passes == n:
-            act()
-
-    return handler
-
-
-def gone():
-    raise Gone
-
-
 def lose():
     raise ProcessLostError("shard 1 died", actor="shard", shard=1)
 
 
 def no_space(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def cut(run, n=15, config=CONFIG, point="driver.recorded"):
-    with injected(at(n, gone, point)), pytest.raises(Gone):
-        replay(config, run)
-    return run
 
 
 def records(run, event):
@@ -107,7 +81,7 @@ def test_the_log_says_who_was_lost_and_which_processes_came_instead(run):
 
 class TestReport:
     def test_that_a_completed_run_lacks_is_written_by_a_resume(self, run):
-        cut(run, 1, REPORTED, "run.before_report")
+        cut(REPORTED, run, 1, "run.before_report")
         before = summary_of(run)
         assert before["status"] == "completed"
         assert not (run / "report.html").exists()
@@ -224,12 +198,12 @@ class TestBeginning:
             replay(CONFIG, run)
 
     def test_a_config_alone_can_be_resumed(self, run):
-        cut(run, 1)
+        cut(CONFIG, run, 1)
         (run / "log.jsonl").unlink()
         assert resume(run).summary["updates"] == 500
 
     def test_what_was_half_written_is_swept_and_nothing_else(self, run):
-        cut(run)
+        cut(CONFIG, run, 15)
         for name in (f".summary.json.{32 * 'a'}", f".config.yaml.{32 * '0'}", f".report.html.{32 * '1'}", ".notes"):
             (run / name).touch()
         resume(run)
@@ -250,7 +224,7 @@ class TestBeginning:
 def test_a_checkpoint_after_the_loss_of_row_segments_can_be_resumed(run, tmp_path):
     """Somebody removes them after 200 updates; the checkpoint after 300 would share those of the one before."""
     config = {**CONFIG, "checkpoint": {"every_seconds": None, "every_updates": 100}}
-    removing, ending = at(14, lambda: shutil.rmtree(run / "checkpoints" / "rows")), at(20, gone)
+    removing, ending = at(14, lambda: shutil.rmtree(run / "checkpoints" / "rows")), at(20)
 
     def both(name):
         removing(name)
@@ -264,14 +238,14 @@ def test_a_checkpoint_after_the_loss_of_row_segments_can_be_resumed(run, tmp_pat
 
 
 def test_a_run_that_was_killed_is_not_audited_and_the_message_says_what_to_do(run):
-    cut(run)
+    cut(CONFIG, run, 15)
     with refused("runs.not_ended", InputError, run=str(run)):
         audit_run(run)
 
 
 @pytest.mark.parametrize("status", [None, "interrupted", "failed"])
 def test_a_run_without_a_last_state_is_refused_by_all_and_its_checkpoints_are_not(run, status, tmp_path):
-    cut(run)
+    cut(CONFIG, run, 15)
     if status is not None:
         said = {"status": status, "exit_reason": "x", "error": None, "updates": 250, "model_digest": None}
         (run / "summary.json").write_text(json.dumps(said))
@@ -304,7 +278,7 @@ def test_a_run_without_a_last_state_is_refused_by_all_and_its_checkpoints_are_no
     ids=".".join,
 )
 def test_a_checkpoint_that_lacks_something_is_damaged(run, path, monkeypatch, caplog):
-    cut(run, config={**CONFIG, "checkpoint": {"every_seconds": None, "every_updates": 100}})
+    cut({**CONFIG, "checkpoint": {"every_seconds": None, "every_updates": 100}}, run, 15)
     read, damaged = restoring.read_checkpoint, {"100", "200"}
 
     def lacking(place):
@@ -337,9 +311,9 @@ def test_a_checkpoint_that_lacks_something_is_damaged(run, path, monkeypatch, ca
 
 class TestPast:
     def test_a_resume_that_led_to_no_checkpoint_is_not_forgotten_and_its_number_not_used_again(self, run):
-        cut(run)
+        cut(CONFIG, run, 15)
         for _ in range(2):
-            with injected(at(2, gone)), pytest.raises(Gone):
+            with injected(at(2)), pytest.raises(Gone):
                 resume(run)
         entries = resume(run).summary["recoveries"]
         assert [(entry["kind"], entry["epoch"]) for entry in entries] == [("resumed", n) for n in (1, 2, 3)]

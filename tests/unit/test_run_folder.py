@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from pyarrow import fs as pafs
 
 from pipelines.run_folder import RunFolder, default_location
-from pipelines.saved_runs import load_state
-from raydt.errors import ConfigError, InputError
+from raydt.errors import ConfigError
 from raydt.folders import lock
-from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
 from tests.refusals import refused
 
@@ -91,12 +88,6 @@ def test_a_lock_that_is_another_process_s_by_now_stays(tmp_path):
     assert (tmp_path / LOCK).exists()
 
 
-def test_an_empty_or_new_folder_is_taken_with_its_parents(tmp_path):
-    RunFolder.create(tmp_path)
-    RunFolder.create(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b").is_dir()
-
-
 def test_a_uri_names_its_file_system(tmp_path):
     folder = RunFolder.create(f"file://{tmp_path}/run")
     folder.write_text("a.txt", "é")
@@ -109,19 +100,6 @@ def test_what_is_no_uri_is_a_config_error():
         RunFolder("nothing://x")
 
 
-def test_text_is_replaced_as_a_whole(tmp_path):
-    folder = RunFolder(tmp_path)
-    folder.write_text("summary.json", "1")
-    folder.write_text("summary.json", "2")
-    assert folder.read_text("summary.json") == "2"
-    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
-
-
-def test_a_folder_without_summary_is_no_run(tmp_path):
-    with refused("runs.no_summary", InputError):
-        RunFolder.existing(tmp_path)
-
-
 def test_a_remote_folder_is_read_through_a_copy(remote, tmp_path):
     remote.write_text("a.txt", "x")
     with remote.local() as copy:
@@ -130,23 +108,6 @@ def test_a_remote_folder_is_read_through_a_copy(remote, tmp_path):
         remote.receive(copy / "b.txt", "b.txt")
     assert not copy.exists()
     assert (tmp_path / "run" / "b.txt").read_text() == "y"
-
-
-def test_the_last_complete_state_is_loaded(tmp_path):
-    states = RunFolder(tmp_path)
-    meta = {
-        "learner": {"kind": "fudyadt"},
-        "features": [{"name": "a", "kind": "numeric"}],
-        "classes": [],
-        "config_hash": "",
-        "source_fingerprint": "",
-    }
-    for number in (9, 10, 100):
-        save_folder(states.path(str(number)), "state", {**meta, "offset": number}, {"coordinator": {"a": np.ones(1)}})
-    (tmp_path / "100" / "manifest.json").unlink()
-    assert load_state(states)[0]["offset"] == 10
-    with refused("runs.no_states", InputError):
-        load_state(RunFolder(tmp_path / "absent"))
 
 
 def test_the_default_place_is_under_the_working_directory():

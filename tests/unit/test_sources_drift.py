@@ -258,13 +258,13 @@ def test_a_file_that_changes_under_the_reader(tmp_path, options, suffix, write, 
     else:
         target.unlink()
     with refused(f"files.{'removed' if what == 'removed' else 'changed'}", InputError, file=str(target)):
-        source.fingerprint() if when == "before the fingerprint" else list(reading)
+        source.identity().fingerprint if when == "before the fingerprint" else list(reading)
 
 
 def test_a_file_that_appears_is_another_source(tmp_path):
     first = source_of(tmp_path, FIRST)
-    before = first.fingerprint()
+    before = first.identity().fingerprint
     assert len(values(source_of(tmp_path, FIRST, SECOND))[0]) == 4
-    assert source_of(tmp_path, FIRST, SECOND).fingerprint() != before
+    assert source_of(tmp_path, FIRST, SECOND).identity().fingerprint != before
     (tmp_path / "2.parquet").unlink()
-    assert source_of(tmp_path, FIRST).fingerprint() == before
+    assert source_of(tmp_path, FIRST).identity().fingerprint == before

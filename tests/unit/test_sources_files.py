@@ -1,5 +1,6 @@
 """Files as sources: order, seeking, chunks, several files, paths and fingerprints, over all formats."""
 
+import hashlib
 import itertools
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydt.errors import InputError
-from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
+from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, Reading, open_source
 from raydt.sources.file_source import FileSource
-from raydt.sources.files.datafile import Place, find_files
+from raydt.sources.files.content import ContentHash
+from raydt.sources.files.datafile import find_files
 from raydt.sources.opening import open_file
+from raydt.sources.options import LibsvmFiles
 from tests.refusals import refused
 
 N = 257
@@ -219,34 +222,49 @@ def test_fingerprint_follows_content_not_path(form, tmp_path):
     write(table(), str(tmp_path / "x" / name))
     first = open_source(options(path=name), tmp_path)
     moved = open_source(options(path=f"x/{name}"), tmp_path)
-    assert first.fingerprint() == moved.fingerprint()
-    assert first.fingerprint().startswith("sha256:")
-    before = first.fingerprint()
+    assert first.identity().fingerprint == moved.identity().fingerprint
+    assert first.identity().fingerprint.startswith("sha256:")
+    before = first.identity().fingerprint
     read(first)
-    assert first.fingerprint() == before
+    assert first.identity().fingerprint == before
     write(table(seed=1), str(tmp_path / "x" / name))
-    assert open_source(options(path=f"x/{name}"), tmp_path).fingerprint() != before
-    assert open_source(options(path=name, limit=3), tmp_path).fingerprint() != before
+    assert open_source(options(path=f"x/{name}"), tmp_path).identity().fingerprint != before
+    assert open_source(options(path=name, limit=3), tmp_path).identity().fingerprint != before
 
 
-def test_large_files_are_hashed_in_spread_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("raydt.sources.files.datafile.WHOLE_HASH_BYTES", 4 << 20)
-    pq.write_table(table(), tmp_path / "t.parquet")
-    place = find_files("t.parquet", tmp_path, ())[0]
-    file = open_file(ParquetFiles(path="x"), place)
-    data = bytearray(9 << 20)
+@pytest.mark.parametrize(("size", "whole"), [(0, 4), (3 << 20, 4), (9 << 20, 4), (4 << 20, 4)])
+def test_a_hash_is_that_of_the_bytes_however_they_are_fed(monkeypatch, size, whole):
+    monkeypatch.setattr("raydt.sources.files.content.WHOLE_HASH_BYTES", whole << 20)
+    data = bytearray(np.random.default_rng(0).bytes(size))
+    begins, length = [0], size
+    if size > whole << 20:
+        begins, length = [b * (size - (1 << 20)) // (whole - 1) for b in range(whole)], 1 << 20
+    wanted = hashlib.sha256(b"".join(data[at : at + length] for at in begins)).hexdigest()
+    pieces = [(at, 700_001) for at in range(0, size, 700_001)]
+    for feeds in ([], [(0, 64), (0, 1 << 20)], pieces, [(5, 9), (0, 3 << 20)]):
+        content, read = ContentHash(size), []
+        for at, n in feeds:
+            content.feed(bytes(data[at : at + n]), at)
 
-    def digest():
-        (tmp_path / "big").write_bytes(data)
-        file.place = Place(place.filesystem, str(tmp_path / "big"), "big", len(data))
-        return file.content_hash()
+        def read_at(n, at, read=read):
+            read.append(n)
+            return bytes(data[at : at + n])
 
-    before = digest()
-    assert digest() == before
-    for at in (0, len(data) - 1):
-        data[at] ^= 1
-        assert digest() != before
-        data[at] ^= 1
+        assert content.hexdigest(read_at) == content.hexdigest(read_at) == wanted
+        assert sum(read) <= (0 if feeds == pieces else len(begins) * length)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.zst", "t.libsvm", "t.libsvm.bz2"])
+def test_labels_are_read_and_hashed_together(tmp_path, name):
+    lines = [f"{i % 3} {1 + i % 7}:1" if "libsvm" in name else f"{i},{i % 3}" for i in range(300_000)]
+    with pa.output_stream(str(tmp_path / name)) as file:
+        file.write("\n".join(["1 1:1" if "libsvm" in name else "a,y", *lines, ""]).encode())
+    kind, reading = (LibsvmFiles, Reading(sparse=True)) if "libsvm" in name else (CsvFiles, Reading())
+    source = open_source(kind(path=name, positive="majority"), tmp_path, reading)
+    (file,) = source._files
+    assert file._content._fed == (tmp_path / name).stat().st_size
+    assert file.content_hash() == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+    assert source.identity() == open_source(kind(path=name), tmp_path, reading).identity()
 
 
 def test_files_may_code_their_dictionaries_differently(tmp_path):

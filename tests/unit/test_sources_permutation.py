@@ -219,7 +219,7 @@ def test_fingerprints_differ(tmp_path):
         lambda seed: ParquetFiles(path="t.parquet", features=["a"], permutation=seed),
         lambda s: Sea(permutation=s),
     ):
-        prints = [open_source(make(seed), tmp_path).fingerprint() for seed in (None, 1, 2, 1)]
+        prints = [open_source(make(seed), tmp_path).identity().fingerprint for seed in (None, 1, 2, 1)]
         assert len(set(prints)) == 3
         assert prints[1] == prints[3]
 

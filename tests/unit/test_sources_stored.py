@@ -77,7 +77,7 @@ def test_streams_are_the_same(files, model, positive, permutation):
                 assert expected.where(row) == found.where(row)
     assert expected.take_skipped() == found.take_skipped()
     assert (stored.classes, stored.positive, stored.n_rows) == (original.classes, original.positive, N)
-    assert (stored.features, stored.fingerprint()) == (original.features, original.fingerprint())
+    assert (stored.features, stored.identity().fingerprint) == (original.features, original.identity().fingerprint)
 
 
 def test_reading_can_begin_anywhere(files):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.examples.features import Features
@@ -45,14 +44,5 @@ def test_buckets_of_the_extreme_alphas_are_numbers(finder: str) -> None:
     for alpha in (0.01, 1e3):
         buckets = buckets_of(finder, alpha)  # type: ignore[arg-type]
         assert all(np.isfinite(array).all() for array in buckets[1:])
-        for make in (
-            lambda alpha=alpha: BestSplitOptions(finder=finder, alpha=alpha),
-            lambda alpha=alpha: SparseTreeOptions(finder=finder, finder_alpha=alpha),
-        ):
-            make()
-    least, most = "greater than or equal to 0.01", "less than or equal to 1000"
-    for alpha, bound in ((0.009, least), (1001.0, most), (float("inf"), most), (float("nan"), most)):
-        with pytest.raises(ValidationError, match=rf"\nalpha\n.* {bound}"):
-            BestSplitOptions(finder=finder, alpha=alpha)
-        with pytest.raises(ValidationError, match=rf"\nfinder_alpha\n.* {bound}"):
-            SparseTreeOptions(finder=finder, finder_alpha=alpha)
+        BestSplitOptions(finder=finder, alpha=alpha)
+        SparseTreeOptions(finder=finder, finder_alpha=alpha)

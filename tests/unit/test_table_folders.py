@@ -104,7 +104,7 @@ def test_commands_refuse_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ["update", run, "--insert", file, "--dry-run"],
         ["update", run, "--delete", file, "--dry-run"],
         ["predict", run, file, "--out", str(tmp_path / "out.parquet")],
-        ["explain", run, file],
+        ["predict", run, file, "--explain", "0"],
         ["purge", run, "--ids", file, "--dry-run"],
     ):
         with pytest.raises(SystemExit) as ended:

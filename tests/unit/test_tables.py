@@ -94,25 +94,6 @@ class TestManyParts:
         assert files(tmp_path) == committed(writer)
         assert rows(tmp_path) == [0, 1, 2, 3, 4]
 
-    def test_restoring_deletes_what_came_later_whether_it_is_visible_or_hidden(self, tmp_path):
-        writer = TableWriter(RunFolder(tmp_path), "events")
-        write(writer, 0, 3)
-        state = writer.state()
-        write(writer, 3, 5)
-        writer.commit()
-        write(writer, 5, 9)
-        writer._flush()
-        (tmp_path / "events" / "notes.txt").write_text("mine")
-        assert files(tmp_path)[0] == ".part-00002.parquet"
-        again = TableWriter(RunFolder(tmp_path), "events")
-        writer.abandon()
-        again.restore(state)
-        assert files(tmp_path) == ["notes.txt", "part-00000.parquet"]
-        write(again, 3, 6)
-        assert committed(again) == ["part-00000.parquet", "part-00001.parquet"]
-        (tmp_path / "events" / "notes.txt").unlink()
-        assert rows(tmp_path) == [0, 1, 2, 3, 4, 5]
-
     def test_the_columns_stay_those_of_the_first_rows(self, tmp_path):
         writer = TableWriter(RunFolder(tmp_path), "events")
         writer.append({"seq": np.array([1]), "place": np.array([2], np.int8), "cost": np.array([0.5], np.float32)})
@@ -167,13 +148,6 @@ class TestManyParts:
         with refused(problem, InputError, file=f"{tmp_path}/events/part-00001.parquet"):
             TableWriter(RunFolder(tmp_path), "events").restore(state)
         assert files(tmp_path) == before
-
-    def test_everything_goes_where_nothing_is_listed(self, tmp_path):
-        writer = TableWriter(RunFolder(tmp_path), "events")
-        write(writer, 0, 3)
-        writer.commit()
-        TableWriter(RunFolder(tmp_path), "events").restore(NO_ROWS)
-        assert files(tmp_path) == []
 
 
 class TestCompaction:

@@ -12,9 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from updatable import COLUMNS, ids_file, replayed, table
 
-import pipelines
 from pipelines.auditing import audit_state
-from pipelines.cli import main
 from pipelines.prediction import predict_file
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import load_state
@@ -24,14 +22,6 @@ from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder
 from raydt.messages import message
 from tests.refusals import refused
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of text ids under ``positive``, which no test changes."""
-    folder = tmp_path_factory.mktemp("text")
-    replayed(folder, positive="yes")
-    return folder
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -66,19 +56,6 @@ def test_the_new_state_predicts_updates_and_can_be_audited(shared: Path, tmp_pat
 
 def labels(*rows: int) -> list[str]:
     return [table(row, row + 1)["y"][0].as_py() for row in rows]
-
-
-def test_an_example_can_be_replaced(shared: Path, tmp_path: Path) -> None:
-    ids_file(tmp_path / "gone.csv", ["k0005"])
-    row = table(5, 6).set_column(1, "a", pa.array([-9.0]))
-    pq.write_table(row, tmp_path / "row.parquet")
-    receipt = update(
-        shared / "run", insert=tmp_path / "row.parquet", delete=tmp_path / "gone.csv", out=tmp_path / "second"
-    )
-    assert receipt.ids.tolist() == receipt.inserted.tolist() == ["k0005"]
-    _, components = load_folder(tmp_path / "second")
-    assert -9.0 in components["group-000"]["X"]
-    assert components["stream"]["ids"][components["stream"]["id_codes"].tolist().index(5)] == "k0005"
 
 
 def test_the_new_state_says_what_it_is_and_holds_no_deleted_id(shared: Path, tmp_path: Path) -> None:
@@ -210,31 +187,18 @@ def test_new_categories_and_classes_get_the_next_codes(tmp_path: Path) -> None:
 
 
 def test_states_of_a_run_that_lie_elsewhere_are_not_added_to(tmp_path: Path) -> None:
-    pq.write_table(table(0, 50), tmp_path / "train.parquet")
-    config = {
-        "source": {"kind": "parquet", "path": str(tmp_path / "train.parquet"), "id": "key"},
-        "learner": {"kind": "fudyadt"},
-        "cluster": {"backend": "in_process"},
-        "checkpoint": {"path": str(tmp_path / "states")},
-        "output": {"report": False},
-    }
-    pipelines.replay(config, tmp_path / "run")
+    replayed(tmp_path, checkpoint={"path": str(tmp_path / "states")})
     gone = ids_file(tmp_path / "gone.csv", ["k0001"])
     with refused("outputs.within_input", ConfigError, name="what is updated"):
-        update(tmp_path / "run", delete=gone, out=tmp_path / "states" / "51")
+        update(tmp_path / "run", delete=gone, out=tmp_path / "states" / "201")
     assert str(tmp_path / "states") in "\n".join(update(tmp_path / "run", delete=gone, dry_run=True).copies)
 
 
-@pytest.mark.parametrize(("known", "given"), [("integers", "text"), ("text", "integers")])
-def test_ids_of_another_kind_are_refused(tmp_path: Path, known: str, given: str) -> None:
-    run = replayed(tmp_path, text_ids=known == "text")
-    pq.write_table(table(200, 202, text_ids=given == "text"), tmp_path / "new.parquet")
-    with refused("updates.other_ids", found=given, wanted=known):
-        update(run, insert=tmp_path / "new.parquet", dry_run=True)
-
-
-def test_numbers_for_a_class_of_text_are_refused(tmp_path: Path) -> None:
+def test_text_for_ids_and_numbers_for_a_class_of_text_are_refused(tmp_path: Path) -> None:
     run = replayed(tmp_path, text_ids=False)
+    pq.write_table(table(200, 202), tmp_path / "new.parquet")
+    with refused("updates.other_ids", found="text", wanted="integers"):
+        update(run, insert=tmp_path / "new.parquet", dry_run=True)
     pq.write_table(table(200, 202, text_ids=False).set_column(3, "y", pa.array([0, 1])), tmp_path / "new.parquet")
     with refused("updates.other_label", UpdateError, row=0, column="y", label="0"):
         update(run, insert=tmp_path / "new.parquet", dry_run=True)
@@ -271,12 +235,7 @@ def test_categories_are_written_as_the_model_has_them(
     assert load_model(tmp_path / "t")._encoder.dictionaries["c"].values == expected
 
 
-def test_the_command_line(shared: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    def raydt(*arguments: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return ended.value.code or 0, *capfd.readouterr()
-
+def test_the_command_line(shared: Path, tmp_path: Path, raydt: Any) -> None:
     gone = ids_file(tmp_path / "gone.csv", [f"k{i:04d}" for i in range(30)])
     code, out, err = raydt("update", shared / "run", "--delete", gone, "--out", tmp_path / "second")
     assert (code, err) == (0, "")

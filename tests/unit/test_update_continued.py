@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,10 @@ from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.exchange.faults import injected
+from tests.cut_runs import Gone, at, cut
 from tests.refusals import refused
 
 WINDOW = {"model": "sliding_window", "window": 60}
-
-
-def killer(after: int | None) -> Callable[[str], None]:
-    """Break a run off after some batches."""
-    passed = iter(range(1, 10**6))
-
-    def strike(point: str) -> None:
-        if point == "driver.recorded" and next(passed) == after:
-            raise KeyboardInterrupt
-
-    return strike
 
 
 def stopped(folder: Path, stream: dict[str, Any], after: int | None = 4, keep: int = 3, **source: Any) -> Path:
@@ -53,13 +42,9 @@ def stopped(folder: Path, stream: dict[str, Any], after: int | None = 4, keep: i
         "checkpoint": {"every_updates": 1, "every_seconds": None, "keep": keep},
         "output": {"predictions": True, "report": False},
     }
-    with injected(killer(after)):
-        if after is None:
-            pipelines.replay(config, folder / "run")
-        else:
-            with pytest.raises(KeyboardInterrupt):
-                pipelines.replay(config, folder / "run")
-    return folder / "run"
+    if after is None:
+        return Path(pipelines.replay(config, folder / "run").path)
+    return cut(config, folder / "run", after)
 
 
 def written(path: Path, rows: pa.Table) -> Path:
@@ -155,7 +140,7 @@ def test_a_checkpoint_without_the_update_is_refused(tmp_path: Path) -> None:
     run = stopped(tmp_path, {"model": "incremental"})
     shutil.copytree(run / "checkpoints", tmp_path / "before")
     update(run / "checkpoints", delete=ids_file(tmp_path / "gone.csv", ["k0003"]), out=tmp_path / "state")
-    with injected(killer(1)), pytest.raises(KeyboardInterrupt):
+    with injected(at(1)), pytest.raises(Gone):
         pipelines.resume(run, state=tmp_path / "state")
     shutil.rmtree(run / "checkpoints")
     for there in (False, True):

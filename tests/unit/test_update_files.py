@@ -10,21 +10,12 @@ import pyarrow.csv as pacsv
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
-from updatable import ids_file, replayed, table
+from updatable import ids_file, table
 
 from pipelines.updating import update
 from raydt.errors import InputError, UpdateError
 from raydt.messages import message
 from tests.refusals import refused
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of text ids under ``positive``, which no test changes."""
-    folder = tmp_path_factory.mktemp("text")
-    replayed(folder, positive="yes")
-    return folder
-
 
 LINES = "key,a,colour,y\n"
 CORRECT, REPLAY = message("updates.correct"), message("updates.other_learner", learners="").removesuffix("replay with ")

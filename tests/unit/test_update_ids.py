@@ -18,14 +18,6 @@ from raydt.folders.arrays import load_folder, save_folder
 from tests.refusals import refused
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of text ids under ``positive``, which no test changes."""
-    folder = tmp_path_factory.mktemp("text")
-    replayed(folder, positive="yes")
-    return folder
-
-
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[FullyDynamicTreeClassifier, Path]:
     rng = np.random.default_rng(2)

@@ -31,6 +31,7 @@ def replayed(folder: Path, **source: Any) -> Path:
     stream = source.pop("stream", {"model": "incremental"})
     learner = source.pop("learner", {"kind": "fudyadt", "alpha": 0.02, "beta": 0.02})
     config = {
+        "checkpoint": source.pop("checkpoint", {}),
         "source": {"kind": "parquet", "path": str(folder / "train.parquet"), "id": "key", **source},
         "stream": stream,
         "learner": learner,

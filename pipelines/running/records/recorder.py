@@ -35,16 +35,7 @@ _METRIC_ROWS = 256
 
 
 class Recorder(Tally):
-    """Counts, scores and tables of one run.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    output : Output
-    stream : Stream
-    own : sequence of str, optional
-        Statistics of the learner's own that the metrics have, too.
-    """
+    """Counts, scores and tables of one run; the metrics have the learner's ``own`` statistics, too."""
 
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
         super().__init__(stream)
@@ -115,12 +106,8 @@ class Recorder(Tally):
     def commit(self) -> None:
         """Let appear what is recorded so far, as parts that will not be written to again.
 
-        They are kept if a checkpoint with the :meth:`state` of now is restored.
-
-        Raises
-        ------
-        NotWrittenError
-            A table cannot be written.
+        They are kept if a checkpoint with the :meth:`state` of now is restored. NotWrittenError if a table cannot be
+        written.
         """
         self._flush_metrics()
         for table in self._tables.values():
@@ -141,12 +128,8 @@ class Recorder(Tally):
     def require(self, state: Mapping[str, Any]) -> None:
         """Refuse a state that is not complete, or whose tables are not there in full; no file is changed.
 
-        Raises
-        ------
-        InputError
-            A part of a table is missing or damaged.
-        LookupError, TypeError, ValueError, AttributeError
-            The state lacks something, or holds something else instead; of no use then is this recorder, either.
+        InputError if a part of a table is missing or damaged; LookupError, TypeError, ValueError or AttributeError if
+        the state lacks something or holds something else instead. Then this recorder is of no use, either.
         """
         for name, table in self._tables.items():
             table.require(state["tables"].get(name, NO_ROWS))
@@ -156,14 +139,8 @@ class Recorder(Tally):
         """Go on from a state: the tables hold what they held then, and nothing else.
 
         Can be repeated after a crash at any point of it. Whoever wrote the folder before must have ended, or
-        :meth:`abandon` been called there, and :meth:`require` has to have found nothing to refuse.
-
-        Raises
-        ------
-        InputError
-            A part is gone since then; the tables before it have been restored.
-        NotWrittenError
-            A table cannot be changed.
+        :meth:`abandon` been called there, and :meth:`require` has to have found nothing to refuse. InputError if a part
+        is gone since then (the tables before it have been restored), NotWrittenError if a table cannot be changed.
         """
         for name, table in self._tables.items():
             table.restore(state["tables"].get(name, NO_ROWS))

@@ -18,17 +18,9 @@ WITHDRAWN = "recovery_withdrawn"
 
 
 class Recoveries:
-    """Each time that a run has gone back to a checkpoint, or to its beginning.
+    """Each time that a run has gone back to a checkpoint, or to its beginning, after those of ``earlier`` processes.
 
-    Parameters
-    ----------
-    earlier : sequence of mapping
-        Entries of the processes before this one.
-
-    Attributes
-    ----------
-    entries : list of dict
-        As in the summary. ``from_update`` and ``seconds`` of the last one are None until they are known.
+    ``entries`` are as in the summary; ``from_update`` and ``seconds`` of the last one are None until they are known.
     """
 
     def __init__(self, earlier: Sequence[Mapping[str, Any]] = ()) -> None:

@@ -36,20 +36,9 @@ def writing(place: str) -> Iterator[None]:
 
 
 class Parts:
-    """The parts of one table.
+    """The parts of one table; its folder is made with the first.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    table : str
-        Name of the table's folder. It is made with the first part.
-
-    Attributes
-    ----------
-    names : list of str
-        Parts that are committed as soon as a checkpoint lists them.
-    location : str
-        Of the table's folder, for messages.
+    ``names`` are the parts that are committed as soon as a checkpoint lists them, ``location`` is for messages.
     """
 
     def __init__(self, folder: RunFolder, table: str) -> None:
@@ -88,16 +77,10 @@ class Parts:
         return None
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Make the listed parts the only ones, hidden ones included.
+        """Make the listed parts the only ones, hidden ones included. O(files), one listing.
 
-        Can be repeated after a crash at any point. O(files), one listing.
-
-        Raises
-        ------
-        InputError
-            A listed part is missing or has another size; nothing has been changed.
-        NotWrittenError
-            The storage does not let it be done; to be repeated.
+        Can be repeated after a crash at any point. InputError, before anything is changed, if a listed part is missing
+        or has another size; NotWrittenError if the storage does not let it be done, which is to be repeated.
         """
         sizes = self._found()
         error = self._missing(state, sizes)
@@ -115,35 +98,22 @@ class Parts:
     def merge(self) -> None:
         """Write all parts into one, hidden, and list it in their stead; they stay until :meth:`finish`.
 
-        Nothing happens where there is at most one part. At most about two row groups are in memory.
-
-        Raises
-        ------
-        NotWrittenError
-            The parts are as they were.
+        Nothing happens where there is at most one part. At most about two row groups are in memory. After
+        NotWrittenError the parts are as they were.
         """
         if len(self.names) > 1:
             with writing(self.location):
                 self._merge(lambda batch: batch)
 
     def rewrite(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        """Write what ``choose`` makes of every batch of rows into one part, as :meth:`merge` does; none without rows.
-
-        Raises
-        ------
-        NotWrittenError
-            The parts are as they were.
-        """
+        """Write what ``choose`` makes of each batch of rows into one part, as :meth:`merge` does; none without rows."""
         with writing(self.location):
             self._merge(choose)
 
     def changed_by(self, state: Mapping[str, Any], choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> bool:
-        """Whether ``choose`` makes another batch of any in the parts that a state lists; nothing is written.
+        """Return True if ``choose`` changes any batch in the parts that a state lists; nothing is written.
 
-        Raises
-        ------
-        InputError
-            A listed part is missing or has another size.
+        InputError if a listed part is missing or has another size.
         """
         sizes = self._found()
         error = self._missing(state, sizes)
@@ -183,10 +153,7 @@ class Parts:
     def finish(self) -> None:
         """Put the merged part in place of those it was made of. Only after a checkpoint that lists it.
 
-        Raises
-        ------
-        NotWrittenError
-            Not all of it was done; a restore of that checkpoint does it.
+        After NotWrittenError not all of it was done; a restore of that checkpoint does it.
         """
         if self._replaced:
             with writing(self.location):

@@ -54,15 +54,9 @@ def predictions_schema(text_ids: bool, target_dtype: np.dtype[Any] = CODES) -> p
 
 
 class TableWriter:
-    """One table of a run, written by one owner.
+    """One table of a run, written by one owner; its file appears with the first row.
 
-    Parameters
-    ----------
-    folder : RunFolder
-    name : str
-        Name of the table's folder.
-    schema : pyarrow.Schema, optional
-        Taken from the first columns if not given. The file appears with the first row.
+    Without a ``schema`` it is taken from the first columns.
     """
 
     def __init__(self, folder: RunFolder, name: str, schema: pa.Schema | None = None) -> None:
@@ -75,10 +69,7 @@ class TableWriter:
     def append(self, columns: Mapping[str, Any]) -> None:
         """Add rows: arrays or lists of one length, by column name, which must not change any more.
 
-        Raises
-        ------
-        NotWrittenError
-            The rows cannot be written. Those that were not committed are lost, as after :meth:`abandon`.
+        After NotWrittenError the rows that were not committed are lost, as after :meth:`abandon`.
         """
         if self._schema is None:
             self._schema = pa.schema([(name, arrow_column(values).type) for name, values in columns.items()])
@@ -93,13 +84,7 @@ class TableWriter:
             self._pending = [{name: _joined([rows[name] for rows in self._pending]) for name in self._schema.names}]
 
     def commit(self) -> None:
-        """Write what is pending and let the part appear, if it has any rows.
-
-        Raises
-        ------
-        NotWrittenError
-            As of :meth:`append`.
-        """
+        """Write what is pending and let the part appear, if it has any rows; NotWrittenError as of :meth:`append`."""
         self._flush()
         if self._writer is not None:
             with self._whole_or_abandoned():

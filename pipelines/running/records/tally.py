@@ -47,27 +47,13 @@ _TRAFFIC = ("rounds", "bytes_exchanged")
 
 
 class Tally:
-    """Counts and scores of one stream.
+    """Counts and scores of one stream, which names classes and examples, and the places of updates.
 
-    Parameters
-    ----------
-    stream : Stream
-        For the names of classes and examples, and the places of updates.
-
-    Attributes
-    ----------
-    updates, inserts, deletes, predictions, refused, skipped : int
-        So far. An update of an example counts as one of ``inserts`` and one of ``deletes``.
-    replaced, queries : int
-        Updates of examples, and rows that were only predicted.
-    n_classes : int
-        Classes that the updates so far have shown; what was only read ahead does not count.
-    next_id : int
-        Largest id (or code of an id that is text) ever inserted + 1, whatever was deleted since; at least 0.
-    statistics : dict of str to int
-        Of the learner after the last batch; ``rounds`` and ``bytes_exchanged`` over all sessions that led there.
-    seconds : float
-        Processing time that led there; what was done and lost since is not in it.
+    ``replaced`` are updates of examples, each of which counts as one of ``inserts`` and one of ``deletes``; ``queries``
+    rows that were only predicted. ``n_classes``: classes that the updates so far have shown; what was only read ahead
+    does not count. ``next_id``: largest id (or code of an id that is text) ever inserted + 1, whatever was deleted
+    since. ``statistics``: of the learner after the last batch, ``rounds`` and ``bytes_exchanged`` over all sessions
+    that led there. ``seconds``: processing time that led there; what was done and lost since is not in it.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -91,15 +77,9 @@ class Tally:
         return self.inserts - self.deletes
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
-        """Take one answered batch into account.
+        """Take one answered batch into account, of which ``result`` may answer a part from the front only.
 
-        Parameters
-        ----------
-        batch : UpdateBatch
-        result : BatchResult
-            May answer a part from the front of the batch only.
-        seconds : float
-            Processing time of the run so far.
+        ``seconds`` is the processing time of the run so far.
         """
         n = result.applied
         op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)

@@ -64,16 +64,10 @@ class _CountedFeatures(NamedTuple):
 def audit(
     options: BestSplitOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
 ) -> AuditReport:
-    """Prove or refute that a split is what the method promises.
+    """Prove or refute that a split is what the method promises. O(ones log) time.
 
-    If the history is not complete, a split of an earlier search than after the last update is not checked.
-    O(ones log) time.
-
-    Returns
-    -------
-    AuditReport
-        ``checked``: examples of the history, live ones, features that are 1 in some of them, and ``splits``, 1 if the
-        split was. ``worst``: ``score`` of the split, ``optimum``, and ``ratio`` of both.
+    If the history is not complete, a split of an earlier search than after the last update is not checked: ``splits``
+    of ``checked`` is 1 if it was. ``worst`` has the ``score`` of the split, the ``optimum``, and the ``ratio`` of both.
     """
     assert history.sparse is not None
     broken = compare_rows(state, history)

@@ -102,13 +102,8 @@ class BestSplitCoordinator(SequentialCoordinator):
     ) -> Exchange[tuple[Splits, npt.NDArray[np.int64], Log]]:
         """Take the steps of the updates from ``begin`` up to before ``stop``.
 
-        Returns
-        -------
-        splits : Splits
-            The split as it was, and those of the searches.
-        place : ndarray of int64, shape (steps,)
-            Which of them was the split just before each step.
-        log : Log
+        Returns the split as it was and those of the searches; of each step, which of them was the split just before it;
+        and the log.
         """
         warm = seq < self._warmup
         self._waiting = np.concatenate([self._waiting, slots[warm & (kind == ADD)]])

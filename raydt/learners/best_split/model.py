@@ -14,7 +14,7 @@ from raydt.arrays.sparse import SparseRows, is_one
 from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
-from raydt.finders.scores import score_of, scores_of
+from raydt.finders.scores import best_candidates, scores_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -70,22 +70,6 @@ class Splits(NamedTuple):
 
 
 @kernel
-def _merge(entropy: bool, table: Any, n: Any, c1: Any, candidates: Any, found: Any) -> None:
-    """Of each search the group whose candidate has the smallest (score, feature), -1 if none has one."""
-    groups, searches = candidates.shape[0], candidates.shape[1]
-    for q in range(searches):
-        found[q] = -1
-        least = np.inf
-        for g in range(groups):
-            feature = candidates[g, q, 0]
-            if feature < 0:
-                continue
-            score = score_of(entropy, table, n[q], c1[q], candidates[g, q, 1], candidates[g, q, 2])
-            if score < least or (score == least and feature < candidates[found[q], q, 0]):
-                found[q], least = g, score
-
-
-@kernel
 def _holds(indptr: Any, indices: Any, rows: Any, features: Any, out: Any) -> None:
     """Whether a feature is 1 in a row, for pairs of both; the ones of a row ascend."""
     for i in range(len(rows)):
@@ -99,9 +83,9 @@ def merged_splits(
 
     ``table`` has k log k up to the largest of ``n``, for entropy.
     """
-    found = np.empty(len(n), dtype=np.int64)
-    _merge(entropy, table, n, c1, np.ascontiguousarray(candidates), found)
-    best = candidates[found, np.arange(len(n))].astype(np.int64)
+    found, of_search = np.empty(len(n), dtype=np.int64), np.ascontiguousarray(candidates.swapaxes(0, 1))
+    best_candidates(entropy, table, np.stack([n, c1], axis=1), of_search, found)
+    best = of_search[np.arange(len(n)), found].astype(np.int64)
     best[found < 0] = NO_FEATURE, 0, 0
     return Splits(best[:, 0], n, c1, best[:, 1], best[:, 2])
 
@@ -127,14 +111,7 @@ def sides(sparse: SparseRows, rows: Int64, features: Int64) -> npt.NDArray[np.bo
 
 
 class BestSplitPredictor:
-    """Predictions of one split.
-
-    Parameters
-    ----------
-    features : Features
-    model : mapping of str to ndarray
-        Of a model or a state.
-    """
+    """Predictions of one split, by the arrays of a model or a state."""
 
     def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
         self.split, self._width = Splits.of_arrays(model), features.sparse

@@ -65,12 +65,9 @@ class BestSplitOptions(LearnerOptions):
         return "updent" if self.entropy else "updgini"
 
     def chosen(self, seen: int, ones: int, rows: int) -> FinderName:
-        """The finder to work with: that of the option, or of ``auto`` after a warm-up.
+        """Return the finder of the option or, of ``auto``, that for a warm-up.
 
-        Parameters
-        ----------
-        seen, ones, rows : int
-            Of the warm-up: features that are 1 somewhere, all ones, and rows.
+        It had ``seen`` features that are 1 somewhere, so many ``ones`` in all, and ``rows``.
         """
         if self.finder != "auto":
             return self.finder

@@ -39,16 +39,10 @@ def due(begin: int, stop: int, warmup: int, every: int) -> Int64:
 def work_of(
     kind: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], seq: Int64, searches: Int64, fresh: bool
 ) -> SearchSteps:
-    """Work of the shards for some steps.
+    """Make the work of the shards from steps: of each its kind, its slot, and its update, ascending.
 
-    Parameters
-    ----------
-    kind, slots, seq : ndarray, shape (steps,)
-        Of each step what it is, its slot, and the update it belongs to; ``seq`` ascends.
-    searches : ndarray of int64
-        Numbers of updates, of these and of refused ones between them, after which the split is searched; ascending.
-    fresh : bool
-        Before these steps nothing has changed since the last search.
+    ``searches`` are the numbers of the updates, of these and of refused ones between them, after which the split is
+    searched, ascending. ``fresh``: before these steps nothing has changed since the last search.
     """
     changes = kind != LOOK
     kind, slots, seq = kind[changes], slots[changes], seq[changes]

@@ -54,8 +54,7 @@ def audit(
     try:
         truth = RecountedTree(options, features, state, history)
     except (MalformedTreeError, MalformedModelError) as error:
-        reason = message("audits.malformed", what="tree", problem=str(error))
-        return AuditReport("violated", "violated", reason, failures=[reason])
+        return AuditReport.malformed("tree", str(error))
     broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     broken += _totals(state, truth) + _nodes(state, truth) + _bins(truth, state, groups)
     broken += _statistics(state, truth, groups)

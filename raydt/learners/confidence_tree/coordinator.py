@@ -40,7 +40,7 @@ from raydt.learners.confidence_tree.schema import SCALARS
 from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
-from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, STEP, SequentialCoordinator, Slots, enter_steps, steps_of
 from raydt.messages import message
 from raydt.trees.records import LEAVES, NODES, preorder, route
 
@@ -137,10 +137,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
             logs.append((yield from self._begin()))
         logs += yield from self._take_steps(steps, warm, rows)
-        predicted = steps["prediction"] >= 0
-        result.predictions[position[predicted]] = steps["prediction"][predicted]
-        result.give_levels(position[predicted], steps["level"][predicted])
-        result.path += np.bincount(position, steps["path"], minlength=len(batch)).astype(np.int32)
+        enter_steps(result, steps, position, steps["prediction"] >= 0)
         return joined_logs(logs)
 
     def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock) -> Exchange[list[Log]]:

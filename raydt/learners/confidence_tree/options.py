@@ -70,7 +70,7 @@ class ConfidenceTreeOptions(LearnerOptions):
     criterion: Literal["gini", "entropy", "kearns_mansour", "error"] | None = Field(
         None,
         description="impurity that the best split minimises; null: gini, or error for rule: corrected, entropy for "
-        "rule: mcdiarmid",
+        "rule: mcdiarmid; kearns_mansour is for two classes",
     )
     confidence: Literal["theorem", "practical"] = Field(
         "practical",
@@ -120,8 +120,8 @@ class ConfidenceTreeOptions(LearnerOptions):
         0,
         ge=0,
         description="insertions between two comparisons of each node with a leaf of recent examples, which takes its "
-        "place once it predicts better; 0: drift is not followed. 200 follows drift well; where shards work each "
-        "comparison takes two to four rounds",
+        "place once it predicts better, with leaf_prediction: adaptive; 0: drift is not followed. 200 follows drift "
+        "well; where shards work each comparison takes two to four rounds",
     )
 
     @model_validator(mode="before")

@@ -29,7 +29,7 @@ class ForestOptions(LearnerOptions):
     criterion: Literal["gini", "squared_error"] = Field(
         "gini", description="what a split lowers: gini for classes; squared_error, for numeric labels"
     )
-    n_estimators: int = Field(100, ge=1, le=2**14, description="trees (T)")
+    n_estimators: int = Field(100, ge=1, le=2**14, description="number of trees (T)")
     sample_share: float = Field(
         0.1, gt=0, le=1, description="share of the trees that hold each example, rounded up to whole trees (q)"
     )
@@ -42,7 +42,7 @@ class ForestOptions(LearnerOptions):
         5,
         ge=1,
         le=255,
-        description="thresholds, or categories, tried for each feature (S)",
+        description="number of thresholds, or categories, tried for each feature (S)",
     )
     max_depth: int = Field(20, ge=0, le=255, description="largest depth of a node; the root has depth 0")
     min_samples_split: int = Field(10, ge=2, le=2**30, description="a node with fewer examples is a leaf")

@@ -53,26 +53,18 @@ MARGIN = 1e-12
 def audit(
     options: FuDyADTOptions, features: Features, state: Mapping[str, Any], history: History, groups: Any = None
 ) -> AuditReport:
-    """Prove or refute what FuDyADT promises of a state.
+    """Prove or refute what FuDyADT promises of a state. O(depth x rows x features x log(rows)) time.
 
     If the history is not complete, what needs the past (counters, build-time splits) is not checked, and
-    ``checked["counters"]`` is 0. O(depth * rows * features * log(rows)) time.
-
-    Returns
-    -------
-    AuditReport
-        ``checked``: examples of the history, live ones, nodes, counters recomputed, splits and how many of them
-        were searched again at build time. ``worst``: ``gap``, the most that a node's split lacks to the best
-        one; ``leaf_gini`` (of numeric labels ``leaf_variance``) and ``leaf_gain`` among leaves with g >= alpha that
-        neither size nor depth excuses;
-        ``change``, the largest c / s; under the schedule by certificates ``slack``, the largest share of its budget
-        that a certificate has used.
+    ``checked["counters"]`` is 0. ``worst`` has ``gap``, the most that a node's split lacks to the best one;
+    ``leaf_gini`` (of numeric labels ``leaf_variance``) and ``leaf_gain`` among leaves with g >= alpha that neither size
+    nor depth excuses; ``change``, the largest c / s; under the schedule by certificates ``slack``, the largest share of
+    its budget that a certificate has used.
     """
     try:
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
-        reason = message("audits.malformed", what="tree", problem=str(error))
-        return AuditReport("violated", "violated", reason, failures=[reason])
+        return AuditReport.malformed("tree", str(error))
     rules = SplitConditions(
         Fraction(options.alpha),
         options.min_samples_split,

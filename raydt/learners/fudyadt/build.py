@@ -26,7 +26,7 @@ from raydt.learners.fudyadt.histograms import (
     value_at,
 )
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
-from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, scan_numbers, sum_left
+from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan_column, sum_left
 from raydt.trees.counted_tree import start_children, start_node, stays_leaf
 from raydt.trees.records import link, split_node, threshold_between
 
@@ -91,12 +91,9 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
     """Build the subtree at leaf ``root`` from the rows of a ``Listing``.
 
     ``tree.counts[root]`` holds the class counts of the rows, ``tree.sums[root]`` the sums of numeric labels, and the
-    tree has room for the nodes.
-
-    Notes
-    -----
-    O(n d (log n + depth)) for sorting codes of fixed width once and one pass per level; O(n d log n) for the
-    columns of few values, which are counted (``histograms``), and a pass over the rows alone per level.
+    tree has room for the nodes. O(n d (log n + depth)) for sorting codes of fixed width once and one pass per level;
+    O(n d log n) for the columns of few values, which are counted (``histograms``), and a pass over the rows alone per
+    level.
     """
     slots, categorical = listing.slots, listing.categorical
     start_node(tree, root, stamp, rules)
@@ -115,10 +112,7 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
         node, first, stop, histogram = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
         size = stop - first
         listed = E[d if histogram >= 0 else 0, first:stop]  # the node's rows, in any order
-        if K == 1:
-            feature, at = _best_of_numbers(tree, node, listing, scratch, first, stop, label_bits)
-        else:
-            feature, at = _best_split(tree, node, categorical, scratch, first, stop, histogram, label_bits)
+        feature, at = _best_split(tree, node, listing, scratch, first, stop, histogram, label_bits)
         if feature < 0:  # nothing separates the rows
             for i in range(size):
                 link(tree, members, node, slots[(listed[i] & 0xFFFFFFFF) >> label_bits])
@@ -187,10 +181,10 @@ def _fill_columns(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
 
 @inlined_kernel
 def _best_split(
-    tree: Any, node: int, categorical: Any, scratch: Any, first: int, stop: int, histogram: int, label_bits: int
+    tree: Any, node: int, listing: Any, scratch: Any, first: int, stop: int, histogram: int, label_bits: int
 ) -> tuple[int, int]:
     """Feature of a node's best split (-1: none), and the element or code that ends its left side."""
-    E, H, counts, left = scratch.E, scratch.histograms, tree.counts, scratch.left
+    E, H, counts, left, categorical = scratch.E, scratch.histograms, tree.counts, scratch.left, listing.categorical
     perfect = np.inf
     if len(left) == 2:
         perfect = 2.0 * np.float64(counts[node, 0]) * np.float64(counts[node, 1])
@@ -200,27 +194,14 @@ def _best_split(
         if histogram >= 0 and H.width[j]:
             score, here = best_value(H, j, histogram, stop - first, categorical[j], counts, node, left, best)
         else:
-            score, here = scan(E[j, first:stop], categorical[j], counts, node, left, label_bits, best, scratch.spare)
+            S, category, numbers = E[j, first:stop], categorical[j], listing.numbers
+            score, here = scan_column(
+                S, category, counts, tree.sums, node, numbers, left, label_bits, best, scratch.spare
+            )
         if here >= 0:
             best, feature, at = score, j, here
             if best >= perfect:  # both sides pure: no later feature can do better
                 break
-    return feature, at
-
-
-@inner_kernel
-def _best_of_numbers(
-    tree: Any, node: int, listing: Any, scratch: Any, first: int, stop: int, label_bits: int
-) -> tuple[int, int]:
-    """As ``_best_split``, for numeric labels, whose columns are all sorted."""
-    E = scratch.E
-    best = -1.0
-    feature, at = -1, -1
-    for j in range(len(E) - 1):
-        category, total = listing.categorical[j], tree.sums[node, 0]
-        score, here = scan_numbers(E[j, first:stop], category, listing.numbers, total, label_bits, best)
-        if here >= 0:
-            best, feature, at = score, j, here
     return feature, at
 
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan, scan_numbers, sum_left
+from raydt.arrays.kernel import kernel
+from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan_column, sum_left
 from raydt.trees.counted_tree import start_children, stays_leaf
 from raydt.trees.records import link, split_node, threshold_between
 
@@ -78,10 +78,8 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, 
             g = columns.group[j]
             best = scores[f, g, SCORE]
             S = E[j, first:stop]
-            if K == 1:
-                score, at = scan_numbers(S, categorical[j], columns.numbers, node_sums[f, 0], label_bits, best)
-            else:
-                score, at = scan(S, categorical[j], node_counts, f, left, label_bits, best, scratch[3])
+            category, numbers, spare = categorical[j], columns.numbers, scratch[3]
+            score, at = scan_column(S, category, node_counts, node_sums, f, numbers, left, label_bits, best, spare)
             if at >= 0:
                 scores[f, g, SCORE] = score
                 column_of[g] = j
@@ -100,11 +98,10 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, 
                 threshold = threshold_between(threshold, X[rows[(segment[at + 1] & 0xFFFFFFFF) >> label_bits], j])
             scores[f, g, THRESHOLD] = threshold
             out[f, g, FEATURE] = columns.feature[j]
-            mark_counts(segment, at, categorical[j], label_bits, left)
+            mark_sides(segment, at, categorical[j], label_bits, side, left)
             for k in range(K):
                 out[f, g, LEFT + k] = left[k]
             if K == 1:
-                mark_sides(segment, at, categorical[j], label_bits, side, left)
                 q, squares = sum_left(segment, label_bits, side, columns.numbers)
                 out[f, g, LEFT + 1], out[f, g, LEFT + 2] = q, squares
             if scores[f, g, SCORE] > shard_best:
@@ -112,17 +109,6 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, 
         if shard_column >= 0:
             segment = E[shard_column, first:stop]
             mark_sides(segment, shard_at, categorical[shard_column], label_bits, side, left)
-
-
-@inner_kernel
-def mark_counts(E: Any, at: int, categorical: bool, label_bits: int, left: Any) -> None:
-    """Class counts on the left of a split of one segment."""
-    mask = (1 << label_bits) - 1
-    left[:] = 0
-    i = at
-    while i >= 0 and (not categorical or E[i] >> 32 == E[at] >> 32):
-        left[E[i] & mask] += 1
-        i -= 1
 
 
 @kernel
@@ -243,14 +229,8 @@ def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any,
 def send_rows(tree: Any, members: Any, level: Any, shards: Any, words: Any, children: Any, sides: Any) -> None:
     """Send every row of the open nodes one level down, and gather the sides of all in ``sides``.
 
-    Parameters
-    ----------
-    level : OpenLevel
-        ``node_of`` is brought up to date.
-    shards : ndarray of int64, shape (open,)
-        Shard whose split a node has, -1 for a node that is not split.
-    words : ndarray of int64, shape (shards, words)
-        Sides by each shard.
+    Brings ``level.node_of`` up to date. ``shards`` is the shard whose split each open node has, -1 of a node that is
+    not split; ``words``, shape (shards, words), has the sides by each shard.
     """
     sides[:] = 0
     nodes, slots, node_of = level.nodes, level.slots, level.node_of

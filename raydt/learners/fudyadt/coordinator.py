@@ -25,7 +25,7 @@ from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.sequential import REMOVE, Slots, steps_of
+from raydt.learners.sequential import REMOVE, Slots, enter_steps, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
@@ -82,12 +82,8 @@ class FuDyADTCoordinator(TreeCoordinator):
                     live.end_warmup()
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
-        looked = steps["kind"] != REMOVE
-        predicted = steps["prediction"] if self._labels is None else self._labels.numbers(means)
-        result.predictions[position[looked]] = predicted[looked]
-        if self._labels is None:
-            result.give_levels(position[looked], steps["level"][looked])
-        result.path += np.bincount(position, steps["path"], minlength=len(batch)).astype(np.int32)
+        numbers = None if self._labels is None else self._labels.numbers(means)
+        enter_steps(result, steps, position, steps["kind"] != REMOVE, numbers)
         return logged(log)
 
     def _alike(self, row: RowBlock) -> Slots:

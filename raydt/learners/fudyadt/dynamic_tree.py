@@ -85,12 +85,9 @@ class FuDyADTTree(LiveTree):
         return Cached(self.store.X, self.categorical)
 
     def make_room(self, batch: UpdateBatch) -> None:
-        """Room for the rows and classes of one batch.
+        """Make room for the rows and classes of one batch.
 
-        Raises
-        ------
-        InputError
-            More live rows than one BUILD can take with so many classes. Nothing has been applied.
+        InputError, before anything is applied, if one BUILD cannot take so many live rows with so many classes.
         """
         inserts, classes = inserts_of(batch), max(self._fewest_classes, batch.n_classes)
         numeric = self.label_range is not None

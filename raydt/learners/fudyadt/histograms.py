@@ -126,14 +126,8 @@ def _encode_column(H: Any, S: Any, j: int, most: int) -> int:
 def encode(H: Any, E: Any, n: int, K: int) -> None:
     """Give codes to the columns of few values; to none, unless they are half of those that vary.
 
-    Parameters
-    ----------
-    E : ndarray of int64, shape (>= d, >= n)
-        ``code_of`` each value (``presort.fill_codes``).
-
-    Notes
-    -----
-    O(n d + values^2 d): a column of many values is given up as soon as they are seen.
+    ``E`` has ``code_of`` each value (``presort.fill_codes``). O(n d + values^2 d): a column of many values is given up
+    as soon as they are seen.
     """
     H.width[:] = 0
     H.reg[COUNTED] = H.reg[CELLS] = 0
@@ -179,14 +173,10 @@ def count_side(H: Any, slot: int, elements: Any, label_bits: int, K: int, side: 
 def divide(
     H: Any, slot: int, elements: Any, label_bits: int, K: int, side: Any, n_left: int, left: bool, right: bool
 ) -> tuple[int, int]:
-    """Histograms of the children from their parent's; returns their slots (-1: none).
+    """Make the histograms of the children from their parent's; return their slots (-1: none).
 
-    Parameters
-    ----------
-    elements : ndarray of int64
-        The parent's rows, ``n_left`` of them on the left by ``side``.
-    left, right : bool
-        Which children stay open. One of few rows gets no histogram all the same.
+    ``n_left`` of the parent's rows, ``elements``, are on the left by ``side``; ``left`` and ``right`` tell which
+    children stay open. One of few rows gets no histogram all the same.
     """
     size = H.reg[CELLS]
     n_right = len(elements) - n_left

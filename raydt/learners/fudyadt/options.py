@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
-from raydt.learners.fully_dynamic import FullyDynamicOptions, auto_epsilon, epsilon_bound, not_promised
-from raydt.messages import Message, message
+from raydt.learners.fully_dynamic import FullyDynamicOptions, epsilon_bound
+from raydt.messages import message
 from raydt.trees.counted_tree import TreeRules
 from raydt.trees.regression_sums import LARGEST_EXPONENT, LabelRange
 
@@ -113,29 +113,17 @@ class FuDyADTOptions(FullyDynamicOptions):
         low, high = self.label_range or (float("nan"), float("nan"))
         return LabelRange.of(low, high) if self.numeric else None
 
-    def resolved_epsilon(self) -> float:
-        """Epsilon as a number.
-
-        Raises
-        ------
-        ConfigError
-            ``auto`` with alpha or beta 0: the theorem then allows no epsilon.
-        """
-        if isinstance(self.epsilon, str):
-            return auto_epsilon(self.alpha, self.beta, self.min_samples_split, self.criterion)
-        return self.epsilon
-
-    def excuse(self) -> Message | None:
-        """Return why nothing is promised for these options; None if something is."""
-        rest = (self.alpha, self.beta, self.min_samples_split, self.criterion)
-        return not_promised(self.resolved_epsilon(), *rest)
+    @property
+    def bounded_by(self) -> tuple[float, float, int, str]:
+        """Arguments of ``epsilon_bound``."""
+        return (*super().bounded_by[:3], self.criterion)
 
     def promise(self) -> Promise:
         """Whether the guarantee holds for these options."""
         epsilon, excuse = self.resolved_epsilon(), self.excuse()
         if excuse:
             return Promise(False, excuse)
-        bound = epsilon_bound(self.alpha, self.beta, self.min_samples_split, self.criterion)
+        bound = epsilon_bound(*self.bounded_by)
         known = {"epsilon": epsilon, "alpha": self.alpha, "beta": self.beta, "samples": self.min_samples_split}
         if self.certified:
             return Promise(True, message("learners.certified", **known))

@@ -251,21 +251,10 @@ def sort_column(
 
 @kernel
 def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spare: Any, count: Any) -> None:
-    """Fill ``E[j, :n]`` with the sorted elements of every column j of ``X``.
+    """Fill ``E[j, :n]`` with the sorted elements of every column j of ``X``, which is in C order.
 
-    Parameters
-    ----------
-    X : ndarray of float64, shape (any, d), C order
-    rows : ndarray of int32, shape (>= n,)
-        Rows of ``X`` in the list.
-    labels : ndarray of int32, shape (>= n,)
-        Class of each row of the list, below ``1 << label_bits``.
-    E, spare : ndarray of int64, shapes (d, >= n) and (>= n,)
-    count : ndarray of int64, shape (2048,)
-
-    Notes
-    -----
-    O(n d) for a fixed width of codes.
+    O(n d) for codes of fixed width. ``rows`` lists rows of ``X``, ``labels`` has the class of each, below ``1 <<
+    label_bits``; ``spare`` (n) and ``count`` (``DIGITS``) are scratch.
     """
     fill_codes(X, rows, n, E)
     for j in range(E.shape[0]):

@@ -171,18 +171,10 @@ class SplitConditions:
 
 
 class Recomputed(BuildHistory):
-    """All that a history says about a recorded tree. O(depth * cells * log(rows)).
+    """Everything that a history says about a recorded tree. O(depth x cells x log(rows)).
 
-    Without a complete history only ``leaf`` and ``live``, ``live_...`` mean something.
-
-    Parameters
-    ----------
-    tree : RecordedTree
-    features : Features
-    rules : SplitConditions
-    history : History
-    budget : int
-        Cells (rows x features) of build-time sets that are searched; beyond it nodes are sampled.
+    Without a complete history only ``leaf`` and ``live``, ``live_...`` mean something. Build-time sets of up to
+    ``budget`` cells (rows x features) are searched; beyond it nodes are sampled.
     """
 
     def __init__(

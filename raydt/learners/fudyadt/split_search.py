@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64
@@ -165,27 +165,11 @@ def is_constant(S: Any) -> bool:
 def scan(
     S: Any, categorical: bool, counts: Any, node: int, left: Any, label_bits: int, best: float, spare: Any
 ) -> tuple[float, int]:
-    """Best split of one sorted segment, if its score is above ``best``.
+    """Return the best split of one sorted segment, if its score is above ``best`` (-1: none to beat).
 
-    Parameters
-    ----------
-    S : ndarray of int64, shape (rows,)
-        Sorted elements of one column (``presort``).
-    counts : ndarray of int64, shape (nodes, K)
-        ``counts[node]`` are the class counts of the segment's rows.
-    left : ndarray of int64, shape (K,)
-        Scratch.
-    best : float
-        Score to beat; -1 for none.
-    spare : ndarray of int64, shape (>= min(n, 32),)
-        Scratch.
-
-    Returns
-    -------
-    score : float
-        The better of ``best`` and the segment's best.
-    at : int
-        Last element on the left (numeric) or of the chosen value's run (categorical); -1 if nothing is better.
+    ``S`` are sorted elements of one column (``presort``), ``counts[node]`` the class counts of their rows; ``left`` (K)
+    and ``spare`` (min(n, 32) or more) are scratch. The result is the better of ``best`` and the segment's score, and
+    the last element on the left (numeric) or of the chosen value's run (categorical), -1 if nothing is better.
     """
     if is_constant(S):
         return best, -1
@@ -214,18 +198,9 @@ def _number_score(q_left: int, n_left: int, q: int, n: int, bar: float) -> float
 def scan_numbers(
     S: Any, categorical: bool, numbers: Any, total: int, label_bits: int, best: float
 ) -> tuple[float, int]:
-    """As :func:`scan`, for numeric labels.
+    """Search as :func:`scan` does, for numeric labels.
 
-    Parameters
-    ----------
-    S : ndarray of int64, shape (rows,)
-    categorical : bool
-    numbers : ndarray of int32
-        Label, in units, of each row that elements name.
-    total : int
-        Sum of the labels of the segment's rows.
-    label_bits : int
-    best : float
+    ``numbers`` has the label, in units, of each row that elements name, and ``total`` is their sum over the segment.
     """
     at = -1
     if is_constant(S):
@@ -249,6 +224,25 @@ def scan_numbers(
         if categorical:
             q_left = n_left = 0
     return best, at
+
+
+@inlined_kernel
+def scan_column(
+    S: Any,
+    categorical: bool,
+    counts: Any,
+    sums: Any,
+    node: int,
+    numbers: Any,
+    left: Any,
+    label_bits: int,
+    best: float,
+    spare: Any,
+) -> tuple[float, int]:
+    """Scan as :func:`scan` or, where ``counts`` have one class, as :func:`scan_numbers`."""
+    if counts.shape[1] == 1:
+        return scan_numbers(S, categorical, numbers, sums[node, 0], label_bits, best)
+    return scan(S, categorical, counts, node, left, label_bits, best, spare)
 
 
 @inner_kernel

@@ -50,13 +50,9 @@ def advance(
 ) -> tuple[int, int]:
     """Take the steps of ``batch`` from ``begin`` on.
 
-    Rebuilds of up to ``most_rows`` rows whose features are all cached are done here. At any other the loop
-    stops after the step's counting: the caller rebuilds and continues with the next step.
-
-    Returns
-    -------
-    step, node : int
-        The step whose rebuild of ``node`` is due; ``(len(steps), -1)`` at the end.
+    Rebuilds of up to ``most_rows`` rows whose features are all cached are done here. At any other the loop stops after
+    the step's counting: the caller rebuilds and continues with the next step. Returns the step, and the node of which a
+    rebuild is due; ``(len(steps), -1)`` at the end.
     """
     reg = tree.reg
     numeric = tree.counts.shape[1] == 1

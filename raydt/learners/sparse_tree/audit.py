@@ -24,7 +24,6 @@ from raydt.audits.recorded_tree import FOREVER, Bools, MalformedTreeError, Recor
 from raydt.audits.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.fully_dynamic import not_promised
 from raydt.learners.sparse_tree.recompute import FeatureCounts, RecountedSparseTree, Sets
 from raydt.messages import Message, message
 
@@ -40,24 +39,17 @@ ROUNDING = 1e-9
 def audit(
     options: SparseTreeOptions, features: Features, state: Arrays, history: History, groups: Mapping[int, Arrays]
 ) -> AuditReport:
-    """Prove or refute what the sparse tree promises of a state.
+    """Prove or refute what the sparse tree promises of a state. O(depth x (ones + rows x dense features) x log) time.
 
     If the history is not complete, what needs the past (counters, build-time splits) is not checked, and
-    ``checked["counters"]`` is 0. O(depth * (ones + rows * dense features) * log) time.
-
-    Returns
-    -------
-    AuditReport
-        ``checked``: examples of the history, live ones, nodes, counters recomputed, splits, those compared with BUILD,
-        and ``entries``, features at nodes. ``worst``: ``gap``, the most that the score of a node lacks to (1 +
-        finder_alpha) times the least of the sparse features; ``lack``, to the least itself; ``dense_gap``, to the best
-        dense split; ``depth``, that of the tree.
+    ``checked["counters"]`` is 0; ``checked["entries"]`` are features at nodes. ``worst`` has ``gap``, the most that the
+    score of a node lacks to (1 + finder_alpha) times the least of the sparse features; ``lack``, to the least itself;
+    ``dense_gap``, to the best dense split; ``depth``, that of the tree.
     """
     try:
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
-        malformed = message("audits.malformed", what="tree", problem=str(error))
-        return AuditReport("violated", "violated", malformed, failures=[malformed])
+        return AuditReport.malformed("tree", str(error))
     if history.y.max(initial=0) > 1 or state["counts"].shape[1] != 2:
         third = message("audits.value", name="number of classes", found="more than 2", expected=2)
         return AuditReport("violated", "violated", third, failures=[third])
@@ -73,7 +65,7 @@ def audit(
 
     excuse = message("audits.no_tree") if warming else None
     if excuse is None and epsilon is not None:
-        excuse = not_promised(float(epsilon), options.alpha, options.beta, options.min_samples_split)
+        excuse = options.excuse()
         excuse = excuse and excuse.at("dense features")
     feasibility: Literal["proven", "violated", "not_promised"]
     if infeasible and not warming and (not excuse or worst["gap"] > options.beta + ROUNDING):

@@ -21,7 +21,7 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, steps_of
+from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, enter_steps, steps_of
 from raydt.learners.sparse_tree.coordinator_build import Builder
 from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps, roll_back, walk
 from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -85,10 +85,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         step = 0
         while step < len(steps):
             step = yield from self._take_window(steps, leaf_of, step, rows, log)
-        looked = steps["kind"] != REMOVE
-        result.predictions[position[looked]] = steps["prediction"][looked]
-        result.give_levels(position[looked], steps["level"][looked])
-        result.path += np.bincount(position, steps["path"], minlength=len(batch)).astype(np.int32)
+        enter_steps(result, steps, position, steps["kind"] != REMOVE)
         return logged(log)
 
     def _take_window(

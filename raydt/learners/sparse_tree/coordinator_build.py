@@ -12,11 +12,10 @@ from raydt.arrays.kernel import kernel
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.messages import Ask, Exchange
-from raydt.finders.scores import table_of, xlogx_table
+from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.learners.rebuild_log import SHARDS, record
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
-from raydt.learners.sparse_tree.shard_build import best_candidates
 from raydt.learners.tree_coordinator import LiveTree
 from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import start_node, with_room

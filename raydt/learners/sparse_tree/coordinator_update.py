@@ -33,12 +33,7 @@ def walk(
     """Take steps from ``begin`` to before ``stop``, or through the first after which a node must be rebuilt.
 
     That is an inner node that must be a leaf, or one that is due by the schedule. ``leaf_of`` takes the leaf of each
-    step.
-
-    Returns
-    -------
-    step, node : int
-        The step after the last that was taken; the root-most such node, -1 if there is none.
+    step. Returns the step after the last that was taken, and the root-most such node, -1 if there is none.
     """
     for i in range(begin, stop):
         kind, slot = steps[i].kind, steps[i].slot

@@ -45,13 +45,9 @@ def best_cut(
     kinds: npt.NDArray[np.int8],
     labels: npt.NDArray[np.int8],
 ) -> tuple[int, int, int, float]:
-    """The best split by the columns of ``X``, shape (rows, columns): smallest (score, column, threshold).
+    """Return the best split by the columns of ``X``, shape (rows, columns): smallest (score, column, threshold).
 
-    Returns
-    -------
-    column, n1, c11 : int
-        Column -1 if none has two values; rows and rows of class 1 on the right.
-    threshold : float
+    The result has the column, -1 if none has two values; rows and rows of class 1 on the right; and the threshold.
     """
     best, least, c1 = (-1, 0, 0, 0.0), np.inf, int(labels.sum())
     out = np.zeros(3, dtype=np.int64)

@@ -25,7 +25,7 @@ from raydt.finders.pool import (
     with_entries,
     with_units,
 )
-from raydt.finders.scores import table_of, xlogx_table
+from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.finders.structure import Structure, attach
 from raydt.learners.sparse_tree.dense_split_search import best_cut
 from raydt.learners.sparse_tree.options import SparseTreeOptions
@@ -35,7 +35,6 @@ from raydt.learners.sparse_tree.shard_build import (
     THRESHOLD,
     LevelCandidates,
     LevelRows,
-    best_candidates,
     open_nodes,
     release_nodes,
 )
@@ -183,22 +182,11 @@ class SparseTreeShard(ShardWithRows):
     def _on_build(self, keep: int, gone: Any, splits: Any, **level: Any) -> Any:
         """Open the new nodes of one level, and answer with the best split that each group has for each.
 
-        Parameters
-        ----------
-        keep : int
-            As in ``watch``.
-        gone : ndarray of int
-            Nodes whose structures are given back; the root of what is built is among them.
-        splits : ndarray of int, shape (splits, 3)
-            Nodes of the level above that were split, and their left and right children.
-        level
-            Fields of ``LevelRows``, and the ``depth`` of each node.
-
-        Returns
-        -------
-        reply : dict
-            ``found``, shape (nodes, groups, 4), see ``CANDIDATE``; ``sides``, a bit for each row: whether it is right
-            of the best split this shard has for its node.
+        ``keep`` is as in ``watch``. The structures of the nodes ``gone``, the root of what is built among them, are
+        given back; ``splits``, shape (splits, 3), are nodes of the level above and their left and right children;
+        ``level`` has the fields of ``LevelRows``, and the ``depth`` of each node. The reply has ``found``, shape
+        (nodes, groups, ``CANDIDATE``), and ``sides``, a bit for each row: whether it is right of the best split this
+        shard has for its node.
         """
         self._roll_back(keep)
         nodes, ends, slots, labels = opened = LevelRows(*(np.array(level[name]) for name in LevelRows._fields))

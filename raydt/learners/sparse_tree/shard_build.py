@@ -110,19 +110,3 @@ def open_nodes(
             if chosen >= 0:
                 _ones_of(rows, slot, pool.feature[chosen], found.right[begin:end])
         begin = end
-
-
-@kernel
-def best_candidates(entropy: bool, table: Any, totals: Any, found: Any, chosen: Any) -> None:
-    """Of each node (``totals``: its rows, and those of class 1) the candidate of smallest (score, feature), or -1."""
-    for i in range(len(found)):
-        n, c1 = totals[i, 0], totals[i, 1]
-        best, least = -1, np.inf
-        for g in range(found.shape[1]):
-            j = found[i, g, FEATURE]
-            if j < 0:
-                continue
-            score = score_of(entropy, table, n, c1, found[i, g, RIGHT], found[i, g, RIGHT_ONES])
-            if score < least or (score == least and j < found[i, best, FEATURE]):
-                best, least = g, score
-        chosen[i] = best

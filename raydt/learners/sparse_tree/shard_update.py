@@ -66,10 +66,7 @@ def _is_beaten(structure: Any, nodes: Any, groups: Any, node: int, rules: Any) -
 def watch(structure: Any, nodes: Any, groups: Any, steps: Any, begin: int, rules: Any, limits: Any) -> tuple[int, int]:
     """Take steps from ``begin`` on, as long as their new entries and notes surely fit, and through the first beaten.
 
-    Returns
-    -------
-    step, node : int
-        The step after the last that was taken; the root-most node that was beaten by it, -1 if none was.
+    Returns the step after the last that was taken, and the root-most node that was beaten by it, -1 if none was.
     """
     reg, rows, room = structure.pool.reg, limits.rows, limits.entries
     for i in range(begin, len(steps.sign)):

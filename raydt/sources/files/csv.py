@@ -45,18 +45,9 @@ _DELIMITERS = ";\t,|"
 class CsvDataFile(DataFile):
     """One CSV file.
 
-    Parameters
-    ----------
-    place : Place
-    delimiter : str, optional
-        By default a tab where the name says so (.tsv), else a comma.
-    as_text : tuple of str
-        Columns that are not converted.
-    mixed : tuple of str
-        Columns in which numbers among texts are texts. Any other column with more numbers than texts is one of
-        numbers, in which the texts are errors.
-    ts : str, optional
-        Column of event times.
+    The delimiter is by default a tab where the name says so (.tsv), else a comma. Columns ``as_text`` are not
+    converted. In columns ``mixed`` numbers among texts are texts; any other column with more numbers than texts is one
+    of numbers, in which the texts are errors. ``ts`` is the column of event times.
     """
 
     kind = "csv"
@@ -111,17 +102,16 @@ class CsvDataFile(DataFile):
         return pa.float64() if share(texts, NUMBER) > 0.5 else kind
 
     def _look(self, block: int) -> tuple[pa.Schema, pa.RecordBatch | None, bool]:
-        """Columns with types inferred from the whole lines of a first block, these rows, and if the file has none.
+        """Return the inferred columns of the whole lines of a first block, these rows, and True if the file has none.
 
-        Raises
-        ------
-        pa.ArrowInvalid
-            There is no whole row in a block of this size.
+        It is ``pa.ArrowInvalid`` if there is no whole row in a block of this size.
         """
         data = b""  # in memory, as Arrow goes on reading a file ahead even when it has given up on it
-        with self._input() as source:
+        with self.open_stream() as source:
             while len(data) < block and (piece := source.read(block - len(data))):
                 data += piece
+        if self.codec() is None:
+            self._content.feed(data, 0)
         is_whole = len(data) < block
         ragged: list[pacsv.InvalidRow] = []
         lines = pa.BufferReader(data if is_whole else data[: data.rfind(b"\n") + 1])
@@ -152,12 +142,9 @@ class CsvDataFile(DataFile):
         with _quiet():
             return pacsv.open_csv(source, read, parse, convert)
 
-    def _input(self) -> Any:
-        return self.place.filesystem.open_input_stream(self.place.path)
-
     def _ends_of_file(self) -> tuple[bytes, bytes]:
         """The first bytes of the text, which may be compressed in the file; the last ones tell nothing."""
-        with contextlib.suppress(OSError, pa.ArrowException), self._input() as source:
+        with contextlib.suppress(OSError, pa.ArrowException), self.open_stream() as source:
             return source.read(END_BYTES), b""
         return b"?", b""  # not what its name says: the error from reading it is the better one
 
@@ -174,7 +161,7 @@ class CsvDataFile(DataFile):
         )
         row = 0
         ragged: deque[pacsv.InvalidRow] = deque()  # passed over, not yet back in their order
-        with self._input() as source:
+        with self.open_stream() as source:
             try:
                 reader = self._reader(source, block, ragged.append, convert)
                 end = pa.RecordBatch.from_pylist([], reader.schema)  # behind which ragged rows at the end come

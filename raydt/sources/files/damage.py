@@ -40,15 +40,7 @@ _OWN = {
 
 
 def diagnosis(head: bytes, tail: bytes, kind: str) -> Message | None:
-    """Return the fault of a file that cannot be opened, if its first or last bytes show it.
-
-    Parameters
-    ----------
-    head, tail : bytes
-        Its first and last bytes.
-    kind : {"parquet", "arrow", "csv"}
-        What it is read as.
-    """
+    """Return the fault of a file that cannot be opened as ``kind``, if its first or last bytes show it."""
     if not head:
         return message("files.empty")
     magic = {"parquet": _PARQUET, "arrow": _ARROW}.get(kind)
@@ -70,19 +62,9 @@ def diagnosis(head: bytes, tail: bytes, kind: str) -> Message | None:
 
 
 def without_flaws(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, tuple[str, Message]]]:
-    """A batch whose text or dictionary codes are not valid, with null in their place.
+    """Return a batch with null in the place of invalid text or dictionary codes, and column and problem by row.
 
-    Returns
-    -------
-    batch : pa.RecordBatch
-        Valid.
-    flaws : dict
-        Column and problem by row of the batch; of several in one row the first column's.
-
-    Raises
-    ------
-    pa.ArrowInvalid
-        The batch is damaged in another way.
+    Of several flaws in one row it is the first column's. A batch that is damaged in another way is ``pa.ArrowInvalid``.
     """
     columns: list[pa.Array] = []
     flaws: dict[int, tuple[str, Message]] = {}

@@ -6,12 +6,11 @@ Invariant: the files of a folder or pattern come in the order of their sorted pa
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,15 +22,13 @@ import pyarrow.fs as pafs
 from raydt.errors import InputError, shortage
 from raydt.messages import Message, message
 from raydt.redaction import marked, quoted
+from raydt.sources.files.content import ContentHash, HashedStream
 from raydt.sources.files.damage import END_BYTES, diagnosis, without_flaws
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _MAGIC = re.compile(r"[*?[]")
-
-#: Files up to this size are hashed completely; larger ones in evenly spread blocks.
-WHOLE_HASH_BYTES = 256 << 20
-_BLOCK = 1 << 20
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +43,14 @@ class Place:
 
 
 def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[Place]:
-    """Files that a configured path stands for.
+    """Return the files that a configured path, relative to ``base_dir``, stands for.
 
-    Parameters
-    ----------
-    path : str or list of str
-        A file, a folder (searched through, for files that end in one of ``suffixes``), a pattern with ``*``, ``?``,
-        ``[...]`` or ``**`` (at the end: as a folder), a URI of any ``pyarrow.fs`` file system, or a list of these.
-        Names that begin with a dot or an underscore are passed over in folders and patterns. A file that links give
-        several paths counts once, under the shortest one.
-    base_dir : path
-        What relative paths are relative to.
-    suffixes : tuple of str
-        In lower case.
-
-    Raises
-    ------
-    InputError
-        Nothing is there, two entries of a list name the same file, or it belongs to a table with a log of its own
-        (:mod:`raydt.sources.files.tables`).
+    It is a file, a folder (searched through, for files that end in one of ``suffixes``, which are in lower case), a
+    pattern with ``*``, ``?``, ``[...]`` or ``**`` (at the end: as a folder), a URI of any ``pyarrow.fs`` file system,
+    or a list of these. Names that begin with a dot or an underscore are passed over in folders and patterns. A file
+    that links give several paths counts once, under the shortest one. It is an InputError if nothing is there, two
+    entries of a list name the same file, or it belongs to a table with a log of its own
+    (:mod:`raydt.sources.files.tables`).
     """
     if isinstance(path, list):
         entry_of: dict[Hashable, int] = {}
@@ -189,32 +175,21 @@ def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]
 
 
 class DataFile(ABC):
-    """One file of one format.
-
-    Attributes
-    ----------
-    schema : pa.Schema
-        Columns and types, known once the file is opened.
-    names : list of str
-        Names of the columns.
-    n_rows : int or None
-        Number of rows, where the format says it without reading them, or once they were counted.
-    untyped : frozenset of str
-        Columns whose type is a guess because no value was seen (text formats).
-    flaws : dict of int to InputError
-        Rows among those read so far that the file does not give as a whole; they are there, with null for what is
-        lost. Whoever reads takes them out.
-    """
+    """One file of one format."""
 
     kind: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
-    schema: pa.Schema
-    n_rows: int | None = None
-    untyped: frozenset[str] = frozenset()
+    schema: pa.Schema  #: Columns and types, known once the file is opened.
+    n_rows: int | None = None  #: Where the format says it without reading the rows, or once they were counted.
+    untyped: frozenset[str] = frozenset()  #: Columns whose type is a guess because no value was seen (text formats).
+    hash_along = False  #: Whether a stream of the bytes takes :meth:`content_hash` along.
 
     def __init__(self, place: Place) -> None:
         self.place, self.name = place, place.name
+        #: Rows among those read so far that the file does not give as a whole; they are there, with null for what is
+        #: lost. Whoever reads takes them out.
         self.flaws: dict[int, InputError] = {}
+        self._content = ContentHash(place.size)
         try:
             with reading(self.name, self.kind):
                 self._open()
@@ -244,12 +219,9 @@ class DataFile(ABC):
         """
 
     def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
-        """Record batches of at most ``size`` rows with at least ``columns``, from row ``start`` of this file on.
+        """Yield record batches of at most ``size`` rows with at least ``columns``, from row ``start`` of this file on.
 
-        Raises
-        ------
-        InputError
-            The file cannot be read on, or is no longer the one that was found.
+        It is an InputError if the file cannot be read on, or is no longer the one that was found.
         """
         self.require_unchanged()
         source, row = self._batches(columns, start, size), start
@@ -291,12 +263,9 @@ class DataFile(ABC):
             return file.read_at(min(END_BYTES, size), 0), file.read_at(min(END_BYTES, size), max(0, size - END_BYTES))
 
     def require_unchanged(self) -> None:
-        """Compare size and time of change with those of the file that was found.
+        """Raise an InputError if the file was replaced, written to or removed since it was found.
 
-        Raises
-        ------
-        InputError
-            The file was replaced, written to or removed since.
+        Its size and the time of its last change tell.
         """
         with reading(self.name):
             info = self.place.filesystem.get_file_info(self.place.path)
@@ -316,20 +285,26 @@ class DataFile(ABC):
         """The file for random access."""
         return self.place.filesystem.open_input_file(self.place.path)
 
+    def open_stream(self) -> Any:
+        """The bytes in their order, decompressed if the name says so."""
+        path, codec = self.place.path, self.codec()
+        if not self.hash_along:
+            return self.place.filesystem.open_input_stream(path)
+        hashed = HashedStream(self.place.filesystem.open_input_stream(path, compression=None), self._content)
+        stream = pa.PythonFile(hashed, mode="r")
+        return stream if codec is None else pa.CompressedInputStream(stream, codec)
+
+    def codec(self) -> str | None:
+        """Return the name of the compression that the end of the path stands for."""
+        return next((codec for end, codec in _CODECS.items() if self.place.path.endswith(end)), None)
+
     def described(self, rows: int | None) -> dict[str, Any]:
         """The file as it is: the last component of its path, ``rows`` as given, size, and :meth:`content_hash`."""
         name = self.place.path.rpartition("/")[2]
         return {"name": name, "rows": rows, "bytes": self.place.size, "sha256": self.content_hash()}
 
     def content_hash(self) -> str:
-        """SHA-256 of the bytes: all of them up to 256 MiB, else of 256 evenly spread blocks of 1 MiB."""
+        """Return the hash of the bytes (:class:`ContentHash`), of which those that were hashed are not read again."""
         self.require_unchanged()
-        digest = hashlib.sha256()
-        size, blocks = self.place.size, WHOLE_HASH_BYTES // _BLOCK
-        offsets: Iterable[int] = range(0, size, _BLOCK)
-        if size > WHOLE_HASH_BYTES:
-            offsets = (block * (size - _BLOCK) // (blocks - 1) for block in range(blocks))
         with reading(self.name), self.open_input() as file:
-            for offset in offsets:
-                digest.update(file.read_at(_BLOCK, offset))
-        return digest.hexdigest()
+            return self._content.hexdigest(file.read_at)

@@ -56,21 +56,11 @@ def agreement(files: Sequence[Columns]) -> Agreement:
 
 
 def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str], strict: bool) -> None:
-    """Compare one file with the others.
+    """Raise an InputError if the columns of a file differ from those of the others.
 
-    Parameters
-    ----------
-    file : Columns
-    agreed : Agreement
-    parts : mapping of str to str
-        Columns that are read, and what each is: ``feature``, ``label``, ``id``, ``op`` or ``ts``.
-    strict : bool
-        Whether a column that the first file lacks is an error: it would be a feature, had it been there.
-
-    Raises
-    ------
-    InputError
-        Names the column, what it holds here and there, both files and the remedy.
+    It says what the column holds here and there, and the remedy. ``parts`` are the columns that are read, and what each
+    is: ``feature``, ``label``, ``id``, ``op`` or ``ts``. With ``strict`` a column that the first file lacks is an
+    error: it would be a feature, had it been there.
     """
     if file.empty:
         return

@@ -22,21 +22,10 @@ FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFi
 def find_kind(
     path: str, base_dir: str | Path, kind: str | None = None, *, or_else: str = ""
 ) -> tuple[type[DataFile], list[Place]]:
-    """Files that a path stands for, and the one format they have.
+    """Return the format of the files that a path stands for (see :func:`find_files`), and these files.
 
-    Parameters
-    ----------
-    path, base_dir
-        As of :func:`raydt.sources.files.datafile.find_files`.
-    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
-        By default from the ends of the names.
-    or_else : str
-        Another remedy where the names do not say it.
-
-    Raises
-    ------
-    InputError
-        Nothing is there, or the kind is unclear.
+    Without ``kind`` the ends of the names say it. It is an InputError, with ``or_else`` as another remedy, if nothing
+    is there or the kind is unclear.
     """
     among = [form for form in FORMATS if kind in (None, form.kind)]
     suffixes = tuple(suffix for form in among for suffix in form.suffixes)

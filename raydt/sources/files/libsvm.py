@@ -75,7 +75,7 @@ class LibsvmDataFile(DataFile):
         """Whole lines, about as many as fit into a block; the last one ends with a newline too."""
         rest: list[bytes] = []  # of a line that has not ended yet, joined once: a long line takes linear time
         size, lines = 0, 0
-        with self.place.filesystem.open_input_stream(self.place.path) as source:
+        with self.open_stream() as source:
             block = source.read(_BLOCK).removeprefix(codecs.BOM_UTF8)
             while block:
                 end = block.rfind(b"\n") + 1

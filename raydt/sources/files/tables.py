@@ -40,12 +40,9 @@ _FORMATS = {
 
 
 def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
-    """Raise an error if the log of such a table is among the files and folders of a listing.
+    """Raise an InputError if the log of such a table is among the files and folders of a listing.
 
-    Raises
-    ------
-    InputError
-        Naming the table's folder, its format and how to read it.
+    It names the table's folder, its format and how to read it.
     """
     for info in listed:
         form = _FORMATS.get(info.base_name)
@@ -58,12 +55,9 @@ def refuse_tables(filesystem: Any, listed: Iterable[Any]) -> None:
 
 
 def refuse_tables_above(filesystem: Any, paths: Iterable[str]) -> None:
-    """Raise an error if one of these paths, or what a link leads to from there, is or lies in such a table.
+    """Raise an InputError if one of these paths is or lies in such a table.
 
-    Raises
-    ------
-    InputError
-        As of :func:`refuse_tables`.
+    So it is for what a link leads to from there.
     """
     given = list(paths)
     if isinstance(filesystem, pafs.LocalFileSystem):

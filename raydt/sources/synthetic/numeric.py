@@ -76,10 +76,6 @@ class SyntheticSource(ABC):
         """Refused: generated rows have no times."""
         raise ConfigError(message("sources.generated_times"))
 
-    def fingerprint(self) -> str:
-        """That of :meth:`identity`."""
-        return self.identity().fingerprint
-
     def identity(self) -> Identity:
         """The generator's settings."""
         options = self._options.model_dump()

@@ -34,24 +34,11 @@ class Leaves(NamedTuple):
 
 
 def random_tree(key: np.uint64, first: int, leaves: int, d: int) -> Leaves:
-    """RandCBT (Algorithm 2) on the cube [0, 1)^d, without recursion.
+    """Draw RandCBT (Algorithm 2) with ``leaves`` (at least 2) on the cube [0, 1)^d, without recursion. O(leaves * d).
 
-    Parameters
-    ----------
-    key : uint64
-        From :func:`raydt.arrays.rng.stream_key`.
-    first : int
-        Number of the first draw; 3 * (``leaves`` - 1) are made, three for each split, parents before their children
-        and left before right.
-    leaves : int
-        At least 2.
-    d : int
-        Attributes.
-
-    Notes
-    -----
-    O(leaves * d). A split sends x < threshold to the left. ``max(1, floor(leaves * x))`` as printed gives the left side
-    a leaf; the right one has at least one since x < 1.
+    Draws 3 * (``leaves`` - 1) numbers from number ``first`` on, three for each split, parents before their children and
+    left before right. A split sends x < threshold to the left. ``max(1, floor(leaves * x))`` as printed gives the left
+    side a leaf; the right one has at least one since x < 1.
     """
     draws = uniform(key, first + np.arange(_DRAWS * (leaves - 1))).reshape(-1, _DRAWS)
     low, high, left = np.zeros((leaves, d)), np.ones((leaves, d)), np.zeros(leaves, dtype=bool)

@@ -1,0 +1,281 @@
+"""FuDyADT: its guarantee to the last bit, edges of the coordinator, numeric labels, and how well it predicts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf, nextafter
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+from pipelines.display import audit_lines
+from raydt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
+from raydt.errors import ConfigError, InputError
+from raydt.examples.features import Features
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.learners.fudyadt import dynamic_tree
+from raydt.learners.fudyadt.options import LEAST_BETA, FuDyADTOptions
+from raydt.learners.fudyadt.presort import largest_build
+from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
+from raydt.sessions.session import InProcessSession
+from raydt.trees.records import smoothed_shares
+from tests.refusals import refused
+
+LEARNER = learners()["fudyadt"]
+
+# ---------------------------------------------------------------------- the guarantee
+
+#: alpha, beta, min_samples_split.
+PROMISES = ((0.1, 0.2, 2), (1.0, 1.0, 2), (1.0, 1.0, 50), (1e-300, 0.5, 2), (0.5, 2**-40, 3))
+PROMISES_OF_NUMBERS = ((0.005, 0.01, 2), (1.0, 0.01, 2), (0.3, 1.0, 50), (1.0, 1.0, 2))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "promises"), [("gini", PROMISES), ("squared_error", PROMISES_OF_NUMBERS)], ids=["classes", "numbers"]
+)
+def test_auto_epsilon_is_the_last_float_below_the_bound(criterion: str, promises: Any) -> None:
+    for alpha, beta, size in promises:
+        bound, a, b, most = (
+            epsilon_bound(alpha, beta, size, criterion),
+            Fraction(alpha),
+            Fraction(beta),
+            Fraction(1, size),
+        )
+        rounding = Fraction(1, 2**30)
+        of_numbers = min(most, a / 2 - rounding, b / (1 + b) - rounding)
+        assert bound == (of_numbers if criterion == "squared_error" else min(most, a / (4 + a), b / (6 + b)))
+        epsilon = auto_epsilon(alpha, beta, size, criterion)
+        assert Fraction(epsilon) < bound <= Fraction(nextafter(epsilon, inf))
+    assert auto_epsilon(1.0, 1.0, 2) == 0.14285714285714285 < Fraction(1, 7)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "beta", "criterion"),
+    [
+        *((*of, criterion) for of in ((0.0, 0.2), (0.1, 0.0)) for criterion in ("gini", "squared_error")),
+        (1e-9, 0.1, "squared_error"),
+        (0.1, 1e-10, "squared_error"),
+    ],
+)
+def test_too_small_an_alpha_or_beta_has_no_epsilon(alpha: float, beta: float, criterion: str) -> None:
+    assert epsilon_bound(alpha, beta, 2, criterion) == 0
+    with refused("learners.no_epsilon", ConfigError, alpha=alpha, beta=beta):
+        auto_epsilon(alpha, beta, 2, criterion)
+
+
+def test_a_promise_is_kept_to_the_last_bit() -> None:
+    """The bound itself is excluded; the float below it, which auto takes, is not."""
+    bound = float(epsilon_bound(0.2, 0.4, 21))
+    assert FuDyADTOptions(alpha=0.2, beta=0.4, min_samples_split=21).promise().promised
+    for epsilon, promised in ((nextafter(bound, 0), True), (nextafter(bound, 1), False), (1.9, False)):
+        options = FuDyADTOptions(epsilon=epsilon, alpha=0.2, beta=0.4, min_samples_split=21)
+        assert options.promise().promised is promised
+    assert FuDyADTOptions(epsilon=0.01, alpha=0.0).promise().reason.id == "learners.no_epsilon"
+
+
+def test_certificates_refuse_a_beta_that_their_rounding_would_not_cover() -> None:
+    """What they leave for rounding, 1e-12, took all of such a beta: an audit found certificates that had run out."""
+    for beta in (5e-13, nextafter(LEAST_BETA, 0)):
+        with refused("learners.certificate_beta", least=LEAST_BETA):
+            FuDyADTOptions(beta=beta)
+        assert not FuDyADTOptions(beta=beta, schedule="published").certified
+        assert FuDyADTOptions(beta=beta, epsilon=0.1).beta == beta
+
+
+def test_an_audit_agrees_with_certificates_of_the_least_beta() -> None:
+    for seed, estimator in enumerate((FullyDynamicTreeClassifier, FullyDynamicTreeRegressor)):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 6, (400, 3)).astype(float)
+        y = rng.integers(0, 3, 400) + (X[:, 0] > 2)
+        for beta in (LEAST_BETA, 1e-6):
+            tree = estimator(beta=beta).fit(X[:200], y[:200])
+            for start in range(200, 400, 20):
+                tree.partial_fit(X[start : start + 20], y[start : start + 20])
+                tree.forget(tree.row_ids_[::2])
+            report = tree.audit()
+            assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
+
+
+# ---------------------------------------------------------------------- edges of the coordinator
+
+FEATURES = Features(("a", "b", "c"), (False, False, True))
+RNG = np.random.default_rng(8)
+X = np.column_stack([RNG.normal(size=(200, 2)), RNG.integers(0, 4, 200)]).astype(np.float64)
+Y = ((X[:, 0] > 0) ^ (X[:, 2] == 1)).astype(np.int32)
+
+
+def session_of_classes() -> InProcessSession:
+    return InProcessSession(LEARNER, LEARNER.Options(), FEATURES, 2, WorkPlan())
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_class_announced_after_a_refusal_does_not_show(size: int) -> None:
+    op = np.array([INSERT, INSERT, INSERT, DELETE, INSERT], dtype=np.int8)
+    key, y = np.array([0, 1, 2, 99, 3]), np.array([0, 1, 0, 2], dtype=np.int32)
+    run = session_of_classes()
+    for begin in range(0, 5, size):
+        part = slice(begin, min(begin + size, 5))
+        rows = slice(int((op[:begin] == INSERT).sum()), int((op[: part.stop] == INSERT).sum()))
+        classes = max(2, int(y[: rows.stop].max(initial=0)) + 1)
+        row = np.full(part.stop - begin, -1)
+        result = run.apply(UpdateBatch(begin, op[part], key[part], X[:4][rows], y[rows], classes, row))
+        if result.refused:
+            break
+    assert run.statistics()["active"] == 3
+    assert run.state()[0]["counts"].shape[1] == 2
+    expected = session_of_classes()
+    expected.apply(UpdateBatch(0, op[:3], key[:3], X[:3], y[:3], 2, np.full(3, -1)))
+    assert run.digest() == expected.digest()
+
+
+def test_more_rows_and_classes_than_an_element_holds_are_refused() -> None:
+    assert largest_build(2) == 2**31
+    classes = 2**26
+    assert largest_build(classes) == 64
+    run = session_of_classes()
+    n = largest_build(classes) + 1
+    huge = UpdateBatch(0, np.full(n, INSERT, np.int8), np.arange(n), X[:n], Y[:n], classes, np.full(n, -1))
+    with refused("learners.examples", InputError, examples=65, what="of 67,108,864 classes", most=64):
+        run.apply(huge)
+    assert run.statistics()["active"] == 0
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 1e19, float("inf"), float("nan")])
+def test_epsilon_has_to_be_a_sensible_number(epsilon: float) -> None:
+    with refused("learners.epsilon", most=1e6):
+        LEARNER.Options(kind="fudyadt", epsilon=epsilon)
+
+
+# ---------------------------------------------------------------------- numeric labels
+
+
+def numbers(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, 3))
+    return X, np.round(10 * (X[:, 0] > 0.5) + 4 * X[:, 1] + 0.3 * rng.normal(size=n), 1)
+
+
+def of_numbers(**given: Any) -> Any:
+    return LEARNER.Options(kind="fudyadt", criterion="squared_error", **given)
+
+
+def test_as_good_as_a_tree_of_the_same_depth() -> None:
+    X, y = numbers(3000)
+    ours = FullyDynamicTreeRegressor(max_depth=6).fit(X[:1000], y[:1000]).partial_fit(X[1000:2000], y[1000:2000])
+    ours.forget(ours.row_ids_[:300])
+    theirs = DecisionTreeRegressor(max_depth=6, random_state=0).fit(X[:2000], y[:2000])
+    assert ours.score(X[2000:], y[2000:]) > theirs.score(X[2000:], y[2000:]) - 0.02
+    report = ours.audit()
+    assert (report.conformance, report.feasibility, report.failures) == ("holds", "proven", [])
+    assert "leaf_variance" in report.worst
+    assert "worst leaf variance" in audit_lines(report.as_dict(), None)
+
+
+def test_labels_beyond_the_range_count_as_its_ends() -> None:
+    tree = FullyDynamicTreeRegressor(label_range=(0.0, 8.0)).fit([[0.0], [1.0]], [-100.0, 100.0])
+    assert tree.predict([[0.0], [1.0]]).tolist() == [0.0, 8.0]
+    tree = FullyDynamicTreeRegressor().fit([[0.0], [1.0]], [1.0, 5.0]).partial_fit([[2.0]], [7.0])
+    assert tree.predict([[2.0]]).tolist() == [5.0]
+    assert tree.forget_examples([[2.0]], [7.0]).active == 2  # by value they are what they were
+
+
+def test_an_empty_leaf_predicts_what_the_nearest_node_above_does() -> None:
+    X, y = [[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 7.0, 8.0]
+    tree = FullyDynamicTreeRegressor(epsilon=5.0, alpha=0.0, beta=0.0, max_depth=1).fit(X, y)
+    tree.forget(tree.row_ids_[2:])
+    assert tree.session_.statistics()["leaves"] == 2
+    assert tree.predict([[0.0], [3.0]]).tolist() == [0.5, 0.5]
+    tree.forget(tree.row_ids_[:2])
+    assert tree.predict([[0.0]]).tolist() == [0.0]
+
+
+def test_defaults_of_alpha_and_beta_depend_on_the_criterion() -> None:
+    assert (of_numbers().alpha, of_numbers().beta) == (0.005, 0.01)
+    assert (of_numbers(alpha=0.1).alpha, of_numbers(alpha=0.1).beta) == (0.1, 0.01)
+    assert (LEARNER.Options().alpha, LEARNER.Options().beta) == (0.02, 0.2)
+    own = {name: FullyDynamicTreeRegressor().get_params()[name] for name in ("alpha", "beta")}
+    assert own == {"alpha": 0.005, "beta": 0.01}
+
+
+@pytest.mark.parametrize("label_range", [(1.0, 1.0), (2.0, 1.0), (0.0, float("inf")), (float("nan"), 1.0), (0, 1e300)])
+def test_a_range_that_is_none_is_refused(label_range: tuple[float, float]) -> None:
+    with refused("learners.label_range"):
+        of_numbers(label_range=label_range)
+
+
+def test_classes_have_no_range() -> None:
+    with refused("learners.class_range"):
+        LEARNER.Options(label_range=(0.0, 1.0))
+
+
+def test_more_examples_than_sums_can_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamic_tree, "MOST_EXAMPLES", 20)
+    X, y = numbers(21)
+    tree = FullyDynamicTreeRegressor().fit(X[:20], y[:20])
+    with refused("learners.examples", InputError, examples=21, most=20):
+        tree.partial_fit(X[20:], y[20:])
+    assert tree.session_.statistics()["active"] == 20
+
+
+# ---------------------------------------------------------------------- defaults and smoothing
+
+
+def rare(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Six numbers, two of which say how likely the rare class is: 6 % of the rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    return X, (rng.random(n) < 1 / (1 + np.exp(4 - 1.5 * X[:, 0] - X[:, 1]))).astype(np.int64)
+
+
+def auc(y: np.ndarray, scores: np.ndarray) -> float:
+    """Share of the pairs of a row of class 1 and one of class 0 that the scores order; a tie is half a pair."""
+    ones, zeros = scores[y == 1][:, None], scores[y == 0][None]
+    return float((ones > zeros).mean() + (ones == zeros).mean() / 2)
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, Any]:
+    """Trees of the same rare class: with default arguments, and with the defaults of before there was smoothing."""
+    X, y = rare(6000, 1)
+    earlier = {"alpha": 0.1, "max_depth": None, "smoothing": 0.0}
+    return {
+        "now": FullyDynamicTreeClassifier().fit(X, y),
+        "plain": FullyDynamicTreeClassifier(smoothing=0.0).fit(X, y),
+        "earlier": FullyDynamicTreeClassifier(**earlier).fit(X, y),
+    }
+
+
+def test_the_defaults_find_a_rare_class(trees: dict[str, Any]) -> None:
+    X, y = rare(3000, 2)
+    areas = {name: auc(y, tree.predict_proba(X)[:, 1]) for name, tree in trees.items()}
+    assert areas["now"] > areas["plain"] + 0.1
+    assert areas["now"] > areas["earlier"] + 0.1
+    assert areas["now"] > 0.75
+
+
+def test_smoothing_changes_predictions_only(trees: dict[str, Any]) -> None:
+    assert trees["now"].digest() == trees["plain"].digest()
+
+
+def test_by_hand() -> None:
+    """A root of 6 and 2 rows, a leaf of 4, and two leaves of one class each below: the weight of a parent is 3 d^3."""
+    model = {
+        "feature": np.array([0, -1, 0, -1, -1], np.int32),
+        "left": np.array([1, -1, 3, -1, -1], np.int32),
+        "right": np.array([2, -1, 4, -1, -1], np.int32),
+        "counts": np.array([[6, 2], [4, 0], [2, 2], [0, 2], [2, 0]]),
+    }
+    middle = (2 + 3 * 0.75) / (4 + 3)
+    first = [0.75, (4 + 3 * 0.75) / (4 + 3), middle, 24 * middle / (2 + 24), (2 + 24 * middle) / (2 + 24)]
+    expected = [[share, 1 - share] for share in first]
+    np.testing.assert_allclose(smoothed_shares(model, 2, 3000.0), expected, rtol=1e-14)
+    assert smoothed_shares(model, 2, 0.0).tolist() == [[0.75, 0.25], [1, 0], [0.5, 0.5], [0, 1], [1, 0]]
+    wider = smoothed_shares(model, 3, 3000.0)  # a class that no row has
+    np.testing.assert_array_equal(wider[:, :2], smoothed_shares(model, 2, 3000.0))
+    assert not wider[:, 2].any()
+    model["counts"][:] = 0
+    assert smoothed_shares(model, 2, 3000.0).tolist() == [[0.5, 0.5]] * 5
