@@ -208,7 +208,7 @@ def memory(every: list[Rows], seeds: int) -> None:
             trees, n = store.parts[0], len(rows.y)
             held, forests = n * trees.options.copies, [pool.forest for pool in trees.pools]
             nodes = trees.shape()[0]
-            of_rows, of_links = bytes_of(trees.examples), bytes_of(forests[0].links)
+            of_rows, of_links = bytes_of(trees.examples), bytes_of(forests[0].members)
             of_nodes = sum(bytes_of((forest.nodes, forest.totals, forest.blocks)) for forest in forests)
             per = (of_rows / n, of_links / held, of_nodes / nodes, (of_links + of_nodes) / held)
             whole = (of_rows + of_links + of_nodes) / 2**20

@@ -19,15 +19,9 @@ def arrow_column(
     kind: pa.DataType | None = None,
     mask: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """An Arrow array, as ``pyarrow.array`` makes it. Numbers are not copied; NaN is a number, None is null.
+    """Return an Arrow array, as ``pyarrow.array`` makes it. Numbers are not copied; NaN is a number, None is null.
 
-    Parameters
-    ----------
-    values : array of shape (n,), Arrow array or list
-    kind : pyarrow.DataType, optional
-        Type of the column, by default that of the values.
-    mask : bool array of shape (n,), optional
-        Values of a NumPy array that are null.
+    ``mask`` says which values of a NumPy array are null.
     """
     if isinstance(values, pa.Array):
         return values if kind is None else values.cast(kind)

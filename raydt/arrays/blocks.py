@@ -34,19 +34,9 @@ def _turn(X: Any, rows: Any, first: int, part: Any) -> None:
 
 
 def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> Floats:
-    """A copy of some rows of neighbouring columns, shape (rows, columns). O(rows x columns).
+    """Copy some rows of neighbouring columns, which ascend without a gap; shape (rows, columns). O(rows x columns).
 
-    Parameters
-    ----------
-    X : ndarray of float64, shape (n, d)
-    rows : ndarray of integers
-    columns : ndarray of int64
-        Ascending without a gap.
-
-    Raises
-    ------
-    IndexError
-        A row or column that X does not have, or a gap.
+    A gap, or a row or column that X does not have, is an ``IndexError``.
     """
     part = empty((len(rows), len(columns)), np.float64)
     if part.size:

@@ -51,26 +51,10 @@ Part = tuple[str, npt.NDArray[Any] | Padded]
 
 
 def digest(parts: Iterable[Part], begun: Digest | None = None) -> str:
-    """Digest of named arrays in the order given.
+    """Return ``sha256:`` and 64 hexadecimal digits of named arrays in the order given, whatever their memory layout.
 
-    Floats count by their bits: -0.0 differs from 0.0, and one NaN from another.
-
-    Parameters
-    ----------
-    parts : iterable of (str, ndarray)
-        Arrays of booleans, integers or floats, of any shape and memory layout.
-    begun : Digest, optional
-        Of the parts before these, as :func:`begin_digest` made it; it stays as it is.
-
-    Returns
-    -------
-    str
-        ``sha256:`` and 64 hexadecimal digits.
-
-    Raises
-    ------
-    TypeError
-        An array holds something other than booleans, integers or floats.
+    Floats count by their bits: -0.0 differs from 0.0, and one NaN from another. Arrays of other things than booleans,
+    integers and floats are a ``TypeError``. ``begun`` is of the parts before these and stays as it is.
     """
     sha = begin_digest(()) if begun is None else begun.copy()
     _add(sha, parts)

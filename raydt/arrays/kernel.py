@@ -43,13 +43,7 @@ _FIELD = re.compile(r"^(?:class|    \w+:) .*", re.M)
 
 
 def kernel_sources(package: Path) -> dict[str, str]:
-    """Find what kernels are compiled from, by the path of its module: files that define kernels, parts of others.
-
-    Parameters
-    ----------
-    package : Path
-        Folder of the sources, searched through.
-    """
+    """Find what kernels in a folder are compiled from, by module: files that define kernels, parts of others."""
     texts = {
         path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))
     }
@@ -200,14 +194,8 @@ def compile_once(name: str, module: str, run: Callable[[], object]) -> None:
     """Call ``run``, which compiles kernels, unless it has ended before with the same kernels, Numba and processor.
 
     To load a kernel that is not needed costs 10 ms. With a warm cache each kernel is therefore loaded when it is first
-    called; ``run`` only keeps compiling out of the work. An empty file in the cache records that it has ended.
-
-    Parameters
-    ----------
-    name : str
-        Name of the file; one per ``run``.
-    module : str
-        Module of the learner that ``run`` belongs to. Kernels outside this package are not known: ``run`` is called.
+    called; ``run`` only keeps compiling out of the work. An empty file of this ``name`` in the cache records that it
+    has ended. ``module`` is that of the learner; kernels outside this package are not known: ``run`` is called.
     """
     package, _, rest = module.partition(".")
     if package != _PACKAGE.name:

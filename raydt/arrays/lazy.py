@@ -13,13 +13,7 @@ Key = TypeVar("Key")
 class Lazy(Mapping[Key, dict[str, Any]]):
     """Named parts, each made when it is asked for.
 
-    Parameters
-    ----------
-    keys : iterable
-    make : callable
-        Returns the part of a key, a dict of arrays and other values.
-    keep_bytes : int
-        Arrays of so many bytes in all are kept once they were made; others are made again each time.
+    Arrays of ``keep_bytes`` in all are kept once they were made; others are made again each time.
     """
 
     def __init__(self, keys: Iterable[Key], make: Callable[[Key], dict[str, Any]], keep_bytes: int = 0) -> None:

@@ -45,16 +45,7 @@ class RaggedRows(NamedTuple):
 class RaggedStore:
     """Rows of integers by slot. Putting a row takes amortised O(its length); a slot that was never put is empty.
 
-    Parameters
-    ----------
-    dtype : dtype
-        Of the values.
-
-    Attributes
-    ----------
-    begin, end : ndarray of int64, shape (capacity,)
-        Where in ``values`` the row of each slot lies.
-    values : ndarray of ``dtype``
+    Arrays are as in :class:`RaggedRows`.
     """
 
     def __init__(self, dtype: npt.DTypeLike = np.uint32) -> None:
@@ -84,16 +75,6 @@ class RaggedStore:
         self.begin[slots] = self.end[slots] - lengths
         self.values[self._used : self._used + len(values)] = values
         self._used += len(values)
-
-    def release(self, slots: npt.NDArray[np.int32]) -> None:
-        """Empty the rows of different ``slots``, which were put before; amortised O(their length)."""
-        self._live -= int((self.end[slots] - self.begin[slots]).sum())
-        self.end[slots] = self.begin[slots]
-        waste = self._used - self._live
-        if waste > self._live and waste >= len(self.begin):  # the second pays for a pass over all slots
-            into = np.empty(self._live * 3 // 2, dtype=self.values.dtype)
-            self._used = int(_move(self.begin, self.end, self.values, into))
-            self.values = into
 
     def take(self, slots: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """Lengths of the rows of some slots, and their values one after the other."""

@@ -32,19 +32,7 @@ def stream_key(seed: int, purpose: str) -> np.uint64:
 
 
 def bits(key: np.uint64, counter: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:
-    """64 random bits for each counter.
-
-    Parameters
-    ----------
-    key : uint64
-        From :func:`stream_key`.
-    counter : ndarray of integer, any shape
-        Non-negative.
-
-    Returns
-    -------
-    ndarray of uint64, shape of ``counter``
-    """
+    """Return 64 random bits of a :func:`stream_key` for each counter, which is at least 0; shape of ``counter``."""
     z = counter.astype(np.uint64)
     z += _ONE
     z *= _GAMMA

@@ -1,4 +1,4 @@
-"""Rows of binary features that are given by the indices that are 1, and a store of such rows by slot.
+"""Rows of binary features that are given by the indices that are 1.
 
 Invariant: in every row the indices are ascending and distinct, at least 0 and below the number of features. Time and
 memory follow the ones, never rows x features.
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.arrays.ragged import RaggedRows, RaggedStore, gather
+from raydt.arrays.ragged import gather
 from raydt.messages import message
 
 Int32 = npt.NDArray[np.int32]
@@ -100,13 +100,7 @@ class SparseRows:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n_features: int) -> SparseRows:
-        """Rows from what :meth:`arrays` gave, for arrays from a file.
-
-        Raises
-        ------
-        KeyError, ValueError
-            They are missing or cannot be rows of so many features.
-        """
+        """Read rows from what :meth:`arrays` gave; missing or impossible ones are a ``KeyError`` or ``ValueError``."""
         lengths, indices = arrays["sparse_lengths"], arrays["sparse_values"]
         for name, shape in (("sparse_lengths", "rows"), ("sparse_values", "ones")):
             if arrays[name].dtype != np.int32 or arrays[name].ndim != 1:
@@ -160,14 +154,7 @@ class SparseRows:
         return SparseRows(self.indptr.copy(), self.indices.copy(), self.n_features)
 
     def of_groups(self, groups: npt.NDArray[Any], of: int) -> SparseRows:
-        """The same rows with the ones of some feature groups only. O(ones).
-
-        Parameters
-        ----------
-        groups : ndarray of int
-        of : int
-            G, the number of groups there are.
-        """
+        """Return the same rows with the ones of some feature groups only, of G there are. O(ones)."""
         wanted = np.zeros(of, dtype=np.bool_)
         wanted[groups] = True
         indptr, indices = np.empty_like(self.indptr), np.empty_like(self.indices)
@@ -201,46 +188,3 @@ def merged(parts: Sequence[SparseRows]) -> SparseRows:
     indices = np.concatenate([part.indices for part in parts])
     lengths = np.stack([part.lengths for part in parts]).sum(axis=0)
     return SparseRows.of_lengths(lengths, indices[np.lexsort((indices, row))], first.n_features)
-
-
-class SparseStore:
-    """Rows by slot.
-
-    Notes
-    -----
-    ``put``, ``take`` and ``release`` of some rows take amortised O(rows + their ones).
-    """
-
-    def __init__(self, n_features: int) -> None:
-        self.n_features = n_features
-        self._store = RaggedStore(np.int32)
-
-    @property
-    def rows(self) -> RaggedRows:
-        """The arrays, for kernels; valid until the next :meth:`put` or :meth:`release`."""
-        return self._store.rows
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays, free space among them."""
-        return self._store.nbytes
-
-    def put(self, slots: npt.NDArray[Any], rows: SparseRows) -> None:
-        """Put a row into each of ``slots``, which are distinct; what was there is released."""
-        self._store.put(slots, rows.lengths, rows.indices)
-
-    def take(self, slots: npt.NDArray[Any]) -> SparseRows:
-        """Copies of the rows in ``slots``, which were put before (a released one has no ones), in their order."""
-        return SparseRows.of_lengths(*self._store.take(slots), self.n_features)
-
-    def release(self, slots: npt.NDArray[Any]) -> None:
-        """Forget the rows in ``slots``, which are distinct and were put before."""
-        self._store.release(slots)
-
-
-def warmup() -> None:
-    """Compile every kernel once, so that processes started later load them from Numba's cache."""
-    store = SparseStore(2)
-    store.put(np.array([0], dtype=np.int32), SparseRows(np.array([0, 1]), np.array([1], dtype=np.int32), 2))
-    SparseRows.of_arrays(store.take(np.array([0])).of_groups(np.array([0]), 1).arrays(), 2)
-    hashed_groups(np.array([0]), 1)

@@ -92,19 +92,10 @@ class BucketLimits(NamedTuple):
 def compare_group(
     number: int, group: Mapping[str, Ints], counted: Mapping[str, Ints], n: Ints | int, c1: Ints | int, buckets: Any
 ) -> list[Message]:
-    """Compare the counters of a feature group with ``counted`` ones, and each feature with the limits of its bucket.
+    """Compare the counters of a feature group with those ``counted`` again, and features with the limits of buckets.
 
-    Parameters
-    ----------
-    number : int
-    group : mapping of str to ndarray
-        State of the group.
-    counted : mapping of str to ndarray
-        ``feature``, ``n1``, ``c11`` and, of a tree, ``node``: counted again.
-    n, c1 : int or ndarray of int64
-        Rows at the node of each feature, and those of class 1.
-    buckets : BucketLimits or None
-        None for a scan, which has no buckets.
+    ``counted`` has ``feature``, ``n1``, ``c11`` and, of a tree, ``node``; n rows, c1 of them of class 1, are at the
+    node of each feature. ``buckets`` are None for a scan, which has none.
     """
     if not all(np.array_equal(group[name], column) for name, column in counted.items()):
         return [message("audits.group_counts", what="counters", group=number)]

@@ -123,14 +123,9 @@ def _starts(values: list[float], doublings: int, most: int) -> list[int]:
 
 
 def recorded_bins(state: Mapping[str, npt.NDArray[Any]], features: Features) -> tuple[list[FeatureBins], Ints]:
-    """Bins of the dense features as a state has them, and indices of the sparse ones that had both values then.
+    """Return the bins of the dense features, and indices of the sparse ones that had both values then.
 
-    The one cut of such a sparse feature has 0 on the left.
-
-    Raises
-    ------
-    MalformedModelError
-        They are not those of these features.
+    The one cut of such a sparse feature has 0 on the left. Bins of other features are a ``MalformedModelError``.
     """
     starts, values, ranks = state["bins_starts"], state["bins_values"], state["bins_ranks"]
     kinds, sparse = features.kinds, np.asarray(state.get("bins_sparse", ()), dtype=np.int64)

@@ -46,12 +46,9 @@ class RecordedTree:
 
     @classmethod
     def read(cls, state: Mapping[str, npt.NDArray[Any]], d: int) -> RecordedTree:
-        """The tree of a coordinator's state over d features.
+        """Read the tree of a coordinator's state over d features.
 
-        Raises
-        ------
-        MalformedTreeError
-            Not every node is a leaf, or has a feature and the two children that preorder gives it.
+        A node that is no leaf, and has not the children that preorder gives it, is a ``MalformedTreeError``.
         """
         ints = {name: np.asarray(state[name], np.int64) for name in ("feature", "left", "right", "s", "c", "built")}
         n = len(ints["feature"])
@@ -91,17 +88,9 @@ class RankedColumn:
     categorical: bool
 
     def best_splits(self, rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Floats]:
-        """Score and threshold of the best split on this feature at each of m nodes; score -1 where there is none.
+        """Return score and threshold of the best split on this feature at each of m nodes; score -1 where none is.
 
-        Parameters
-        ----------
-        rows, y, node : ndarray of int64, shape (r,)
-            The examples: row, class, and node in 0..m-1.
-        counts : ndarray of int64, shape (m, K)
-            Their class counts at each node.
-
-        Notes
-        -----
+        Examples have row, class, and node in 0..m-1, shape (r,); ``counts``, shape (m, K), are classes at each node.
         score = (sum over classes of float(D_k)^2) / float(n_left n_right), D_k = left_k n - n_left c_k, which is
         n^2 times the Gini gain. O(r log r + r K).
         """
@@ -131,16 +120,9 @@ class RankedColumn:
         return self._best(pair[ends], ends + 1, np.cumsum(q[order])[ends][:, None], counts, sums[:, None])
 
     def _best(self, pair: Ints, rows: Ints, sums: Ints, sizes: Ints, totals: Ints) -> tuple[Floats, Floats]:
-        """The best splits, from rows and sums up to the last row of each value at each node.
+        """Return the best splits from ``rows`` and ``sums``, (p, K), up to the last row of each value at each node.
 
-        Parameters
-        ----------
-        pair : ndarray of int64, shape (p,)
-            Node times the number of values, plus the value.
-        rows : ndarray of int64, shape (p,)
-        sums : ndarray of int64, shape (p, K)
-        sizes : ndarray of int64, shape (m,)
-        totals : ndarray of int64, shape (m, K)
+        A ``pair`` is node times the number of values, plus the value; m nodes have ``sizes`` and ``totals``, (m, K).
         """
         score_of, threshold_of = np.full(len(sizes), -1.0), np.zeros(len(sizes))
         v, code = np.divmod(pair, len(self.values))

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import block
 from raydt.arrays.memory import grown
-from raydt.arrays.ragged import RaggedRows
-from raydt.arrays.sparse import SparseRows, SparseStore, concatenated, merged
+from raydt.arrays.ragged import RaggedRows, RaggedStore
+from raydt.arrays.sparse import SparseRows, concatenated, merged
 from raydt.examples.features import Features
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
@@ -123,7 +123,7 @@ class HeldRows:
         self.columns = features.columns_of(groups)  #: Of ``X``, those of the groups.
         self.X = np.empty((0, len(self.columns)))  #: Shape (slots, columns).
         self.used = 0  #: Slots that have had a row: those before this one.
-        self._sparse = SparseStore(features.sparse)
+        self._sparse = RaggedStore(np.int32)
 
     def put(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
         """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
@@ -133,7 +133,7 @@ class HeldRows:
         self.X[slots] = X
         self.used = max(self.used, int(slots.max()) + 1)
         if self._features.sparse:
-            self._sparse.put(np.array(slots), SparseRows(np.array(indptr), np.array(indices), self._features.sparse))
+            self._sparse.put(np.array(slots), np.diff(indptr), np.array(indices))
 
     def make_room(self, slots: Any) -> None:
         """Room for rows; a shard without features that was restored has not seen how many there are."""
@@ -142,7 +142,7 @@ class HeldRows:
             self.X = grown(self.X, max(need, 2 * have, 64))
             if self._features.sparse and not len(self._groups):
                 more = np.arange(have, len(self.X), dtype=np.int32)
-                self._sparse.put(more, SparseRows.empty(self._features.sparse, len(more)))
+                self._sparse.put(more, np.zeros(len(more), np.int64), np.empty(0, np.int32))
 
     @property
     def ones(self) -> RaggedRows:
@@ -151,7 +151,8 @@ class HeldRows:
 
     def sparse(self, slots: npt.NDArray[np.int32]) -> SparseRows:
         """Sparse features of some rows; without any where there are none."""
-        return self._sparse.take(slots) if self._features.sparse else SparseRows.empty(0, len(slots))
+        width = self._features.sparse
+        return SparseRows.of_lengths(*self._sparse.take(slots), width) if width else SparseRows.empty(0, len(slots))
 
     def gather(self, slots: Any) -> dict[str, Any]:
         """Return the stored values of some rows."""
@@ -168,7 +169,7 @@ class HeldRows:
             begin, end, _ = self._sparse.rows
             equal &= end[slots] - begin[slots] == len(indices)
             left = np.array(slots)[equal]
-            held = self._sparse.take(left).indices.reshape(len(left), len(indices))
+            held = self._sparse.take(left)[1].reshape(len(left), len(indices))
             equal[equal] = (held == indices).all(axis=1)
         return equal
 
@@ -198,9 +199,9 @@ class HeldRows:
                 ones.append(SparseRows.of_arrays(part, width))
         self.used = len(self.X)
         if ones:
-            self._sparse = SparseStore(width)
+            self._sparse = RaggedStore(np.int32)
             rows = merged(ones)
-            self._sparse.put(np.arange(len(rows), dtype=np.int32), rows)
+            self._sparse.put(np.arange(len(rows), dtype=np.int32), rows.lengths, rows.indices)
 
 
 def without_rows(part: Mapping[str, Any]) -> dict[str, Any]:

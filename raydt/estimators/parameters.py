@@ -89,7 +89,11 @@ class Parameters:
 
     kind: ClassVar[str]
     #: What the parameters are for that are no options of the learner.
-    described: ClassVar[dict[str, str]] = {"categorical_features": CATEGORICAL, "n_features": N_FEATURES, "n_jobs": N_JOBS}
+    described: ClassVar[dict[str, str]] = {
+        "categorical_features": CATEGORICAL,
+        "n_features": N_FEATURES,
+        "n_jobs": N_JOBS,
+    }
     #: Options of the learner that are no parameters.
     _fixed: ClassVar[dict[str, Any]] = {}
     n_jobs: int | None

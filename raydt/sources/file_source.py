@@ -153,10 +153,13 @@ class FileSource:
         """Continue with saved dictionaries."""
         self._encoder.restore(state)
 
-    def _batches(self, columns: list[str], start: int) -> Iterator[tuple[pa.RecordBatch, int, DataFile, int]]:
-        """Record batches with the row number of their first row, their file, and the row there."""
+    def _batches(
+        self, columns: list[str], start: int, hash_along: bool = False
+    ) -> Iterator[tuple[pa.RecordBatch, int, DataFile, int]]:
+        """Yield record batches with the row number of their first row, their file, and the row there."""
         begin = 0
         for file in self._files:
+            file.hash_along = hash_along
             skip = max(0, start - begin)
             if skip and file is not self._files[-1] and file.count() <= skip:
                 begin += file.count()
@@ -179,7 +182,7 @@ class FileSource:
         chosen = [file for file, table in zip(self._files, self._tables, strict=True) if not table.empty] or self._files
         width = option or declared_width([file.schema for file in chosen], [file.name for file in chosen])
         if width is None:
-            batches = self._batches(self._encoder.to_read([column]), 0)
+            batches = self._batches(self._encoder.to_read([column]), 0, hash_along=True)
             columns = (self._encoder.column(batch, column) for batch, *_ in batches)
             width = max(map(width_of, columns), default=1) if self._encoder.tokens is None else different(columns)
         return width
@@ -187,19 +190,13 @@ class FileSource:
     def _no_rows(self) -> InputError:
         return InputError(message("files.no_rows"), file=self._files[0].name)
 
-    def _hash_along(self, on: bool) -> None:
-        for file in self._files:
-            file.hash_along = on
-
     def _label_counts(self, label: str) -> dict[Any, int]:
         seen, counts = Dictionary(), np.zeros(0, dtype=np.int64)
-        self._hash_along(True)
-        for batch, row, _, _ in self._batches(self._encoder.to_read([label]), 0):
+        for batch, row, _, _ in self._batches(self._encoder.to_read([label]), 0, hash_along=True):
             codes = seen.encode(*self._encoder.read_labels(batch, label, row))
             new = np.bincount(codes[codes >= 0], minlength=len(seen))
             new[: len(counts)] += counts
             counts = new
-        self._hash_along(False)
         return dict(zip(seen.values, counts.tolist(), strict=True))
 
 

@@ -171,11 +171,9 @@ class BatchesStream(RowStream):
         """
         active = self._active.array()
         return {
-            "seq": self._seq,
+            **super().state(),
             "row": self._low,
-            "n_classes": self._n_classes,
             "source": self.source.state(self._seen),
-            **({} if self._text_ids is None else self._text_ids.state()),
             "seen": self._seen,
             "step": self._step,
             "active": active[:, 0].copy(),

@@ -213,15 +213,11 @@ class RowStream(ABC):
         """Position and dictionaries; see :meth:`raydt.streams.base.Stream.state`."""
         row = self._reader.position
         state = {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
-        return state | self._text_state() | self._foreign_state()
-
-    def _text_state(self) -> dict[str, Any]:
-        return {} if self._text_ids is None else self._text_ids.state()
-
-    def _foreign_state(self) -> dict[str, Any]:
-        if not self._foreign:
-            return {}
-        return {"foreign": self._foreign, "foreign_ids": np.array(sorted(self._foreign_ids), dtype=np.int64)}
+        if self._text_ids is not None:
+            state |= self._text_ids.state()
+        if self._foreign:
+            state |= {"foreign": self._foreign, "foreign_ids": np.array(sorted(self._foreign_ids), dtype=np.int64)}
+        return state
 
     def follow_update(
         self,

@@ -103,7 +103,7 @@ def split_node(tree: Any, node: int, feature: int, threshold: float) -> tuple[in
     return left, right
 
 
-@inner_kernel
+@inlined_kernel
 def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
     """Put a slot at the head of a leaf's list."""
     head = tree.nodes[leaf].head
@@ -115,7 +115,7 @@ def link(tree: Any, members: Any, leaf: int, slot: int) -> None:
     tree.nodes[leaf].head = slot
 
 
-@inner_kernel
+@inlined_kernel
 def unlink(tree: Any, members: Any, slot: int) -> int:
     """Take a slot out of its leaf's list and return the leaf."""
     leaf: int = np.int64(members[slot].leaf)

@@ -48,10 +48,6 @@ def message(config, out):
 
 
 class TestPlaces:
-    def test_a_folder_without_data(self, tmp_path):
-        (tmp_path / "data").mkdir()
-        assert message(config(tmp_path / "data"), tmp_path / "run").startswith(f"{tmp_path}/data: no such file")
-
     def test_a_folder_called_like_a_file(self, tmp_path):
         (tmp_path / "t.csv").mkdir()
         assert "no such file" in message(config(tmp_path / "t.csv"), tmp_path / "run")
@@ -63,14 +59,6 @@ class TestPlaces:
         (tmp_path / "a.yaml").symlink_to(tmp_path / "a.yaml")
         with refused("configs.unreadable", ConfigError):
             load_config(tmp_path / "a.yaml")
-
-    def test_a_folder_that_contains_itself(self, tmp_path):
-        (tmp_path / "data").mkdir()
-        shutil.copy(FILES / "clean.csv", tmp_path / "data")
-        for name in ("back", "loop"):
-            (tmp_path / "data" / name).symlink_to(tmp_path / "data")
-        job = config(tmp_path / "data", id=None, features=["a", "n", "s"])
-        assert replay(job, tmp_path / "run").summary["inserts"] == 16
 
     def test_a_config_that_is_a_folder_or_too_large(self, tmp_path):
         with refused("configs.unreadable", ConfigError, reason="Is a directory"):

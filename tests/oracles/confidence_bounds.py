@@ -46,34 +46,19 @@ def eq2(m: Decimal, delta: Decimal, K: Decimal) -> Decimal:
 
 
 @exactly
-def eq4_deviation(m: Decimal, delta: Decimal) -> Decimal:
-    """Two entropies, of delta / 2 each."""
-    return 2 * (m.ln() / 2 * (2 / m * (4 / delta).ln()).sqrt())
-
-
-@exactly
 def eq4_bias(m: Decimal, K: Decimal) -> Decimal:
     return (2 * K - 1) / m / 2 + (2 - 1) / m / 2
 
 
 @exactly
 def eq4(m: Decimal, delta: Decimal, K: Decimal) -> Decimal:
-    return eq4_deviation(m, delta) + eq4_bias(m, K)
-
-
-@exactly
-def eq5_deviation(m: Decimal, delta: Decimal) -> Decimal:
-    return (8 / m * (2 / delta).ln()).sqrt()
-
-
-@exactly
-def eq5_bias(m: Decimal) -> Decimal:
-    return 4 * (1 / m).sqrt()
+    """Two entropies, of delta / 2 each, and their bias."""
+    return 2 * (m.ln() / 2 * (2 / m * (4 / delta).ln()).sqrt()) + eq4_bias(m, K)
 
 
 @exactly
 def eq5(m: Decimal, delta: Decimal) -> Decimal:
-    return eq5_deviation(m, delta) + eq5_bias(m)
+    return (8 / m * (2 / delta).ln()).sqrt() + 4 * (1 / m).sqrt()
 
 
 @exactly

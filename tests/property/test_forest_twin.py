@@ -115,12 +115,14 @@ class Run:
         begin = 0
         while begin < len(updates):
             part = updates[begin : begin + int(self.draws.integers(1, 12))]
-            expected = []
+            expected: list[float | None] = []
             for op, key, x, y in part:
                 if op in (DELETE, UPDATE):
                     del self.twin.examples[key]
-                asked = check and op in (INSERT, QUERY, UPDATE) and self.seq + len(expected) >= self.warmup
-                expected.append(self.predicted(x, part) if asked else None)
+                warming = self.seq + len(expected) < self.warmup
+                asked = check and op in (INSERT, QUERY, UPDATE) and not warming
+                none = -1 if warming and not self.rules.numeric else None
+                expected.append(self.predicted(x, part) if asked else none)
                 if op in (INSERT, UPDATE):
                     self.twin.examples[key] = x, y
             result = self.session.apply(self.batch(part))

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from raydt.arrays.sparse import SparseRows, SparseStore, concatenated, merged
+from raydt.arrays.ragged import RaggedStore
+from raydt.arrays.sparse import SparseRows, concatenated, merged
 from raydt.examples.features import Features
 from tests.refusals import refused
 from tests.strategies import ones, sparse_rows
@@ -86,49 +87,41 @@ class TestRows:
 class StoreAgainstDictionary(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.store, self.held, self.known = SparseStore(WIDTH), {}, set()
+        self.store, self.held = RaggedStore(np.int32), {}
+
+    def taken(self, slots):
+        return lists_of(SparseRows.of_lengths(*self.store.take(np.array(slots, np.int32)), WIDTH))
 
     @rule(slots=st.lists(st.integers(0, 200), unique=True, max_size=30), data=st.data())
     def put(self, slots, data):
         lists = data.draw(st.lists(ones(WIDTH), min_size=len(slots), max_size=len(slots)))
-        self.store.put(np.array(slots, np.int32), sparse(lists))
+        rows = sparse(lists)
+        self.store.put(np.array(slots, np.int32), rows.lengths, rows.indices)
         self.held |= zip(slots, lists, strict=True)
-        self.known |= set(slots)
-
-    @rule(data=st.data())
-    def release(self, data):
-        slots = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True)) if self.held else []
-        self.store.release(np.array(slots, np.int32))
-        for slot in slots:
-            del self.held[slot]
 
     @rule(data=st.data())
     def take(self, data):
-        slots = data.draw(st.lists(st.sampled_from(sorted(self.known)), max_size=9)) if self.known else []
-        assert lists_of(self.store.take(np.array(slots, np.int32))) == [self.held.get(slot, []) for slot in slots]
+        slots = data.draw(st.lists(st.sampled_from(sorted(self.held)), max_size=9)) if self.held else []
+        assert self.taken(slots) == [self.held[slot] for slot in slots]
 
     @invariant()
     def holds_everything(self):
-        slots = sorted(self.held)
-        assert lists_of(self.store.take(np.array(slots, np.int32))) == [self.held[slot] for slot in slots]
+        assert self.taken(sorted(self.held)) == [self.held[slot] for slot in sorted(self.held)]
 
 
 TestStore = StoreAgainstDictionary.TestCase
 TestStore.settings = examples(60, stateful_step_count=20, deadline=None)
 
 
-def test_space_of_released_rows_is_used_again():
-    """A window of 100 rows of 40 ones over 100,000 updates never holds more than a few windows."""
-    store, rng = SparseStore(10**6), np.random.default_rng(3)
+def test_space_of_replaced_rows_is_used_again():
+    """200 rows of 40 numbers, replaced a hundred at a time by other lengths, never take more than a few times that."""
+    store, rng = RaggedStore(np.int32), np.random.default_rng(3)
     most = 0
     for start in range(0, 100_000, 100):
-        lists = [sorted(set(rng.integers(0, 10**6, 40).tolist())) for _ in range(2)] * 50
-        slots = np.arange(100) + start % 200
-        store.put(slots, sparse(lists, 10**6))
-        if start:
-            store.release((slots + 100) % 200)
+        lengths = rng.integers(30, 50, 100)
+        store.put(np.arange(100) + start % 200, lengths, np.zeros(int(lengths.sum()), np.int32))
         most = max(most, store.nbytes)
-    assert most < 6 * 100 * 40 * 4 + 16 * 300
+    assert most < 3 * 200 * 40 * 4 + 16 * 300
 
 
 class TestFeatures:

@@ -9,7 +9,8 @@ import numpy as np
 
 from raydt.arrays.digest import digest
 from raydt.arrays.memory import grown
-from raydt.arrays.sparse import SparseRows, SparseStore, merged
+from raydt.arrays.ragged import RaggedStore
+from raydt.arrays.sparse import SparseRows, merged
 from raydt.examples.admission import nothing_admitted
 from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
@@ -28,7 +29,7 @@ class ChainShard:
         self.columns = features.columns_of(groups)
         self.features, self.group_numbers = features, groups
         self.X = np.zeros((0, len(features.names)))
-        self.sparse = SparseStore(features.sparse)
+        self.sparse = RaggedStore(np.int32)
         self.chains = dict.fromkeys(self.groups, 1)
         # By slot: what changes of an example, for as long as it lives, and not by what it is.
         self.marks = {group: np.zeros(0, np.int64) for group in self.groups}
@@ -36,9 +37,12 @@ class ChainShard:
     def handle(self, method, payload):
         return getattr(self, f"on_{method}")(**payload)
 
+    def ones_of(self, slots):
+        return SparseRows.of_lengths(*self.sparse.take(slots), self.features.sparse)
+
     def on_rows(self, slots, X, sparse=None):
         if sparse is not None:
-            self.sparse.put(slots, sparse)
+            self.sparse.put(slots, sparse.lengths, sparse.indices)
         if len(slots):
             self.make_room(int(slots.max()) + 1)
         self.X[np.ix_(slots, self.columns)] = X
@@ -70,12 +74,12 @@ class ChainShard:
     def of_group(self, slots, group):
         if not self.features.sparse:
             return SparseRows.empty(0, len(slots))
-        return self.sparse.take(slots).of_groups(np.array([group]), self.features.groups)
+        return self.ones_of(slots).of_groups(np.array([group]), self.features.groups)
 
     def on_equal(self, slots, x, sparse=None):
         equal = (self.X[np.ix_(slots, self.columns)] == x[self.columns]).all(axis=1)
         if sparse is not None:
-            held, sought = self.sparse.take(slots), sparse.of_groups(self.group_numbers, self.features.groups).row(0)
+            held, sought = self.ones_of(slots), sparse.of_groups(self.group_numbers, self.features.groups).row(0)
             equal &= np.array([np.array_equal(held.row(i), sought) for i in range(len(slots))], np.bool_)
         return equal
 
@@ -102,10 +106,11 @@ class ChainShard:
             self.X[: len(state[group]["X"]), columns] = state[group]["X"]
             self.chains[group] = int(state[group]["chain"][0])
         if self.features.sparse:
-            self.sparse = SparseStore(self.features.sparse)
+            self.sparse = RaggedStore(np.int32)
             parts = [SparseRows.of_arrays(state[group], self.features.sparse) for group in self.groups]
             if parts:
-                self.sparse.put(np.arange(len(parts[0])), merged(parts))
+                rows = merged(parts)
+                self.sparse.put(np.arange(len(rows)), rows.lengths, rows.indices)
 
 
 class ChainCoordinator:

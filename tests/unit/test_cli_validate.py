@@ -149,10 +149,6 @@ class TestValidate:
         pq.write_table(pa.table({"a": [1]}), tmp_path / "data.parquet")
         assert message("configs.data_file") in raydt("validate", tmp_path / "data.parquet")[2]
 
-    def test_what_a_number_or_a_word_may_be(self, raydt, job):
-        err = raydt("validate", job, "--set", "learner.epsilon=0-1")[2]
-        assert f"learner.epsilon = '0-1': {message('configs.number')}, or auto (" in err
-
     def test_prints_the_schema(self, raydt):
         code, out, _ = raydt("validate", "--schema")
         assert code == 0

@@ -14,7 +14,6 @@ from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.sessions.session import InProcessSession
-from tests.unit.confidence_cases import Case, case
 
 
 def test_nodes_are_restarted_where_dead_entries_are_freed_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,25 +63,19 @@ def test_classes_that_were_announced_only_need_not_be_announced_again() -> None:
     assert session.digest() == again.digest()
 
 
-def digest_of(one: Case, state: dict[str, Any]) -> str:
-    session = InProcessSession(LEARNER, one.options, one.features, 2)
-    session.restore(state, one.groups)
-    return session.digest()
+@pytest.mark.parametrize("name", ["was_right", "leaf"])
+def test_who_was_right_and_the_tallies_of_a_leaf_show_in_the_digest(name: str) -> None:
+    """Adaptive leaves predict by them: of two trees that differ in nothing else one may predict another class.
 
-
-def test_who_was_right_shows_in_the_digest() -> None:
-    """Adaptive leaves predict by it: of two trees that differ in nothing else one may predict another class."""
-    one = case("gini")
-    other = one.state["was_right"].copy()
-    other[0] ^= 1
-    assert digest_of(one, {**one.state, "was_right": other}) != digest_of(one, one.state)
-
-
-def test_the_tallies_of_a_leaf_show_in_the_digest() -> None:
-    """A row in another leaf: nothing that the digest has of rows is another, but a leaf lacks its part."""
-    one = case("gini")
-    state, leaf = one.state, one.state["leaf"].copy()
+    A row in another leaf: nothing that the digest has of rows is another, but a leaf lacks its part.
+    """
+    options, features, session = of_dense_rows(2)
+    state, groups = session.state()
+    leaf, leaves = state["leaf"], np.flatnonzero(state["feature"] < 0)
     tallied = (2 * state["born"] + 1 > state["created"][leaf]) & (state["was_right"] > 0)
     row = int(np.flatnonzero(tallied)[0])
-    leaf[row] = next(v for v in np.flatnonzero(state["feature"] < 0) if v != leaf[row])
-    assert digest_of(one, {**state, "leaf": leaf}) != digest_of(one, state)
+    other = state[name].copy()
+    other[row] = state[name][row] ^ 1 if name == "was_right" else leaves[leaves != leaf[row]][0]
+    again = InProcessSession(LEARNER, options, features, 2)
+    again.restore({**state, name: other}, groups)
+    assert again.digest() != session.digest()

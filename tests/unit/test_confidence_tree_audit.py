@@ -8,55 +8,45 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners.confidence_tree.learner import LEARNER
 from raydt.messages import message
 from raydt.sessions.session import InProcessSession
 from tests.refusals import findings
-from tests.unit.confidence_cases import Case, case
 
 
-def audited(sound: Case, **other: Any) -> AuditReport:
-    changed = sound._replace(**other)
-    return LEARNER.audit(changed.options, changed.features, changed.state, changed.history, changed.groups)
+def by_the_theorem(
+    n: int, noise: float, gone: tuple[int, ...] = (), **settings: Any
+) -> tuple[Any, Features, dict[str, Any], Any, History]:
+    """Options, features, state, groups and history of a tree on two bits, the first of which is the label.
 
-
-def changed(arrays: Any, name: str, place: Any, by: Any) -> Any:
-    array = arrays[name].copy()
-    array[place] = (array[place] + np.array(by)).astype(array.dtype)
-    return {**arrays, name: array}
-
-
-def test_another_past_is_found() -> None:
-    """A row that was counted, and is gone, has another label; and one was never there."""
-    sound = case("gini")
-    first_split, warmup = int(sound.state["split_stamp"].min()), int(sound.state["warmup"][0])
-    inserted, deleted = 2 * sound.history.inserted, 2 * sound.history.deleted.astype(float)
-    there = (inserted < first_split) & (deleted > max(first_split, 2 * warmup)) & (deleted < 1e9)
-    row = int(np.flatnonzero(there)[0])
-    y = sound.history.y.copy()
-    y[row] = 1 - y[row]
-    assert "audits.record:own" in findings(audited(sound, history=replace(sound.history, y=y)))
-    kept = np.delete(np.arange(len(y)), row)
-    h = sound.history
-    less = History(h.id[kept], h.X[kept], h.y[kept], h.inserted[kept], h.deleted[kept], h.warmup)
-    assert "audits.record:m" in findings(audited(sound, history=less))
-
-
-def by_the_theorem(n: int, noise: float, **settings: Any) -> tuple[Any, Features, dict[str, Any], Any, History]:
-    """Options, features, state, groups and history of a tree on two bits, the first of which is the label."""
+    Rows that are ``gone`` are deleted in the end.
+    """
     rng = np.random.default_rng(1)
     X = rng.integers(0, 2, (n, 2)).astype(float)
     options = LEARNER.Options(confidence="theorem", rival="split", **settings)
     features = Features(("a", "b"), (False, False), 2)
     session = InProcessSession(LEARNER, options, features, 2)
     y, key = (X[:, 0] != (rng.random(n) < noise)).astype(np.int32), np.arange(n)
-    session.apply(UpdateBatch(0, np.full(n, INSERT, np.int8), key, X, y, 2, key, 10))
-    state, groups = session.state()
-    return options, features, state, groups, History(key, X, y, key, np.full(n, np.iinfo(np.int64).max), 10)
+    op = np.array([INSERT] * n + [DELETE] * len(gone), np.int8)
+    session.apply(UpdateBatch(0, op, np.append(key, gone).astype(np.int64), X, y, 2, np.arange(len(op)), 10))
+    died = np.full(n, np.iinfo(np.int64).max)
+    died[[*gone]] = n + np.arange(len(gone))
+    return options, features, *session.state(), History(key, X, y, key, died, 10)
+
+
+def test_another_past_is_found() -> None:
+    """A row that was counted, and is gone, has another label; and one was never there."""
+    options, features, state, groups, h = by_the_theorem(6000, 0.0, (20,), delta=0.1)
+    y, kept = h.y.copy(), np.delete(np.arange(len(h.y)), 20)
+    y[20] = 1 - y[20]
+    less = History(h.id[kept], h.X[kept], h.y[kept], h.inserted[kept], h.deleted[kept], h.warmup)
+    for history, wrong in ((h, set()), (replace(h, y=y), {"own"}), (less, {"m"})):
+        report = LEARNER.audit(options, features, state, history, groups)
+        assert {f"audits.record:{name}" for name in wrong} <= findings(report)
+        assert report.ok == (not wrong)
 
 
 def test_a_split_by_the_theorem_is_proven_and_a_doubtful_one_is_not() -> None:

@@ -6,6 +6,7 @@ Adapters for river have the parameters and defaults of their estimator.
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -80,6 +81,13 @@ def test_an_adapter_has_the_parameters_and_defaults_of_its_estimator(adapter: ty
     mine, other = defaults_of(adapter), defaults_of(adapter.estimator)
     assert set(mine) == set(other) - NOT_FOR_RIVER
     assert mine == {name: other[name] for name in mine} | OF_RIVER[adapter.__name__]
+
+
+@pytest.mark.parametrize("public", [*ESTIMATORS, *ADAPTERS], ids=lambda public: public.__name__)
+def test_every_parameter_is_described(public: type) -> None:
+    assert set(re.findall(r"^    (\w+) : .*\n        [A-Z]", str(public.__doc__), re.MULTILINE)) == {
+        *defaults_of(public)
+    }
 
 
 def a_bad_parameter(public: type) -> dict[str, float]:

@@ -36,41 +36,29 @@ def coloured(n: int, seed: int = 3) -> tuple[pd.DataFrame, np.ndarray]:
     return frame, ((colour % 2) ^ (frame["x"] > 0)).to_numpy().astype(int)
 
 
-def bad_calls(frame: pd.DataFrame) -> dict[str, Any]:
-    new = frame[:2].assign(colour="mauve")
-    return {
-        "label": lambda tree: tree.partial_fit(new, [0, 9]),
-        "length": lambda tree: tree.partial_fit(new, [0]),
-        "id": lambda tree: tree.partial_fit(new, [0, 1], ids=[0, 500]),
-        "ids": lambda tree: tree.partial_fit(new, [0, 1], ids=["a", "b"]),
-        "infinity": lambda tree: tree.partial_fit(new.assign(x=[0.0, np.inf]), [0, 1]),
-        "fit": lambda tree: tree.fit(new.assign(x=[0.0, np.nan]), [0, 1]),
-        "fit labels": lambda tree: tree.fit(new, [0]),
-        "fit ids": lambda tree: tree.fit(new, [0, 1], ids=[7, 7]),
-        "fit columns": lambda tree: tree.fit(new.assign(when=pd.Timestamp(0)), [0, 1]),
-    }
+NEW = coloured(2)[0].assign(colour="mauve")
+#: Calls that are refused, each with its message and the parameters of it; without one Arrow refuses a type.
+REFUSALS: list[tuple[Any, str | None, dict[str, Any]]] = [
+    (lambda tree: tree.partial_fit(NEW, [0, 9]), "estimators.new_class", {"label": 9}),
+    (lambda tree: tree.partial_fit(NEW, [0]), "estimators.other_labels", {"rows": 2, "labels": 1}),
+    (lambda tree: tree.partial_fit(NEW, [0, 1], ids=[0, 500]), "estimators.refused", {"row": 0, "subject": "id 0"}),
+    (lambda tree: tree.partial_fit(NEW, [0, 1], ids=["a", "b"]), "estimators.id_type", {"row": 0, "value": "a"}),
+    (lambda tree: tree.partial_fit(NEW.assign(x=[0, np.inf]), [0, 1]), "rows.infinite", {"row": 1, "column": "x"}),
+    (lambda tree: tree.fit(NEW.assign(x=[0.0, np.nan]), [0, 1]), "rows.no_value", {"row": 1, "column": "x"}),
+    (lambda tree: tree.fit(NEW, [0]), "estimators.other_labels", {"rows": 2, "labels": 1}),
+    (lambda tree: tree.fit(NEW, [0, 1], ids=[7, 7]), "estimators.repeated_id", {"id": 7}),
+    (lambda tree: tree.fit(NEW.assign(when=pd.Timestamp(0)), [0, 1]), None, {}),
+]
 
 
-REFUSALS = {
-    "label": ("estimators.new_class", {"label": 9}),
-    "length": ("estimators.other_labels", {"rows": 2, "labels": 1}),
-    "id": ("estimators.refused", {"row": 0, "subject": "id 0"}),
-    "ids": ("estimators.id_type", {"row": 0, "value": "a"}),
-    "infinity": ("rows.infinite", {"row": 1, "column": "x"}),
-    "fit": ("rows.no_value", {"row": 1, "column": "x"}),
-    "fit labels": ("estimators.other_labels", {"rows": 2, "labels": 1}),
-    "fit ids": ("estimators.repeated_id", {"id": 7}),
-    "fit columns": (None, {"column": "when"}),
-}
-
-
-@pytest.mark.parametrize("name", list(bad_calls(coloured(2)[0])))
-def test_a_refused_call_leaves_no_category_no_class_and_the_old_model(name: str) -> None:
+@pytest.mark.parametrize(("call", "id", "parameters"), REFUSALS)
+def test_a_refused_call_leaves_no_category_no_class_and_the_old_model(
+    call: Any, id: str | None, parameters: dict[str, Any]
+) -> None:
     frame, y = coloured(120)
     trees = [FullyDynamicTreeClassifier().partial_fit(frame[:60], y[:60], [0, 1]) for _ in range(2)]
-    id, parameters = REFUSALS[name]
     with refused(id, InputError, **parameters) if id else pytest.raises(InputError, match="column 'when'"):
-        bad_calls(frame)[name](trees[0])
+        call(trees[0])
     late = frame[60:].assign(colour=["teal", "mauve"] * 30)  # categories that both see later
     for tree in trees:
         tree.partial_fit(late, y[60:])
@@ -246,25 +234,14 @@ class Unbounded:
         return self
 
 
+TWO = [[0.0], [1.0]]
+
+
 @pytest.mark.parametrize(
     ("estimator", "X", "y", "arguments", "name", "parameters"),
     [
-        (
-            FullyDynamicTreeClassifier(),
-            [[0.0], [1.0]],
-            ["a", 1],
-            {},
-            "mixed_labels",
-            {"row": 1, "first": "a", "label": 1},
-        ),
-        (
-            FullyDynamicTreeClassifier(),
-            [[0.0], [1.0]],
-            [0, 1],
-            {"ids": [5]},
-            "other_ids",
-            {"rows": 2, "shape": (1,)},
-        ),
+        (FullyDynamicTreeClassifier(), TWO, ["a", 1], {}, "mixed_labels", {"row": 1, "first": "a", "label": 1}),
+        (FullyDynamicTreeClassifier(), TWO, [0, 1], {"ids": [5]}, "other_ids", {"rows": 2, "shape": (1,)}),
         (FullyDynamicTreeClassifier(), pd.DataFrame({"a": [1, "b"]}, dtype=object), [0, 1], {}, "frame", {}),
         (SparseDynamicTreeClassifier(), Unbounded(), [0], {}, "sparse_width", {"width": 2**31}),
         (OnlineGradientBoostingRegressor(), [[0.0]], [{}], {}, "no_numbers", {}),

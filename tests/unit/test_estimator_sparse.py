@@ -6,70 +6,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prediction import _predicted
+from pipelines.saved_runs import open_state
 from pipelines.updating.changes import StateNames, no_deletions, read_insertions
 from pipelines.updating.model_data import find_rows, open_rows
+from raydt import FullyDynamicTreeClassifier, SparseDynamicTreeClassifier, load_model
 from raydt.errors import InputError
-from raydt.estimators.targets import Classifier
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
-from raydt.folders.manifest import FORMAT_VERSION
-from raydt.learners import learners
 from raydt.messages import message
-from raydt.sessions.saved_model import model_meta, understood
+from raydt.sessions.saved_model import understood
 from tests.refusals import refused
-from tests.simulation.chain import Chain, ChainCoordinator, ChainOptions
 
 scipy_sparse = pytest.importorskip("scipy.sparse")
 
 
-class Parity:
-    """Predicts whether a row has an odd number of ones."""
-
-    def predict(self, X, sparse):
-        assert len(X) == len(sparse)
-        return (sparse.lengths % 2).astype(np.int32)
-
-    def predict_proba(self, X, n_classes, sparse):
-        return np.eye(n_classes)[self.predict(X, sparse)]
-
-
-class Coordinator(ChainCoordinator):
-    def process(self, batch, *, skip_refused=False):
-        result = yield from super().process(batch, skip_refused=skip_refused)
-        result.path = np.zeros(len(batch), np.int32)
-        result.log = {name: np.empty(0, np.int64) for name in ("seq", "rows", "nodes", "depth")}
-        return result
-
-    def model(self):
-        return {}
-
-    def locate(self, ids):
-        return {"y": self.store.y[self.store.find(ids)]}
-
-
-class Learner(Chain):
-    Coordinator = Coordinator
-
-    def predictor(self, options, features, model):
-        return Parity()
-
-    def check(self, options, features, classes, model, groups):
-        pass
-
-    schema = check_relations = check
-
-
-class SparseEstimator(Classifier):
-    kind = "chain"
-
-    def __init__(self, categorical_features=None):
-        self.categorical_features = categorical_features
-
-
 @pytest.fixture
-def estimator(monkeypatch):
-    monkeypatch.setitem(learners()._loaders, "chain", Learner)
-    return SparseEstimator()
+def estimator():
+    return SparseDynamicTreeClassifier()
 
 
 def frame(lists, **columns):
@@ -108,12 +61,12 @@ class TestMatrices:
         with refused("estimators.not_one", InputError, value=2.0):
             estimator.fit(twice, [0])
         estimator.fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
-        with refused("estimators.other_width", InputError, width=3, estimator="SparseEstimator", wanted=4):
+        with refused("estimators.other_width", InputError, width=3, estimator="SparseDynamicTreeClassifier", wanted=4):
             estimator.predict(scipy_sparse.csr_array(ROWS[:, :3]))
         with refused("estimators.wants_matrix", InputError):
             estimator.predict(ROWS)
         with refused("estimators.sparse_categories", InputError):
-            SparseEstimator([0]).fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
+            SparseDynamicTreeClassifier(categorical_features=[0]).fit(scipy_sparse.csr_array(ROWS), [0, 0, 1])
 
 
 class TestFrames:
@@ -123,10 +76,10 @@ class TestFrames:
         assert estimator.feature_names_in_.tolist() == ["size", "words"]
         assert estimator.n_features_in_ == 1 + 4
         for named in ([1], [False, True]):  # the lists are a column of X, too
-            found = SparseEstimator(named).fit(X.select(["words", "size"]), [0, 0, 1])
+            found = SparseDynamicTreeClassifier(categorical_features=named).fit(X.select(["words", "size"]), [0, 0, 1])
             assert found._features().categorical == (True,)
         with refused("estimators.list_categories", InputError, column="words"):
-            SparseEstimator(["words"]).fit(X, [0, 0, 1])
+            SparseDynamicTreeClassifier(categorical_features=["words"]).fit(X, [0, 0, 1])
         _, groups = estimator.session_.state()
         assert np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1).tolist() == [[0.5], [1.5], [2.5]]
 
@@ -159,8 +112,6 @@ class TestFrames:
             estimator.predict(pa.table({"size": [1], "words": [1]}))
 
     def test_a_learner_without_sparse_features(self):
-        from raydt import FullyDynamicTreeClassifier
-
         refusal = r"column 'words': .* which this learner does not take. Use learner.kind: best"
         with pytest.raises(InputError, match=refusal):
             FullyDynamicTreeClassifier().fit(frame([[3], []], size=[1, 2]), [0, 1])
@@ -172,34 +123,33 @@ class TestFilesForAModel:
     """What ``raydt predict`` and ``raydt update`` do with files of sparse rows."""
 
     @pytest.fixture
-    def saved(self, estimator):
-        options = ChainOptions(kind="chain", feature_groups=4)
-        meta = model_meta(options, Features(("size",), (False,), 4, 6, "words"), ["a", "b"], {})
-        meta |= {"format_version": FORMAT_VERSION, "kind": "state", "next_id": 0, "offset": 0}
-        return understood(meta, {"coordinator": {"id": np.empty(0, np.int64)}}, "state")
+    def saved(self, estimator, tmp_path):
+        table = frame([[3, 1], [], [5], []], size=[0, 1, 0, 1]).replace_schema_metadata({"n_features": "6"})
+        estimator.fit(table, ["a", "b", "a", "b"]).save(tmp_path / "state", with_examples=True)
+        return open_state(tmp_path / "state")[0]
 
     def read(self, saved, folder, table):
         pq.write_table(table, folder / "t.parquet")
         return open_rows(saved, *find_rows(saved, str(folder / "t.parquet"), None, wanted={}))
 
     def test_predictions(self, saved, tmp_path):
-        assert saved.features == Features(("size",), (False,), 4, 6, "words")
-        source = self.read(saved, tmp_path, frame([[3, 1], None, [5]], size=[1, 2, 3], other=[0, 0, 0]))
+        assert saved.features == Features(("size",), (False,), 16, 6, "words")
+        source = self.read(saved, tmp_path, frame([[3, 1], None, [5]], size=[1, 2, 0], other=[0, 0, 0]))
         (rows,) = source.rows()
         assert list(rows.bad) == [1]
-        predictor = saved.learner.predictor(saved.options, saved.features, saved.arrays)
-        columns = _predicted(saved, predictor, rows)
-        assert [column.to_pylist() for column in columns] == [["a", None, "b"], [1.0, None, 0.0], [0.0, None, 1.0]]
+        predicted, *shares = (column.to_pylist() for column in _predicted(saved, saved.predictor(), rows))
+        expected = load_model(tmp_path / "state").predict(frame([[3, 1], [5]], size=[1, 0])).tolist()
+        assert predicted == [expected[0], None, expected[1]]
+        assert [share[1] for share in shares] == [None, None]
 
     def test_insertions(self, saved, tmp_path):
-        table = frame([[3, 1], [5]], size=[1, 2], y=["b", "c"])
+        table = frame([[3, 1], [5]], size=[1, 2], y=["b", "a"])
         pq.write_table(table, tmp_path / "new.parquet")
-        names = StateNames.of(saved)
-        path = str(tmp_path / "new.parquet")
+        path, names = str(tmp_path / "new.parquet"), StateNames.of(saved)
         new = read_insertions(path, None, saved, names, ExampleStore(1).find, no_deletions())
         assert new.sparse.indices.tolist() == [1, 3, 5]
         assert new.X.tolist() == [[1.0], [2.0]]
-        assert new.classes == ["a", "b", "c"]
+        assert new.classes == ["a", "b"]
 
     @pytest.mark.parametrize(
         ("columns", "name", "wrong"),

@@ -1,4 +1,4 @@
-"""The estimators of the exact forest: scikit-learn's checks, exactness across calls, lazy trees, bad input."""
+"""The estimators of the exact forest: classes and categories by value, lazy trees, importances."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydt import ExactForestClassifier, ExactForestRegressor
+from raydt import ExactForestClassifier
 from raydt.learners import learners
 
 LEARNER = learners()["forest"]
-BOTH = (ExactForestClassifier, ExactForestRegressor)
 SMALL = {"n_estimators": 12, "sample_share": 0.5, "max_depth": 8, "min_samples_split": 4}
 
 
@@ -22,26 +21,6 @@ def data(n: int = 300, seed: int = 0) -> tuple[Any, Any]:
     X[:, 3] = draws.integers(0, 3, n)
     X[::17, 1] = np.nan
     return X, (X[:, 0] + X[:, 3] > 1).astype(int)
-
-
-@pytest.mark.parametrize("rebuild", ["eager", "lazy"])
-@pytest.mark.parametrize("estimator", BOTH)
-def test_no_order_of_calls_shows(estimator: Any, rebuild: str) -> None:
-    X, y = data()
-    whole = estimator(**SMALL, rebuild=rebuild).fit(X, y)
-    gone = np.arange(0, 300, 3)
-    before = whole.digest()
-    whole.forget(gone, digests=False)
-    kept = np.setdiff1d(np.arange(300), gone)
-    order = np.random.default_rng(1).permutation(kept)
-    other = estimator(**SMALL).fit(X[order[:50]], y[order[:50]], ids=order[:50])
-    for part in np.array_split(order[50:], 7):
-        other.partial_fit(X[part], y[part], ids=part)
-    assert whole.digest() == other.digest()
-    assert whole.predict(X).tolist() == other.predict(X).tolist()
-    assert whole.audit().ok
-    whole.partial_fit(X[gone], y[gone], ids=gone)
-    assert whole.digest() == before
 
 
 def letters(n: int = 300) -> tuple[Any, Any]:
@@ -60,18 +39,6 @@ def test_no_order_of_classes_shows() -> None:
     assert other.digest() == whole.digest()
     assert other.predict(X).tolist() == whole.predict(X).tolist()
     assert other.audit().ok
-
-
-def test_a_class_that_was_forgotten_leaves_nothing() -> None:
-    X, y = letters()
-    kept = y != "a"
-    forest = ExactForestClassifier(**SMALL).fit(X, y)
-    forest.forget(np.flatnonzero(~kept), digests=False)
-    never = ExactForestClassifier(**SMALL).fit(X[kept], y[kept], ids=np.flatnonzero(kept))
-    assert forest.digest() == never.digest()
-    assert forest.predict(X).tolist() == never.predict(X).tolist()
-    never.partial_fit(X[:1], ["z"], ids=[1000]).forget([1000])
-    assert forest.digest() == never.digest()
 
 
 def test_lazy_trees_are_rebuilt_when_somebody_looks() -> None:

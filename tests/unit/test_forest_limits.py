@@ -1,4 +1,4 @@
-"""The exact forest at its limits: large leaves, entries beyond 32 bits, queries and deletions in a warm-up."""
+"""The exact forest at its limits: large leaves, entries beyond 32 bits, trees that stay with their shards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.examples.updates import DELETE, INSERT, QUERY, UpdateBatch
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest import coordinator
@@ -38,24 +38,6 @@ def test_more_entries_than_are_numbered_are_refused_before_anything_is_applied(m
     with refused("learners.examples", InputError, examples=6, what="each in 5 trees", most=5):
         forest.apply(UpdateBatch(5, op[:1], np.array([5]), X[:1], y[:1], 2, np.array([-1])))
     assert forest.statistics()["active"] == 5
-
-
-@pytest.mark.parametrize("first", [[QUERY, INSERT, INSERT], [INSERT, QUERY, INSERT], [INSERT, DELETE, QUERY, INSERT]])
-def test_a_warm_up_passes_queries_over(first: list[int]) -> None:
-    op = np.array([*first, INSERT], dtype=np.int8)
-    ids = np.where(op == DELETE, 0, np.arange(len(op)))
-    X = np.arange(float((op != DELETE).sum()))[:, None]
-    y = (np.arange(len(X)) % 2).astype(np.int32)
-    forest, other = session(), session()
-    result = forest.apply(UpdateBatch(0, op, ids, X, y, 2, np.full(len(op), -1), len(op)))
-    assert result.predictions.tolist() == [-1] * len(op)
-    kept = [i for i in range(len(op)) if op[i] == INSERT and not (i == 0 and DELETE in first)]
-    row = np.cumsum(op != DELETE) - 1
-    other.apply(UpdateBatch(0, op[kept], ids[kept], X[row[kept]], y[row[kept]], 2, np.full(len(kept), -1), len(kept)))
-    for one in (forest, other):
-        one.finish()
-    assert forest.digest() == other.digest()
-    assert forest.model()["totals"][0].sum() == len(kept)
 
 
 def test_trees_leave_their_shards_only_when_they_are_wanted() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydt.evaluation.classification import Hits, Prequential
+from raydt.evaluation.classification import Prequential
 
 
 def feed(metrics, pairs, sizes=None):
@@ -55,39 +55,6 @@ def test_batches_equal_a_loop_over_examples(pairs, cuts):
     assert (hits.no_change, hits.majority) == (twin.no_change, twin.majority)
     assert hits.scored == sum(twin.cells.values())
     assert hits.learner == sum(n for (t, p), n in twin.cells.items() if t == p)
-
-
-@given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=80))
-def test_scores_equal_their_definitions(pairs):
-    metrics = feed(Prequential(positive=True), pairs)
-    truth, prediction = (np.array(column) for column in zip(*pairs, strict=True))
-    n = len(pairs)
-    scores = metrics.scores()
-    assert scores["accuracy"] == np.mean(truth == prediction)
-
-    def f1(k):
-        hit = np.sum((truth == k) & (prediction == k))
-        wrong = np.sum((truth == k) != (prediction == k))
-        return 2 * hit / (2 * hit + wrong) if hit + wrong else None
-
-    assert scores["f1"] == pytest.approx(f1(1) or 0.0)
-    assert scores["macro_f1"] == pytest.approx(np.mean([f1(k) for k in range(4) if f1(k) is not None]))
-    chance = sum(np.mean(truth == k) * np.mean(prediction == k) for k in range(4))
-    if chance < 1 - 1e-12:
-        assert scores["kappa"] == pytest.approx((np.mean(truth == prediction) - chance) / (1 - chance))
-    else:
-        assert n == 0 or math.isnan(scores["kappa"])
-
-
-def test_warm_up_is_not_scored_but_remembered_by_the_baselines():
-    metrics = feed(Prequential(), [(1, -1), (1, -1), (1, -1), (0, 1), (1, 1)])
-    assert metrics.snapshot() == Hits(scored=2, learner=1, no_change=0, majority=1)
-
-
-def test_majority_ties_go_to_the_smaller_class():
-    metrics = feed(Prequential(), [(1, 0), (0, 0), (1, 0), (0, 0)])
-    # Before the four rows the counts are {}, {1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}: predictions 0, 1, 0, 1.
-    assert metrics.snapshot().majority == 0
 
 
 def test_nothing_scored_is_nan_not_zero():

@@ -5,11 +5,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
-from raydt.sources import IGNORED, ArrowFiles, OpValues, ParquetFiles, SourceOptions, open_source
+from raydt.sources import IGNORED, ArrowFiles, ParquetFiles, SourceOptions, open_source
 from raydt.streams import Changelog, make_stream
 from tests.changelogs import ROW, SPELLINGS, enveloped, flat, spelled
 from tests.refusals import refusal, refused
@@ -76,16 +76,6 @@ def test_spellings(tmp_path, code, values, dictionary):
     assert rows.op.tolist() == [code] * len(values)
 
 
-def test_op_values_that_leave_nothing_to_ignore(tmp_path):
-    values = OpValues(ignore=[], delete=["d", "-U"])
-    rows = one(source_of(tmp_path, flat([("-U", ONE), ("m", ONE)]), op_values=values))
-    assert rows.op[0] == DELETE
-    assert rows.bad[1].message.id == "rows.unknown_operation"
-    assert rows.bad[1].message.parameters["operations"].startswith("insert: insert, i,")
-    with refused("sources.two_meanings", ValidationError, value="d"):
-        OpValues(ignore=["D"])
-
-
 LOG = flat(
     [
         ("-U", {"id": 9, "a": None, "s": "unseen", "y": "unseen"}),
@@ -119,29 +109,11 @@ def test_ignored_rows_are_no_updates_and_neither_bad_nor_skipped(tmp_path):
     assert [skipped.row for skipped in stream.take_skipped()] == [5]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_a_stream_with_ignored_rows_goes_on_where_it_was(tmp_path, size):
-    source_of(tmp_path, LOG)
-    for done in range(len(UPDATES) + 1):
-        first = stream_of(source_of(tmp_path, None), on_error="skip")
-        batches = first.batches(1)
-        for _ in range(done):
-            next(batches)
-        second = stream_of(source_of(tmp_path, None), on_error="skip")
-        second.restore(first.state())
-        assert [u for b in second.batches(size) for u in of(b)] == UPDATES[done:]
-        assert [s.row for s in first.take_skipped() + second.take_skipped()] == [5]
-
-
 def test_ignored_rows_do_not_count_in_the_warm_up(tmp_path):
     table = flat([("m", None), ("+I", ONE), ("-U", ONE), ("+I", TWO), ("+U", TWO)])
     assert len(updates(stream_of(source_of(tmp_path, table), warmup=2))) == 3
     with refused("streams.no_insert", InputError, row=4, update=2, op="update", warmup=3):
         updates(stream_of(source_of(tmp_path, table), warmup=3))
-
-
-def test_a_log_of_ignored_rows_only(tmp_path):
-    assert updates(stream_of(source_of(tmp_path, flat([("m", None)] * 5)))) == []
 
 
 ENVELOPE = [
@@ -172,14 +144,6 @@ def test_an_envelope(tmp_path, kind, size):
     stream = stream_of(source)
     assert updates(stream, size) == OPENED
     assert stream.take_skipped() == []
-    for done in range(len(OPENED) + 1):
-        first = stream_of(source_of(tmp_path, None, kind, envelope="debezium"))
-        batches = first.batches(1)
-        for _ in range(done):
-            next(batches)
-        resumed = stream_of(source_of(tmp_path, None, kind, envelope="debezium"))
-        resumed.restore(first.state())
-        assert [u for b in resumed.batches(size) for u in of(b)] == OPENED[done:]
 
 
 def test_parts_of_an_envelope_are_fields(tmp_path):

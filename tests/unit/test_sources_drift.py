@@ -206,13 +206,6 @@ def test_types_of_csv_files_are_put_together_by_column(tmp_path):
         open_source(CsvFiles(path="*.csv"), tmp_path)
 
 
-def test_csv_numbers_may_become_fractions_and_wider(tmp_path):
-    (tmp_path / "1.csv").write_text("a,y\n1,0\n")
-    (tmp_path / "2.csv").write_text("y,a\n1,2.5\n")
-    X, y, _, _ = values(open_source(CsvFiles(path="*.csv"), tmp_path))
-    assert (X, y) == ([[1.0], [2.5]], [0, 1])
-
-
 def test_folders_called_after_a_value_are_folders(tmp_path):
     for region, table in (("eu", FIRST), ("us", SECOND)):
         (tmp_path / f"region={region}").mkdir()

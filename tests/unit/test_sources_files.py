@@ -12,10 +12,8 @@ import pytest
 
 from raydt.errors import InputError
 from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, Reading, open_source
-from raydt.sources.file_source import FileSource
 from raydt.sources.files.content import ContentHash
 from raydt.sources.files.datafile import find_files
-from raydt.sources.opening import open_file
 from raydt.sources.options import LibsvmFiles
 from tests.refusals import refused
 
@@ -90,16 +88,6 @@ def test_every_format_gives_the_same_rows(form, tmp_path):
         assert array.flags.c_contiguous
 
 
-@pytest.mark.parametrize("chunk_rows", [1, 7, 1000])
-def test_chunks_do_not_change_the_rows(form, tmp_path, chunk_rows):
-    options, name, write = form
-    write(table(), str(tmp_path / name))
-    opts = options(path=str(tmp_path / name))
-    source = FileSource(opts, [open_file(opts, p) for p in find_files(opts.path, ".", ())], chunk_rows)
-    assert max(len(chunk) for chunk in source.rows()) <= chunk_rows
-    assert_rows(read(source), expected(table()))
-
-
 def test_reading_can_start_anywhere_over_several_files(form, tmp_path):
     options, name, write = form
     t = table()
@@ -121,14 +109,6 @@ def test_reading_can_start_anywhere_over_several_files(form, tmp_path):
     assert not list(open_source(opts, tmp_path).rows(N + 5))
 
 
-def test_where_names_the_file(tmp_path):
-    for part in "ab":
-        pq.write_table(table(10), tmp_path / f"{part}.parquet")
-    source = open_source(ParquetFiles(path=str(tmp_path)))
-    assert source.where(9) == (str(tmp_path / "a.parquet"), 9)
-    assert source.where(10) == (str(tmp_path / "b.parquet"), 0)
-
-
 @pytest.mark.parametrize("limit", [1, 60, 61, N - 1, N, N + 1])
 def test_limit(form, tmp_path, limit):
     options, name, write = form
@@ -139,18 +119,6 @@ def test_limit(form, tmp_path, limit):
     assert sum(len(c) for c in open_source(options(path=name, limit=limit), tmp_path).rows(n - 1)) == 1
     if options is not CsvFiles and name != "t.arrows":
         assert source.n_rows == n
-
-
-def test_state_at_a_row_does_not_show_reading_ahead(tmp_path):
-    pq.write_table(table(), tmp_path / "t.parquet")
-    source = open_source(ParquetFiles(path="t.parquet"), tmp_path)
-    read(source)
-    t = table()
-    for row in (0, 1, 2, 3, 5, 10, N):
-        state = source.state(row)
-        assert state["categories"]["color"] == list(dict.fromkeys(t["color"].to_pylist()[:row]))
-        assert state["labels"]["classes"] == list(dict.fromkeys(t["y"].to_pylist()[:row]))
-    assert source.state() == source.state(N)
 
 
 def test_paths(tmp_path):
@@ -267,22 +235,6 @@ def test_labels_are_read_and_hashed_together(tmp_path, name):
     assert source.identity() == open_source(kind(path=name), tmp_path, reading).identity()
 
 
-def test_files_may_code_their_dictionaries_differently(tmp_path):
-    t = table()
-    first, second = t.slice(0, 100), t.slice(100)
-    coded = second["color"].combine_chunks().dictionary_encode()
-    swapped = pa.DictionaryArray.from_arrays(
-        pc_reverse(coded.indices, len(coded.dictionary)), coded.dictionary.take(pa.array(range(3, -1, -1)))
-    )
-    pq.write_table(first, tmp_path / "1.parquet")
-    pq.write_table(second.set_column(1, "color", swapped), tmp_path / "2.parquet")
-    assert_rows(read(open_source(ParquetFiles(path=str(tmp_path)))), expected(t))
-
-
-def pc_reverse(indices, n):
-    return pa.array(n - 1 - indices.to_numpy(), pa.int32())
-
-
 @pytest.mark.parametrize(("form", "rows"), [("parquet", 60), ("arrow file", 50)], indirect=["form"])
 def test_a_seek_does_not_read_what_lies_before(form, rows, tmp_path):
     options, name, write = form
@@ -302,13 +254,3 @@ def test_a_seek_does_not_read_what_lies_before(form, rows, tmp_path):
     else:
         assert next(open_source(options(path=name), tmp_path).rows()).bad
     assert sum(len(chunk) for chunk in open_source(options(path=name), tmp_path).rows(rows)) == N - rows
-
-
-def test_wide_tables(tmp_path):
-    n, d = 200, 3000
-    X = np.random.default_rng(0).normal(size=(n, d))
-    columns = {f"f{j}": X[:, j] for j in range(d)} | {"y": np.zeros(n, dtype=np.int8)}
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    source = open_source(ParquetFiles(path="t.parquet"), tmp_path)
-    assert_rows(read(source), {"X": X})
-    assert max(len(chunk) for chunk in source.rows()) * d <= 1 << 19

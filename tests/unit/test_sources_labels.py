@@ -71,22 +71,6 @@ def test_several_labels_can_be_positive():
     assert labels.classes == [6, "4|5"]
 
 
-def test_classes_are_named():
-    assert Labels(["DOWN"], ["UP"]).classes == ["UP", "DOWN"]
-    assert Labels(["a"], ["b", "c"]).classes == ["not a", "a"]
-    every = Labels()
-    assert every.encode(pa.array(["b", "a", None, "b"]), 0).tolist() == [0, 1, -1, 0]
-    assert every.classes == ["b", "a"]
-
-
-def test_state_keeps_the_resolution():
-    labels = Labels(["DOWN"], ["UP"])
-    other = Labels()
-    other.restore(labels.state(None))
-    assert other.classes == ["UP", "DOWN"]
-    assert other.encode(pa.array(["UP", "DOWN"]), 0).tolist() == [0, 1]
-
-
 @pytest.mark.parametrize("more", ["", "criterion: gini"])
 def test_a_third_class_is_refused_with_what_takes_it(more, tmp_path):
     """The remedy names the option of the same learner, if there is one."""

@@ -7,16 +7,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
 
 from raydt.arrays.rng import bits, permutation, stream_key
 from raydt.errors import InputError
 from raydt.examples.updates import DELETE
-from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea, SourceOptions, open_source
+from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, Sea, open_source
 from raydt.sources.files.datafile import find_files
 from raydt.sources.opening import open_file
 from raydt.sources.permuted import PermutedFiles
-from raydt.streams import Batches, DeletionLog, Incremental, make_stream
+from raydt.streams import DeletionLog, Incremental, make_stream
 from tests.refusals import refused
 
 N = 257
@@ -222,17 +221,3 @@ def test_fingerprints_differ(tmp_path):
         prints = [open_source(make(seed), tmp_path).identity().fingerprint for seed in (None, 1, 2, 1)]
         assert len(set(prints)) == 3
         assert prints[1] == prints[3]
-
-
-def test_a_change_log_has_an_order():
-    with refused("sources.permuted_changes", ValidationError):
-        TypeAdapter(SourceOptions).validate_python(
-            {"kind": "csv", "path": "x", "op": "op", "id": "id", "permutation": 1}
-        )
-
-
-def test_batches_read_permuted_rows_again(tmp_path):
-    pq.write_table(table(), tmp_path / "t.parquet")
-    source = open_source(ParquetFiles(path="t.parquet", features=["a", "color"], permutation=5), tmp_path)
-    batches = list(make_stream(Batches(steps=[1.0, 0.1, 1.0]), source).batches(1000))
-    np.testing.assert_array_equal(batches[0].X[: len(batches[2])], batches[2].X)

@@ -60,19 +60,6 @@ class TestLists:
         assert lists_of(parquet(tmp_path, [[7]], path=["a.parquet", "t.parquet"])) == [[], [], [7]]
         assert parquet(tmp_path, [[], []], pa.null(), width=None).features.sparse == 1
 
-    def test_bad_rows(self, tmp_path):
-        lists = [[1], None, [-1], [2, None], [5, 4, 5], [WIDTH], [WIDTH - 1], [2**40]]
-        found = parquet(tmp_path, lists, pa.int64())
-        assert problems(found) == {
-            1: ("words", "no_list", "None"),
-            2: ("words", "negative_index", "-1"),
-            3: ("words", "null_index", "None"),
-            4: ("words", "repeated_index", "5"),
-            5: ("words", "index_beyond", "40"),
-            7: ("words", "index_beyond", "1099511627776"),
-        }
-        assert lists_of(found) == [[1], [], [], [], [], [], [39], []]
-
     @pytest.mark.parametrize(
         ("option", "declared", "expected"), [(None, 9, 9), (50, 9, 50), (None, None, 8), (8, None, 8)]
     )

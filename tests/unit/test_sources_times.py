@@ -1,6 +1,6 @@
 """Event times: which columns can hold them, their values, and that they cost nothing until they are required."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -30,19 +30,6 @@ def read(source):
         assert rows.ts.dtype == np.int64
         ts += rows.ts.tolist()
     return ts, bad
-
-
-@given(st.lists(st.datetimes(), min_size=1), st.sampled_from(["us", "ms", "s", "ns"]))
-def test_timestamps_are_those_of_python(values, unit):
-    if unit == "ns":
-        values = [v.replace(year=1900 + v.year % 300, day=min(v.day, 28)) for v in values]
-    step = {"us": 1, "ms": 1000, "s": 10**6, "ns": 1}[unit]
-    column = pa.array(values, pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)
-    found, too_large = times(column)
-    exact = [(value - EPOCH) // timedelta(microseconds=1) for value in values]
-    assert too_large is None
-    assert all(abs(a - b) < step for a, b in zip(found.tolist(), exact, strict=True))
-    assert found.tolist() == exact or step > 1
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**62) - 1, 2**62 + 1) | st.none(), min_size=1))

@@ -48,13 +48,6 @@ def problems(found):
 
 
 class TestCodes:
-    def test_reading_goes_on_from_a_state(self, tmp_path):
-        found = source(tmp_path, ROWS)
-        list(found.rows())
-        again = opened(tmp_path)
-        again.restore(found.state(2))
-        assert lists_of(again, 2) == [[1, 2], [3]]
-
     def test_in_any_order_and_stored(self, tmp_path):
         found = source(tmp_path, ROWS, pa.dictionary(pa.int8(), TEXT), permutation=3)
         drawn, order = lists_of(found), [int(i) for rows in found.rows() for i in rows.id]

@@ -1,9 +1,8 @@
-"""The slow twin of approximate best splits by itself: figures by hand, widths of buckets, the guarantee."""
+"""The slow twin of approximate best splits by itself: figures by hand, and widths of buckets."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.oracles.sparse_battery import Finder, apply, tallies
+from tests.oracles.sparse_battery import apply
 from tests.oracles.sparse_splits import (
     FINDERS,
     LEAST_RHO,
@@ -25,21 +24,14 @@ from tests.oracles.sparse_splits import (
     entropy,
     gini,
 )
-from tests.sparse_streams import Event, sparse_stream, sparse_streams
+from tests.sparse_streams import Event, sparse_streams
 from tests.volume import examples
 
 pytestmark = pytest.mark.nightly
 
 ALPHAS = (0.05, 0.1, 0.5, 2.0)
-STREAMS = 48
-#: So many answers the streams have to make suboptimal, by alpha. A small alpha leaves entropy hardly any.
-SUBOPTIMAL = {"updgini": (10, 30, 300, 600), "updent": (0, 0, 100, 1000)}
 
 some_counts = st.builds(Counts, *(st.integers(0, 50) for _ in range(4))).filter(lambda c: c.n1 > 0)
-
-
-def makes(finder: str, alpha: float) -> dict[str, Callable[[], Finder]]:
-    return {"twin": lambda: BucketTwin(finder, alpha)}
 
 
 def test_scores_by_hand() -> None:
@@ -134,33 +126,10 @@ def test_centroids_of_updent_overestimate_by_at_most_alpha(alpha: float, c: Coun
         assert entropy(c) - 1e-12 <= estimate <= (1 + alpha) * entropy(c) + 1e-12, k
 
 
-# ---------------------------------------------------------------------- the guarantee
-
-
-@pytest.fixture(scope="module")
-def streams() -> list[list[Event]]:
-    return [sparse_stream(seed) for seed in range(STREAMS)]
-
-
-@pytest.mark.parametrize(("finder", "alpha"), [*product(FINDERS, ALPHAS)])
-def test_answers_are_within_alpha_and_the_streams_could_tell(
-    finder: str, alpha: float, streams: list[list[Event]]
-) -> None:
-    found = tallies(finder, alpha, makes(finder, alpha), streams)
-    for tally in found.values():
-        assert (tally.violations, tally.misreported) == (0, 0)
-        assert tally.states > 15_000
-        assert tally.nonzero > tally.states / 2
-        assert tally.suboptimal >= SUBOPTIMAL[finder][ALPHAS.index(alpha)]
-        assert 1 <= tally.worst <= 1 + alpha
-
-
 @examples(60)
 @given(st.sampled_from(FINDERS), st.sampled_from(ALPHAS), sparse_streams())
-def test_short_streams_keep_guarantee_and_invariants(finder: str, alpha: float, stream: list[Event]) -> None:
+def test_every_feature_is_within_its_bucket(finder: str, alpha: float, stream: list[Event]) -> None:
     twin = BucketTwin(finder, alpha)
-    for tally in tallies(finder, alpha, makes(finder, alpha), [stream]).values():
-        assert (tally.violations, tally.misreported) == (0, 0)
     for event in stream:
         apply(twin, event)
         assert twin.bucket.keys() == twin.ones.keys()

@@ -88,21 +88,6 @@ def test_bits_are_the_same_everywhere():
     assert digest.hexdigest() == "945be62da8eb29c3dbe086311ce8878190b956f63b4b41e6b94c424fbdf4ba89"
 
 
-def test_a_feature_is_its_label_flipped_with_its_own_probability():
-    options = SparseSynthetic(n=40_000, informative=4, irrelevant=50, density=0.02, drift=1)
-    rows, y, _ = read(options)
-    X = rows.dense()
-    theta = uniform(stream_key(options.seed, "sparse flips"), np.arange(8)).reshape(2, 4)
-    assert abs(y.mean() - 0.5) < 0.01
-    for part in range(2):
-        half = slice(part * 20_000, (part + 1) * 20_000)
-        for label in (0, 1):
-            mine = X[half][y[half] == label]
-            np.testing.assert_allclose((mine[:, :4] != label).mean(axis=0), theta[part], atol=0.02)
-            assert abs(mine[:, 4:].mean() - 0.02) < 0.001
-    assert np.abs(theta[0] - theta[1]).max() > 0.1
-
-
 def test_what_cannot_be_drawn_or_taken_is_refused():
     with refused("sources.generated_indices", ConfigError):
         open_source(SparseSynthetic(), reading=CLASSES)

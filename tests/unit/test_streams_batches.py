@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from raydt.errors import InputError
-from raydt.examples.updates import DELETE, INSERT
+from raydt.examples.updates import INSERT
 from raydt.sources import CsvFiles, Hyperplane, Sea, open_source
 from raydt.streams import Batches, StreamOptions, history_of, make_stream
-from raydt.streams.active import ActiveList
 from tests.oracles.streams import MemorySource, Row
 from tests.refusals import refusal, refused
 
@@ -30,12 +28,6 @@ def sizes(op):
     return [*active[:-1][np.diff(op) != 0].tolist(), int(active[-1])]
 
 
-def test_up_and_down():
-    op, ids = run([0.05, 1.0, 0.05])
-    assert sizes(op) == [100, 5]
-    assert ids.tolist() == [*range(100), *range(95)]
-
-
 def test_down_and_up_inserts_the_removed_rows_again_in_source_order():
     op, ids = run([1.0, 0.05, 1.0], removal_order="lifo")
     assert sizes(op) == [100, 5, 100]
@@ -44,43 +36,9 @@ def test_down_and_up_inserts_the_removed_rows_again_in_source_order():
     assert ids.tolist() == [*range(50), *range(30), *range(30), *range(50, 90)]
 
 
-def test_tenths_added_and_removed_in_reverse():
-    op, ids = run([*TENTHS, *TENTHS[-2::-1]], removal_order="lifo")
-    assert sizes(op) == [100, 10]
-    assert ids.tolist() == [*range(100), *range(99, 9, -1)]
-
-
 @pytest.mark.parametrize(("n", "share", "size"), [(45, 0.1, 4), (55, 0.1, 6), (50, 0.57, 28), (10, 0.01, 0)])
 def test_shares_are_rounded_half_to_even(n, share, size):
     assert sizes(run([1.0, share], n=n)[0]) == [n, size]
-
-
-def test_random_removal_is_uniform():
-    op, ids = run([4000, 0], n=4000, removal_order="random", seed=3)
-    removed = ids[op == DELETE]
-    assert sorted(removed.tolist()) == list(range(4000))
-    counts = np.histogram(removed[:1000], bins=10, range=(0, 4000))[0]
-    assert ((counts - 100) ** 2 / 100).sum() < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
-    assert abs(np.corrcoef(removed, np.arange(4000))[0, 1]) < 0.05
-    assert (removed != run([4000, 0], n=4000, removal_order="random", seed=4)[1][op == DELETE]).any()
-
-
-def test_rows_may_run_out():
-    data = [Row(i, 0, bad=i in (2, 9)) for i in range(10)]
-    stream = make_stream(Batches(steps=[20, 3, 1.0], on_error="skip"), MemorySource(data, (4,)))
-    taken = [batch.id.tolist() for batch in stream.batches(100)]
-    assert taken == [[0, 1, 3, 4, 5, 6, 7, 8], [0, 1, 3, 4, 5], [0, 1, 3, 4, 5]]
-    assert [entry.row for entry in stream.take_skipped()] == [2, 9]
-
-
-def test_a_bad_row_ends_the_stream_only_when_it_is_reached():
-    data = [Row(i, 0, bad=i == 6) for i in range(10)]
-    stream = make_stream(Batches(steps=[6, 2, 6], removal_order="lifo"), MemorySource(data, (10,)))
-    assert [len(batch) for batch in stream.batches(100)] == [6, 4, 4]
-    batches = make_stream(Batches(steps=[6, 2, 7], removal_order="lifo"), MemorySource(data, (10,))).batches(100)
-    assert [len(next(batches)) for _ in range(3)] == [6, 4, 4]
-    with pytest.raises(InputError, match="row 6: bad"):
-        next(batches)
 
 
 def test_rows_that_are_active_are_not_read_again():
@@ -138,26 +96,3 @@ def test_a_warm_up_holds_inserts_only():
     assert len(next(batches)) == 10
     with refused("streams.no_insert", update=10, warmup=15):
         next(batches)
-
-
-@pytest.mark.parametrize("shape", [(0,), (0, 2)])
-def test_active_list_against_a_list(shape):
-    rng = np.random.default_rng(1)
-    active, twin, fresh = ActiveList(np.empty(shape, dtype=np.int64)), [], 0
-    for _ in range(2000):
-        k, action = int(rng.integers(0, 6)), rng.integers(0, 5)
-        if action < 3:
-            entries = np.arange(fresh, fresh + k * (2 if len(shape) == 2 else 1)).reshape(k, *shape[1:])
-            fresh += entries.size
-            active.push(entries)
-            twin += entries.tolist()
-            continue
-        k = min(k, len(twin))
-        if action == 3:
-            assert active.take_first(k).tolist() == twin[:k]
-            del twin[:k]
-        else:
-            assert active.take_last(k).tolist() == twin[len(twin) - k :]
-            del twin[len(twin) - k :]
-        assert active.array().tolist() == twin
-        assert len(active) == len(twin)

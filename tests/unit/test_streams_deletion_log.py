@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,25 +50,6 @@ def test_without_positions_deletions_come_last(tmp_path, log):
     assert sequence(stream_of(tmp_path, log, rows=2)) == [10, 11, -11, -10]
 
 
-def test_an_empty_log(tmp_path):
-    assert sequence(stream_of(tmp_path, "id,after\n", rows=2)) == [10, 11]
-
-
-def test_what_is_due_before_a_bad_row_is_kept(tmp_path):
-    log = "id,after\n10,2\n11,3\n12,4\n"
-    stream = stream_of(tmp_path, log, rows=6, bad=(2,))
-    batches = stream.batches(1)
-    assert [(b.op[0], b.id[0]) for b in itertools.islice(batches, 3)] == [(INSERT, 10), (INSERT, 11), (DELETE, 10)]
-    with pytest.raises(InputError, match="row 2: bad"):
-        next(batches)
-    assert sequence(stream_of(tmp_path, log, rows=6, bad=(2,), on_error="skip")) == [10, 11, -10, -11, 13, -12, 14, 15]
-
-
-def test_ids_are_row_numbers_where_the_source_has_none(tmp_path):
-    stream = stream_of(tmp_path, "id,after\n1,3\n", source=open_source(Sea(n=4)))
-    assert sequence(stream) == [0, 1, 2, -1, 3]
-
-
 def test_string_ids(tmp_path):
     pq.write_table(pa.table({"x": [1, 2, 3], "y": [0, 0, 0], "key": ["b", "a", "007"]}), tmp_path / "t.parquet")
 
@@ -102,13 +81,6 @@ def test_a_deletion_is_traced_to_its_row_of_the_log(tmp_path, size):
         (INSERT, "t.parquet", 2, "007"),
         (DELETE, "log.csv", 0, "nobody"),
     ]
-
-
-def test_integer_ids_are_their_own_names(tmp_path):
-    stream = stream_of(tmp_path, "id,after\n99,0\n", rows=1)
-    (batch,) = stream.batches(9)
-    names = [batch.name(place) for place in range(len(batch))]
-    assert (names, batch.row.tolist(), stream.where(0)) == ([99, 10], [-2, 0], ("memory", 0))
 
 
 def test_text_ids_need_the_column_of_ids(tmp_path):

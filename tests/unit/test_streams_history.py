@@ -9,7 +9,7 @@ from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QU
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from raydt.sources import ParquetFiles, open_source
-from raydt.streams import Changelog, Incremental, RandomUpdates, SlidingWindow, history_of, make_stream
+from raydt.streams import Changelog, Incremental, SlidingWindow, history_of, make_stream
 from tests.oracles.streams import MemorySource, Row
 
 ALIVE = np.iinfo(np.int64).max
@@ -19,15 +19,6 @@ def spans(history):
     """(id, x, y, inserted, deleted) of each example; ``None`` while live."""
     columns = (history.id, history.X[:, 0], history.y, history.inserted, history.deleted)
     return [(i, x, y, a, None if b == ALIVE else b) for i, x, y, a, b in np.array(columns, dtype=object).T]
-
-
-def test_a_window():
-    data = [Row(10 + i, i % 2, x=float(i)) for i in range(4)]
-    history = history_of(make_stream(SlidingWindow(window=2, warmup=2), MemorySource(data)))
-    assert spans(history) == [(10, 0.0, 0, 0, 2), (11, 1.0, 1, 1, 4), (12, 2.0, 0, 3, None), (13, 3.0, 1, 5, None)]
-    assert history.warmup == 2
-    assert history.complete
-    assert (history.X.dtype, history.y.dtype, history.inserted.dtype) == (np.float64, np.int32, np.int64)
 
 
 def test_what_cannot_be_applied_is_passed_over():
@@ -63,23 +54,6 @@ def test_stop(stop):
 def test_a_bad_row_behind_the_stop_is_not_met():
     data = [Row(0, 0), Row(1, 0), Row(2, 0, bad=True)]
     assert len(history_of(make_stream(Incremental(), MemorySource(data)), 2).id) == 2
-
-
-def test_live_examples_are_those_of_a_fold():
-    data = [Row(i, i % 3, x=float(i)) for i in range(3000)]
-    make = lambda: make_stream(RandomUpdates(insert_probability=0.55), MemorySource(data, (100,)))  # noqa: E731
-    live: dict[int, int] = {}
-    for batch in make().batches(77):
-        for place, (op, i) in enumerate(zip(batch.op.tolist(), batch.id.tolist(), strict=True)):
-            if op == INSERT:
-                live[i] = batch.start + place
-            else:
-                del live[i]
-    history = history_of(make())
-    alive = history.deleted == ALIVE
-    assert dict(zip(history.id[alive].tolist(), history.inserted[alive].tolist(), strict=True)) == live
-    assert (history.y == history.id % 3).all()
-    assert (history.X[:, 0] == history.id).all()
 
 
 class ValueStream:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pipelines import load_config
-from raydt.errors import ConfigError, InputError
-from raydt.examples.updates import DELETE, INSERT
+from raydt.errors import ConfigError
+from raydt.examples.updates import DELETE
 from raydt.redaction import text
 from raydt.sources import ParquetFiles, Sea, open_source
 from raydt.streams import StreamOptions, TimeWindow, make_stream
@@ -43,34 +43,6 @@ def minutes(tmp_path, values, **options):
     return make_stream(TimeWindow(**options), open_source(ParquetFiles(path="t.parquet", ts="when"), tmp_path))
 
 
-def test_examples_expire_before_the_row_that_moves_time_on():
-    assert events(timed([0, 3, 9, 10, 30], duration=10)) == ["+0", "+1", "+2", "-0", "+3", "-1", "-2", "-3", "+4"]
-
-
-def test_what_is_out_of_order_expires_by_its_time():
-    stream = timed([10, 7, 10, 17, 20], duration=10, lateness=3)
-    assert events(stream) == ["+0", "+1", "+2", "-1", "+3", "-0", "-2", "+4"]
-
-
-def test_nothing_is_deleted_at_the_end():
-    assert events(timed([0, 1, 2], duration=3)) == ["+0", "+1", "+2"]
-
-
-def test_equal_times_are_in_order():
-    assert events(timed([5, 5, 5], duration=1)) == ["+0", "+1", "+2"]
-
-
-def test_late_rows_are_named(tmp_path):
-    batches = minutes(tmp_path, [0, 90, 80], duration="2h", lateness="5m").batches(10)
-    assert next(batches).op.tolist() == [INSERT, INSERT]
-    with pytest.raises(InputError) as caught:
-        next(batches)
-    assert str(caught.value) == (
-        f"{tmp_path}/t.parquet, row 2, column 'when': it is late: its time is 10m before the latest so far, "
-        "stream.lateness allows 5m. Sort the rows by time or raise stream.lateness, or set stream.on_error: skip"
-    )
-
-
 def test_late_rows_and_rows_without_a_time_are_skipped(tmp_path):
     stream = minutes(tmp_path, [0, None, -1, 1, 0.5], duration="1h", on_error="skip")
     assert events(stream) == ["+0", "+3"]
@@ -86,13 +58,6 @@ def test_integer_times_are_named_in_their_own_unit():
     stream = timed([100, 40], duration=70, lateness=50)
     with refused("streams.late_row", by="60", lateness="50"):
         list(stream.batches(10))
-
-
-def test_a_row_that_is_bad_moves_no_time():
-    data = [Row(0, 0, ts=0), Row(1, 0, ts=50, bad=True), Row(2, 0, ts=1)]
-    stream = make_stream(TimeWindow(duration=10, on_error="skip"), MemorySource(data, (3,)))
-    assert events(stream) == ["+0", "+2"]
-    assert [entry.row for entry in stream.take_skipped()] == [1]
 
 
 def test_a_warm_up_holds_inserts_only():
@@ -186,21 +151,3 @@ def test_the_config_hash_does_not_depend_on_the_spelling():
     )
     assert load_config({**config, "stream": {**window, "duration": "61m"}}).model_hash() != one.model_hash()
     assert load_config(one.resolved()) == one
-
-
-def test_a_long_window_against_a_fold():
-    rng = np.random.default_rng(8)
-    n, duration, lateness = 20_000, 700, 40
-    ts = np.arange(n) - rng.integers(0, lateness, n)
-    source = MemorySource([Row(i, 0, ts=int(t)) for i, t in enumerate(ts)], (5000,))
-    live, now = {}, -(10**9)
-    for batch in make_stream(TimeWindow(duration=duration, lateness=lateness), source).batches(4096):
-        for op, i in zip(batch.op.tolist(), batch.id.tolist(), strict=True):
-            if op == DELETE:
-                assert live[i] == min(live.values())
-                del live[i]
-            else:
-                now = max(now, int(ts[i]))
-                live[i] = int(ts[i])
-                assert min(live.values()) > now - duration
-    assert set(live) == {i for i in range(n) if ts[i] > now - duration}

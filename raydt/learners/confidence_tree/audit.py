@@ -41,15 +41,7 @@ def audit(
     """Prove or refute that a tree is what the method promises.
 
     If the history is not complete, records of splits are only checked to be consistent, and bins not at all.
-    O((depth + splits) x (rows + ones) x features) time.
-
-    Returns
-    -------
-    AuditReport
-        ``checked``: examples of the history, live ones, nodes, splits, those replayed, and ``counters``, what was
-        recounted at places. ``worst``, of the splits replayed that were not taken on a tie: ``lead``, the least lead
-        over all other candidates in units of the widths that the rule asks for, and ``theorem_lead``, in units of two
-        widths of Theorem 4 (with a criterion that it is about); below 1 it is not enough.
+    ``worst`` of the report is that of ``Records``. O((depth + splits) x (rows + ones) x features).
     """
     try:
         truth = RecountedTree(options, features, state, history)

@@ -94,17 +94,9 @@ class SplitRule:
         return (rival - best) * 2.0 / NATS_PER_BIT if self.bits else rival - best
 
     def width(self, m: int, t: int, depth: int, classes: int) -> float:
-        """Half width of the interval around a score, in the unit of the rule.
+        """Return the half width of the interval around a score, in the unit of the rule.
 
-        Parameters
-        ----------
-        m : int
-            Live examples that the leaf has counted.
-        t : int
-            Examples that the tree has taken so far.
-        depth : int
-        classes : int
-            K, at least 2.
+        m live examples has the leaf counted, t examples has the tree taken so far; K ``classes`` are at least 2.
         """
         delta = 1.0 / t if self.delta is None else self.delta
         entropy = self.criterion == "entropy"

@@ -68,16 +68,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         super().__init__()
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
-        self.live = LiveConfidenceTree(
-            features,
-            options.grace_period,
-            drift_period=options.drift_period,
-            leaf_prediction=options.leaf_prediction,
-        )
-        self._decider = Decider(
-            options.split_rule(len(features)),
-            by_feature=options.rival == "feature",
-        )
+        self.live = LiveConfidenceTree(options, features)
+        self._decider = Decider(options.split_rule(len(features)), by_feature=options.rival == "feature")
         self._warmup = self._t = 0
         self._renewal = options.renewal if features.names else 0
         self._renewed = self._lived = 0  # t when the bins were made last, and how many examples were live then

@@ -24,17 +24,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 class Trials:
-    """The examples that wait to be compared.
-
-    Parameters
-    ----------
-    live : LiveConfidenceTree
-        Whose nodes have the trials.
-    period : int
-        Insertions between two comparisons; 0: there are none.
-    logs : SharedLogs
-        Of naive Bayes.
-    """
+    """The examples that wait to be compared, every ``period`` insertions (0: never), with the trials of ``live``."""
 
     def __init__(self, live: LiveConfidenceTree, period: int, logs: SharedLogs) -> None:
         self._live, self._period, self._logs = live, period, logs
@@ -68,7 +58,7 @@ class Trials:
         """Compare all trials with the tree just after an insertion; returns an entry for each node restarted."""
         live, slots = self._live, self._waiting
         self.compared, self._waiting = stamp, slots[:0]
-        pairs = drift.meet(live.tree, live.members, live.right, slots, self._period, live.deepest)
+        pairs = drift.meet(live.tree, live.examples, live.right, slots, self._period, live.deepest)
         replies = (yield from self._count(pairs, slots, 1)) if len(pairs.node) else []
         scores = sum((reply[1] for reply in replies), np.zeros((len(pairs.scored), 1), dtype=np.int64))
         drift.judge(live.tree, live.store.y, live.right, slots, pairs, scores, self._logs.table)

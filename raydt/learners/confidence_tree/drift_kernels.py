@@ -55,6 +55,8 @@ TRIAL = np.dtype(
     ],
     align=True,
 )
+#: A stamp that no example has yet.
+LAST = 1 << 62
 #: What comparing a node comes to.
 NOTHING, BEGIN, END, RESTART = range(4)
 
@@ -68,54 +70,58 @@ class Pairs(NamedTuple):
 
 
 @kernel
-def _meet(tree: Any, members: Any, right: Any, slots: Any, young: int, pairs: Any) -> tuple[int, int]:
-    """Note the pairs, then count what nodes have seen; returns pairs, and those to score."""
-    example, node, scored = pairs.example, pairs.node, pairs.scored
-    n = asked = 0
+def _pair(tree: Any, examples: Any, slots: Any, compared: int, example: Any, node: Any) -> int:
+    """Note the pairs of examples up to a stamp; their number."""
+    n = 0
     for i in range(len(slots)):
-        v = np.int64(members[slots[i]].leaf)
-        while v >= 0:
-            trial = tree.trials[v]
-            if trial.began >= 0:
+        stamp = 2 * examples.born[slots[i]] + 1
+        v = np.int64(examples.members[slots[i]].leaf)
+        while v >= 0 and stamp <= compared:
+            began = tree.trials[v].began
+            if began >= 0 and stamp > began:
                 example[n], node[n] = i, v
-                if trial.seen >= young:
-                    scored[asked] = n
-                    asked += 1
                 n += 1
             v = np.int64(tree.nodes[v].parent)
-    for i in range(len(slots)):
-        v = np.int64(members[slots[i]].leaf)
+    return n
+
+
+def in_trials(tree: Any, examples: Any, slots: npt.NDArray[np.int32], compared: int, deepest: int) -> Pairs:
+    """Return examples, live or just deleted, and the trials that count them. O(examples x depth).
+
+    ``compared`` is the stamp of the last comparison: what came later is in no trial yet.
+    """
+    room = len(slots) * (deepest + 1)
+    example, node = (np.empty(room, dtype=np.int64) for _ in range(2))
+    n = _pair(tree, examples, slots, compared, example, node)
+    return Pairs(example[:n], node[:n], node[:0])
+
+
+@kernel
+def _see(tree: Any, members: Any, right: Any, slots: Any) -> None:
+    """Count what nodes have seen."""
+    for slot in slots:
+        v = np.int64(members[slot].leaf)
         while v >= 0:
             trial = tree.trials[v]
             trial.seen += 1
-            trial.wrong += 0 if right[slots[i]] & BLAMELESS else 1
+            trial.wrong += 0 if right[slot] & BLAMELESS else 1
             v = np.int64(tree.nodes[v].parent)
-    return n, asked
 
 
-def meet(tree: Any, members: Any, right: Any, slots: npt.NDArray[np.int32], period: int, deepest: int) -> Pairs:
-    """The examples of a period and the trials they come to; counts what nodes have seen. O(examples x depth)."""
-    room = len(slots) * (deepest + 1)
-    pairs = Pairs(*(np.empty(room, dtype=np.int64) for _ in range(3)))
-    n, asked = _meet(tree, members, right, slots, period // 2, pairs)
-    return Pairs(pairs.example[:n], pairs.node[:n], pairs.scored[:asked])
+def meet(tree: Any, examples: Any, right: Any, slots: npt.NDArray[np.int32], period: int, deepest: int) -> Pairs:
+    """Return the examples of a period and the trials they come to; count what nodes have seen. O(examples x depth)."""
+    pairs = in_trials(tree, examples, slots, LAST, deepest)
+    scored = np.flatnonzero(tree.trials["seen"][pairs.node] >= period // 2)  # by what was seen before the period
+    _see(tree, examples.members, right, slots)
+    return pairs._replace(scored=scored)
 
 
 @kernel
 def judge(tree: Any, y: Any, right: Any, slots: Any, pairs: Any, scores: Any, table: Any) -> None:
     """Compare the predictions of trials with those of the tree, and let the trials count the examples.
 
-    Parameters
-    ----------
-    y, right : ndarray
-        Class, and who was right, of each slot.
-    slots : ndarray of int32
-        Of the examples.
-    pairs : Pairs
-    scores : ndarray of int64, shape (pairs scored, K)
-        Of naive Bayes, summed over the shards.
-    table : ndarray of int64
-        T of ``naive_bayes``.
+    ``y`` and ``right`` are class, and who was right, of each slot; ``scores``, shape (pairs scored, K), those of naive
+    Bayes, summed over the shards; ``table`` is T of ``naive_bayes``.
     """
     for i in range(len(pairs.scored)):
         p = pairs.scored[i]
@@ -159,29 +165,3 @@ def decide(tree: Any, order: Any, period: int, verdicts: Any) -> None:
             deepest = depth
         elif trial.seen >= LONGEST * period:
             verdicts[i] = END
-
-
-@kernel
-def _in_trials(tree: Any, examples: Any, slots: Any, compared: int, example: Any, node: Any) -> int:
-    n = 0
-    for i in range(len(slots)):
-        stamp = 2 * examples.born[slots[i]] + 1
-        v = np.int64(examples.members[slots[i]].leaf)
-        while v >= 0 and stamp <= compared:
-            began = tree.trials[v].began
-            if began >= 0 and stamp > began:
-                example[n], node[n] = i, v
-                n += 1
-            v = np.int64(tree.nodes[v].parent)
-    return n
-
-
-def in_trials(tree: Any, examples: Any, slots: npt.NDArray[np.int32], compared: int, deepest: int) -> Pairs:
-    """Examples, live or just deleted, and the trials that have counted them. O(examples x depth).
-
-    ``compared`` is the stamp of the last comparison: what came later is in no trial yet.
-    """
-    room = len(slots) * (deepest + 1)
-    example, node = (np.empty(room, dtype=np.int64) for _ in range(2))
-    n = _in_trials(tree, examples, slots, compared, example, node)
-    return Pairs(example[:n], node[:n], node[:0])

@@ -17,7 +17,7 @@ from raydt.examples.updates import UpdateBatch
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, SplitRecord, canonical_tree, live_tree
-from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
+from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
 from raydt.learners.confidence_tree.split_decisions import LeafSplit, StepWindow
 from raydt.learners.confidence_tree.tree import (
@@ -58,24 +58,13 @@ _ODDS = level_odds()
 
 
 class LiveConfidenceTree:
-    """The tree with what hangs on it.
+    """The tree with what hangs on it."""
 
-    Parameters
-    ----------
-    features : Features
-    grace_period : int
-    drift_period : int
-        As of the options (``drift``).
-    leaf_prediction : str
-    """
-
-    def __init__(
-        self, features: Features, grace_period: int, *, drift_period: int, leaf_prediction: LeafPrediction
-    ) -> None:
+    def __init__(self, options: ConfidenceTreeOptions, features: Features) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self._grace, self._period = grace_period, drift_period
+        self._grace, self._period = options.grace_period, options.drift_period
         #: Whether leaves may predict by naive Bayes; whether each chooses.
-        self.naive, self._adaptive = leaf_prediction != "majority", leaf_prediction == "adaptive"
+        self.naive, self._adaptive = options.leaf_prediction != "majority", options.leaf_prediction == "adaptive"
         self.right = np.empty(0, dtype=np.uint8)  #: By slot: who was right about its example (``prediction``).
         self.store = ExampleStore(0, 0)  #: Ids and labels of the live examples.
         self.members = np.empty(0, dtype=MEMBER)  #: By slot: its leaf, and its neighbours in the leaf's list.

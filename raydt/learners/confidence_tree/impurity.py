@@ -107,14 +107,10 @@ def offer(found: Any, scores: Any, by_feature: bool, score: float, feature: int,
 def merge(
     criterion: int, by_feature: bool, table: Any, totals: Any, candidates: Any, found: Any, scores: Any, impurity: Any
 ) -> None:
-    """Of each check the best and the rival of all groups, their scores, and the impurity of the node itself.
+    """Find the best and the rival of all groups for each check, their scores, and the impurity of the node itself.
 
-    Parameters
-    ----------
-    totals : ndarray of int64, shape (checks, K)
-    candidates : ndarray of int64, shape (checks, groups, 2, 2 + K)
-    found : ndarray of int64, shape (checks, 2, 2 + K)
-        Taken as a result, as ``scores``, shape (checks, 2), and ``impurity``, shape (checks,).
+    ``totals`` has shape (checks, K), ``candidates`` (checks, groups, 2, 2 + K). The results have room: ``found``,
+    (checks, 2, 2 + K), ``scores``, (checks, 2), and ``impurity``, (checks,).
     """
     for c in range(len(totals)):
         found[c, :, FEATURE] = -1

@@ -37,12 +37,8 @@ def logged(entries: list[Logged]) -> Log:
     none = SplitRecord(0, 0, 0, 0, -1, -1, RESTARTED, *(float("nan"),) * 4, (), ())
     records = [entry.split or none for entry in entries]
     log: Log = {"seq": np.array([entry.stamp >> 1 for entry in entries], dtype=np.int64)}
-    for name in ("depth", "feature"):
-        log[name] = np.array([getattr(entry, name) for entry in entries], dtype=np.int64)
-    for name in ("m", "t", "rival_feature", "reason"):
-        log[name] = np.array([getattr(record, name) for record in records], dtype=np.int64)
-    for name in ("threshold", "rival_threshold"):
-        log[name] = np.array([getattr(entry, name) for entry in entries], dtype=np.float64)
-    for name in ("phi", "rival_phi", "impurity", "epsilon"):
-        log[name] = np.array([getattr(record, name) for record in records], dtype=np.float64)
+    whole = "depth", "feature", "m", "t", "rival_feature", "reason"
+    for name in (*whole, "threshold", "rival_threshold", "phi", "rival_phi", "impurity", "epsilon"):
+        rows = entries if name in Logged._fields else records
+        log[name] = np.array([getattr(row, name) for row in rows], dtype=np.int64 if name in whole else np.float64)
     return log

@@ -33,23 +33,10 @@ CELLS = ("leaf", "feature", "group", "class", "log")
 
 
 def naive_arrays(leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints], bins: Bins, table: Ints) -> Arrays:
-    """Arrays of a model for its leaves that predict by naive Bayes.
+    """Return the arrays ``NAIVE`` of a model for its leaves that predict by naive Bayes, and the bins.
 
-    Parameters
-    ----------
-    leaves : ndarray of int, shape (n,)
-        Their positions in preorder.
-    priors : ndarray of int64, shape (n, K)
-    replies : sequence of ndarray of int64, shape (5, cells)
-        What the shards have counted: the first four of ``CELLS``, and the number.
-    bins : Bins
-    table : ndarray of int64
-        T, up to the largest number.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``naive_leaf`` and ``naive_prior`` by leaf, ``naive_cell_...`` by ``CELLS``, and the bins.
+    ``leaves`` are their positions in preorder, shape (n,), ``priors`` has shape (n, K). Each reply of a shard, shape
+    (5, cells), has the first four of ``CELLS``, and the number counted. ``table`` is T, up to the largest number.
     """
     cells = np.concatenate([np.empty((5, 0), dtype=np.int64), *replies], axis=1)
     cells = cells[:, np.lexsort(cells[3::-1])]
@@ -136,13 +123,7 @@ class NaivePredictor(TreePredictor):
         return leaves, which, scores
 
     def tree_sum(self, n_classes: int) -> TreeSum:
-        """As of any tree, whose leaves predict the shares of their classes.
-
-        Raises
-        ------
-        InputError
-            Some leaves predict by naive Bayes, whose shares no split accounts for.
-        """
+        """Refuse if leaves predict by naive Bayes, whose shares no split accounts for; else as of any tree."""
         if len(self._leaves):
             raise InputError(message("learners.naive_leaves", leaves=counted(len(self._leaves), "leaf")))
         return super().tree_sum(n_classes)

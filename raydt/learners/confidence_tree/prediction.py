@@ -69,22 +69,12 @@ def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
 def settle(
     tree: Any, examples: Any, right: Any, path: Any, counted: Any, scores: Any, tables: Any, void: Any, rules: Any
 ) -> None:
-    """Make the predictions of the steps of a window that are not ``void``, with their levels, and tally who was right.
+    """Make the predictions of the steps of a window that were not rolled back (``void``), and tally who was right.
 
-    Parameters
-    ----------
-    right : ndarray of uint8, shape (slots,)
-        Who was right about each live example.
-    counted : Counted
-    scores : ndarray of int64, shape (rows scored, K)
-        Of naive Bayes, summed over the shards.
-    tables : tuple of ndarray of int64
-        T of ``naive_bayes``, and :func:`level_odds`.
-    void : ndarray of bool, shape (steps,)
-        Steps that were rolled back.
-    rules : tuple of bool and int
-        ``adaptive``, else naive Bayes always; and, where drift is followed, one more than the examples below which a
-        leaf is not blamed (0: ``BLAMELESS`` is not kept).
+    ``right`` says by slot who was right about each live example; ``scores``, shape (rows scored, K), are those of naive
+    Bayes, summed over the shards; ``tables`` are T of ``naive_bayes`` and :func:`level_odds`. ``rules``: adaptive, else
+    naive Bayes always; and, where drift is followed, one more than the examples below which a leaf is not blamed (0:
+    ``BLAMELESS`` is not kept).
     """
     (adaptive, young), (table, odds) = rules, tables
     row = 0

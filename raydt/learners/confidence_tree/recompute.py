@@ -124,10 +124,7 @@ def _joined(levels: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 class RecountedTree(RoutedHistory):
     """All that a history says about a recorded tree, whose ``built`` is the time at which a node was made.
 
-    Raises
-    ------
-    MalformedTreeError, MalformedModelError
-        The nodes are no tree, or the bins are none.
+    Nodes that are no tree are a ``MalformedTreeError``, bins that are none a ``MalformedModelError``.
     """
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features, state: Arrays, history: History) -> None:

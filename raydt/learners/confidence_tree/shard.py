@@ -103,19 +103,9 @@ class ConfidenceTreeShard(ShardWithRows):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Count rows in and out; answer the checks among them, and score rows just before they are counted.
 
-        Parameters
-        ----------
-        sites, classes : int
-            How many there may be by now.
-        deltas, checks, scored : ndarray
-            As ``statistics.take`` has them: ``asked`` of checks and of rows to score.
-        logs : ndarray of int64
-            The table of ``naive_bayes``; empty if the last one is long enough.
-
-        Returns
-        -------
-        found : ndarray of int64, shape (checks, groups, 2, 2 + K)
-        scores : ndarray of int64, shape (rows to score, K)
+        There may be so many ``sites`` and ``classes`` by now. ``deltas``, ``checks`` and ``scored`` are as in
+        ``statistics.take``; ``logs`` is the table of ``naive_bayes``, empty if the last one is long enough. Returns
+        candidates, shape (checks, groups, 2, 2 + K), and scores, shape (rows to score, K), both int64.
         """
         scores = np.zeros((len(scored), classes), dtype=np.int64)
         if not len(self.groups):

@@ -51,14 +51,7 @@ class LeafSplit(NamedTuple):
 
 
 class Decider:
-    """Evaluates scores and widths, for the coordinator only.
-
-    Parameters
-    ----------
-    rule : SplitRule
-    by_feature : bool
-        Whether the rival is on another feature.
-    """
+    """Scores and widths of candidates, for the coordinator only; ``by_feature``: the rival is on another feature."""
 
     def __init__(self, rule: SplitRule, *, by_feature: bool) -> None:
         self._rule, self._by_feature = rule, by_feature

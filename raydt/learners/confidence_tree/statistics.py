@@ -191,41 +191,22 @@ def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
 @inner_kernel
 def _scan_column(bins: Any, columns: Any, j: int, search: Any, totals: Any, m: int, found: Any) -> None:
     """Offer the cuts of one column."""
-    left = search.left
-    first, stop = columns.first[j], columns.first[j + 1]
+    left, first, category = search.left, columns.first[j], columns.kinds[j] == CATEGORICAL
     left[:] = 0
-    if columns.kinds[j] != CATEGORICAL:
-        n_left = 0
-        for t in range(columns.cuts[j]):
-            inside = 0
-            for k in range(len(left)):
-                left[k] += bins[first + t, k]
-                inside += bins[first + t, k]
-            n_left += inside
-            if n_left == m:
-                return
-            if inside > 0:  # else it parts as the cut before
-                score = phi(search.criterion, search.table, left, totals)
-                offer(found, search.scores, search.by_feature, score, columns.feature[j], t, left)
-        return
-    filled = 0
-    for t in range(stop - first):
-        for k in range(len(left)):
-            if bins[first + t, k] > 0:
-                filled += 1
-                break
-    if filled < 2:
-        return
+    n_left = before = offered = 0
     for t in range(columns.cuts[j]):
         inside = 0
         for k in range(len(left)):
-            left[k] = bins[first + t, k]
-            inside += bins[first + t, k]
-        if inside > 0:
+            counted = np.int64(bins[first + t, k])
+            left[k] = counted if category else left[k] + counted
+            inside += counted
+        n_left = inside if category else n_left + inside
+        if n_left == m or (category and offered == 1 and before + inside == m):
+            return  # nothing is on the right, or there are two categories, which part the same
+        if inside > 0:  # else it parts as the cut before
             score = phi(search.criterion, search.table, left, totals)
             offer(found, search.scores, search.by_feature, score, columns.feature[j], t, left)
-            if filled == 2:  # the other one parts the same
-                return
+            before, offered = before + inside, offered + 1
 
 
 @inner_kernel
@@ -283,18 +264,10 @@ def _candidates(held: Any, search: Any, site: int, found: Any) -> None:
 def take(
     held: Any, search: Any, deltas: Any, begin: int, stop: int, checks: Any, check: int, naive: Any, scored: int
 ) -> tuple[int, int]:
-    """Count the deltas from ``begin`` to before ``stop``, and answer the checks among them, from ``check`` on.
+    """Count the deltas, shape (4, deltas), from ``begin`` to before ``stop``; answer the checks from ``check`` on.
 
-    Parameters
-    ----------
-    deltas : ndarray of int32, shape (4, deltas)
-    naive : Naive
-        Rows to score, from ``scored`` on.
-
-    Returns
-    -------
-    check, scored : int
-        The first check that was not answered, and the first row that was not scored.
+    Rows to score are those from ``scored`` on. Returns the first check that was not answered, and the first row that
+    was not scored.
     """
     asked = checks.asked
     for i in range(begin, stop):

@@ -18,38 +18,25 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _NotedSplit:
-    stamp: int
-    depth: int
-    tie: bool
-
-
 @dataclass(slots=True)
 class _Period:
     """Changes after a step at which the statistics are known."""
 
     stamp: int
     statistics: Mapping[str, int]
-    splits: list[_NotedSplit] = field(default_factory=list)
+    splits: list[tuple[int, int, bool]] = field(default_factory=list)  #: Stamp, depth, and whether for a tie.
     checks: list[Int64] = field(default_factory=list)
 
 
 class StatisticsHistory:
-    """Changes of one batch by the stamps of their steps.
-
-    Parameters
-    ----------
-    statistics : mapping of str to int
-        Before the batch.
-    """
+    """Changes of one batch by the stamps of their steps, from the statistics before it on."""
 
     def __init__(self, statistics: Mapping[str, int]) -> None:
         self._periods = [_Period(-1, statistics)]
 
     def split(self, stamp: int, depth: int, *, tie: bool) -> None:
         """Note that a leaf of this depth was split, for a tie or because the rule holds."""
-        self._periods[-1].splits.append(_NotedSplit(stamp, depth, tie))
+        self._periods[-1].splits.append((stamp, depth, tie))
 
     def checked(self, stamps: Int64) -> None:
         """Note checks of leaves."""
@@ -68,14 +55,14 @@ class StatisticsHistory:
         """Statistics of the tree once so many updates of the stream had been applied. O(changes)."""
         bound = 2 * updates  # stamps of later steps are not below it
         period = next(period for period in reversed(self._periods) if period.stamp < bound)
-        splits = [split for split in period.splits if split.stamp < bound]
+        splits = [(depth, tie) for stamp, depth, tie in period.splits if stamp < bound]
         was = period.statistics
         return {
             "nodes": was["nodes"] + 2 * len(splits),
             "leaves": was["leaves"] + len(splits),
-            "depth": max([was["depth"], *(split.depth + 1 for split in splits)]),
+            "depth": max([was["depth"], *(depth + 1 for depth, _ in splits)]),
             "checks": was["checks"] + sum(int(np.count_nonzero(stamps < bound)) for stamps in period.checks),
             "splits": was["splits"] + len(splits),
-            "ties": was["ties"] + sum(split.tie for split in splits),
+            "ties": was["ties"] + sum(tie for _, tie in splits),
             "restarted": was["restarted"],
         }

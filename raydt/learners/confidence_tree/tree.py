@@ -178,19 +178,8 @@ def _is_mixed(own: Any, node: int) -> bool:
 def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, counts: Any) -> tuple[int, int, int]:
     """Take the pending steps of ``path`` in order, as if no check changed the tree.
 
-    Parameters
-    ----------
-    rows : Rows
-        Of the batch.
-    out : CountedRows
-        With room for what is counted.
-    counts : ndarray of int64, shape (1, K)
-        Scratch.
-
-    Returns
-    -------
-    entries, checks, scored : int
-        How many there are.
+    ``out`` has room for what is counted, ``counts``, shape (1, K), is scratch. Returns how many entries, checks and
+    rows to score there are.
     """
     made = due = asked = 0
     naive = rules.naive and rules.grace > 0

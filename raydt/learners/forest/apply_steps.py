@@ -66,10 +66,7 @@ def advance(
 ) -> tuple[int, int, int]:
     """Take the steps from ``begin`` up to before ``end``; in the first begin at membership ``first`` (-1: the vote).
 
-    Returns
-    -------
-    step, membership, why : int
-        Where it stopped, and why.
+    Returns the step and membership at which it stopped, and why.
     """
     k, d, reg = examples.member.shape[1], examples.X.shape[1], forest.reg
     for i in range(begin, end):

@@ -18,7 +18,7 @@ from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
-from raydt.learners.forest.recompute import Definition, copies_of, members, scale_of, totals_of, tree_of, units_of
+from raydt.learners.forest.recompute import members, scale_of, totals_of, tree_of, units_of
 from raydt.messages import Message, message
 
 if TYPE_CHECKING:
@@ -36,19 +36,13 @@ def audit(
 ) -> AuditReport:
     """Prove or refute that a state is the forest of its live examples.
 
-    Of the history only the live examples matter. O(depth n P S) for each tree that is built again, O(n T) for
-    memberships.
-
-    Returns
-    -------
-    AuditReport
-        ``checked``: examples of the history, live ones, trees, nodes, and ``trees_rebuilt``. ``worst``: how often the
-        votes are wrong out of sample, which no verdict depends on.
+    Of the history only the live examples matter. ``worst`` is how often the votes are wrong out of sample, which no
+    verdict depends on. O(depth n P S) for each tree that is built again, O(n T) for memberships.
     """
     live = live_by_id(history)
     broken = compare_rows(state, history)
     X, y, warming = history.X[live], history.y[live], int(state["seq"][0]) < int(state["warmup"][0])
-    definition = definition_of(options, features)
+    kinds = features.kinds.astype(np.bool_)
     if options.numeric:
         scale = scale_of(y)
         found = int(state["exponent"][0]), 40 if state["totals"].shape[1] == 4 else 20
@@ -65,19 +59,20 @@ def audit(
         order = state["order"]
         y, state = np.argsort(order)[y], {**state, "totals": state["totals"][:, order]}
     if not broken:
-        held = members(definition, history.id[live])
+        held = members(options, history.id[live])
         chosen = sampled(held, len(features))
         starts = np.cumsum(state["tree_nodes"]) - state["tree_nodes"]
         for tree, start in enumerate(starts.tolist()):
-            totals = totals_of(definition, y[held[:, tree]], classes)
+            totals = totals_of(options, y[held[:, tree]], classes)
             counts = state["totals"][start].tolist()
             if counts != totals:
                 broken.append(message("audits.value", name=f"totals of tree {tree}", found=counts, expected=totals))
+        built = options.model_copy(update={"max_depth": 0}) if warming else options
         for tree in chosen if not broken else ():
             mine = held[:, tree]
-            broken += _tree(state, tree, tree_of(definition, tree, X[mine], y[mine], classes, warming))
+            broken += _tree(state, tree, tree_of(built, kinds, tree, X[mine], y[mine], classes))
         if not broken:
-            worst = out_of_sample(state, X, y, held, definition.categorical, options.numeric)
+            worst = out_of_sample(state, X, y, held, kinds, options.numeric)
     checked = {
         "examples": len(history.y),
         "live": len(live),
@@ -89,21 +84,6 @@ def audit(
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
     reason = message("audits.retrained", rebuilt=len(chosen), trees=options.n_estimators)
     return AuditReport("holds", "proven", reason, checked, worst)
-
-
-def definition_of(options: ForestOptions, features: Features) -> Definition:
-    """What the options define."""
-    return Definition(
-        options.random_state,
-        options.n_estimators,
-        copies_of(options.sample_share, options.n_estimators),
-        options.features_tried(len(features)),
-        options.thresholds,
-        options.max_depth,
-        options.min_samples_split,
-        options.numeric,
-        features.kinds.astype(np.bool_),
-    )
 
 
 def sampled(held: npt.NDArray[np.bool_], features: int) -> list[int]:

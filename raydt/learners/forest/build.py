@@ -11,28 +11,26 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
-from raydt.arrays.rng import bits_at
 from raydt.learners.forest.candidates import fill_block
 from raydt.learners.forest.node_pool import (
     count,
     free_block,
     gather,
     has_room,
-    link,
     may_split,
     new_block,
     new_child,
 )
 from raydt.learners.forest.nodes import LEAF, OPEN
 from raydt.learners.forest.scoring import best_of
-from raydt.trees.records import goes_left
+from raydt.trees.records import goes_left, link, next_in_preorder
 
 
 @inlined_kernel
 def _make_leaf(forest: Any, node: int, begin: int, end: int, scratch: Any) -> None:
     """Link the rows of a leaf."""
     for i in range(begin, end):
-        link(forest, node, scratch.entries[i])
+        link(forest, forest.members, node, scratch.entries[i])
 
 
 @inlined_kernel
@@ -93,9 +91,7 @@ def split_into_children(forest: Any, tree: int, top: int, examples: Any, scratch
     """Replace a node at a place of the stack, whose split is known, by its children: the right one, then the left."""
     nodes, stack, begins, ends = forest.nodes, scratch.stack, scratch.begins, scratch.ends
     node, begin, end = np.int64(stack[top]), np.int64(begins[top]), np.int64(ends[top])
-    key, depth = nodes[node].key, np.int64(nodes[node].depth) + 1
-    left = new_child(forest, tree, depth, bits_at(key, 0))
-    right = new_child(forest, tree, depth, bits_at(key, 1))
+    left, right = new_child(forest, tree, node, 0), new_child(forest, tree, node, 1)
     nodes[node].left, nodes[node].right = left, right
     forest.shape[tree, 1] += 1
     middle = _partition(forest, node, begin, end, examples, scratch)
@@ -188,21 +184,15 @@ def child_of(forest: Any, node: int, examples: Any, scratch: Any) -> int:
 @kernel
 def resolve(forest: Any, tree: int, examples: Any, scratch: Any, rules: Any) -> bool:
     """Build the open leaves of a tree; False, and nothing of the next one is done, if there is no room."""
-    nodes, waiting, top = forest.nodes, scratch.waiting, 1
-    root = np.int64(forest.roots[tree])
-    waiting[0] = root
-    while top > 0 and forest.shape[tree, 2] > 0:
-        top -= 1
-        node = np.int64(waiting[top])
-        if nodes[node].feature >= 0:
-            waiting[top] = nodes[node].right
-            waiting[top + 1] = nodes[node].left
-            top += 2
-        elif nodes[node].feature == OPEN:
+    nodes, root = forest.nodes, np.int64(forest.roots[tree])
+    node = root
+    while node >= 0 and forest.shape[tree, 2] > 0:
+        if nodes[node].feature == OPEN:
             if not has_room(forest, np.int64(nodes[root].n)) or len(scratch.slots) <= nodes[root].n:
                 return False
             n = _close(forest, tree, node, examples, scratch)
             build(forest, tree, node, n, examples, scratch, rules)
+        node = next_in_preorder(nodes, node, root)
     return True
 
 

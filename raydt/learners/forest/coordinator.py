@@ -274,7 +274,7 @@ class ForestCoordinator(SequentialCoordinator):
             if self.keeps_open and self._seq >= self._warmup:
                 for part in self.store.parts:
                     part.resolve()
-            trees = [tree for part in self.store.parts for tree in each_tree(part.arrays())]
+            trees = [part.arrays() for part in self.store.parts]
         return model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
 
     def predict_proba(

@@ -77,21 +77,10 @@ class LabelScale:
         self.scale = Scale(self._largest(), self._bits())  #: Of the live labels.
 
     def follow(self, kind: npt.NDArray[np.int32], y: npt.NDArray[np.float64]) -> tuple[Ints, Ints]:
-        """Take the steps of a batch. O(steps), and O(different labels) where the exponent changes.
+        """Take the steps of a batch, of these kinds and labels; all have shape (n,).
 
-        Parameters
-        ----------
-        kind : ndarray of int32, shape (n,)
-            ``ADD``, ``REMOVE`` or ``LOOK``.
-        y : ndarray of float64, shape (n,)
-            Label of the example of each step.
-
-        Returns
-        -------
-        changes : ndarray of int64, shape (c, 3)
-            Steps after which the scale is another one, with its exponent and bits.
-        before : ndarray of int64, shape (n,)
-            The exponent before each step.
+        Returns the steps after which the scale is another one, with its exponent and bits, shape (c, 3), and the
+        exponent before each step, shape (n,). O(steps), and O(different labels) where the exponent changes.
         """
         before = np.full(len(kind), self.scale.exponent)
         changes = []

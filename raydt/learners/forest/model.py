@@ -8,9 +8,9 @@ in ascending order of their labels) or, with numeric labels, ``exponent``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,33 +32,18 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
 
 
-class OneTree(NamedTuple):
-    """Arrays of one tree, as in :class:`TreeArrays`."""
-
-    feature: npt.NDArray[np.int32]
-    threshold: npt.NDArray[np.float64]
-    right: npt.NDArray[np.int32]
-    totals: npt.NDArray[np.int64]
-
-
-def without_rows(numeric: bool) -> OneTree:
+def without_rows(numeric: bool) -> TreeArrays:
     """Return a tree without rows: one leaf."""
     leaf = np.full(1, -1, dtype=np.int32)
-    return OneTree(leaf, np.zeros(1), leaf, np.zeros((1, 4 if numeric else 2), np.int64))
+    return TreeArrays(np.ones(1, dtype=np.int64), leaf, np.zeros(1), leaf, np.zeros((1, 4 if numeric else 2), np.int64))
 
 
-def each_tree(arrays: TreeArrays) -> list[OneTree]:
-    """The trees one by one; views."""
-    stops = np.cumsum(arrays.nodes).tolist()
-    return [
-        OneTree(
-            arrays.feature[begin:stop],
-            arrays.threshold[begin:stop],
-            arrays.right[begin:stop],
-            arrays.totals[begin:stop],
-        )
-        for begin, stop in zip([0, *stops], stops, strict=False)
-    ]
+def each_tree(arrays: TreeArrays) -> list[TreeArrays]:
+    """Return the trees one by one; views."""
+    _, feature, threshold, right, totals = arrays
+    parts = [slice(stop - n, stop) for n, stop in zip(arrays.nodes, np.cumsum(arrays.nodes), strict=True)]
+    nodes = arrays.nodes[:, None]
+    return [TreeArrays(nodes[i], feature[p], threshold[p], right[p], totals[p]) for i, p in enumerate(parts)]
 
 
 def stored(totals: npt.NDArray[np.int64], scale: Scale) -> npt.NDArray[np.int64]:
@@ -80,37 +65,27 @@ def expanded(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     )
 
 
-def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], scale: Scale | None) -> Arrays:
-    """Arrays of the model. O(nodes).
+def model_arrays(parts: Sequence[TreeArrays], order: npt.NDArray[np.int64], scale: Scale | None) -> Arrays:
+    """Return the arrays of the model of some trees, without the classes after the last that lives. O(nodes).
 
-    Parameters
-    ----------
-    trees : iterable of OneTree
-    order : ndarray of int64, shape (K,)
-        Class codes in ascending order of their labels. Classes after the last that lives are left out.
-    scale : Scale or None
-        Of numeric labels.
+    ``order`` has the class codes in ascending order of their labels, ``scale`` is that of numeric labels.
     """
-    parts = list(trees)
     width = max(part.totals.shape[1] for part in parts)
-    totals = np.zeros((sum(len(part.feature) for part in parts), width), dtype=np.int64)
-    nodes = np.array([len(part.feature) for part in parts], dtype=np.int64)
-    left, at = np.empty(len(totals), dtype=np.int32), 0
-    for part in parts:
-        left[at : at + len(part.feature)] = np.where(part.feature >= 0, np.arange(1, len(part.feature) + 1), -1)
-        totals[at : at + len(part.feature), : part.totals.shape[1]] = part.totals
-        at += len(part.feature)
+    totals = np.concatenate([np.pad(part.totals, [(0, 0), (0, width - part.totals.shape[1])]) for part in parts])
+    nodes, feature, threshold, right = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    starts = np.cumsum(nodes) - nodes
     if scale is not None:
         totals = stored(totals, scale)
     else:
-        living = np.flatnonzero(totals[np.cumsum(nodes) - nodes].any(axis=0))
+        living = np.flatnonzero(totals[starts].any(axis=0))
         totals = totals[:, : max(2, int(living.max(initial=0)) + 1)]
+    left = np.arange(1, len(feature) + 1) - np.repeat(starts, nodes)
     arrays: Arrays = {
         "tree_nodes": nodes,
-        "feature": np.concatenate([part.feature for part in parts]),
-        "threshold": np.concatenate([part.threshold for part in parts]),
-        "left": left,
-        "right": np.concatenate([part.right for part in parts]),
+        "feature": feature,
+        "threshold": threshold,
+        "left": np.where(feature >= 0, left, -1).astype(np.int32),
+        "right": right,
         "totals": np.ascontiguousarray(totals),
     }
     if scale is not None:
@@ -119,14 +94,10 @@ def model_arrays(trees: Iterable[OneTree], order: npt.NDArray[np.int64], scale: 
 
 
 def by_label(arrays: Arrays) -> tuple[Arrays, npt.NDArray[np.int32]]:
-    """A model of classes without their codes, which are history, for digests.
+    """Return a model of classes for digests: without their codes, which are history.
 
-    Returns
-    -------
-    arrays : dict of str to ndarray
-        Without ``order``; ``totals`` has a column for each class that a live example has, by ascending label.
-    ranks : ndarray of int32, shape (K,)
-        Column of each class; -1 where none has a live example.
+    It has no ``order``, and in ``totals`` a column for each class that a live example has, by ascending label; also
+    returned is the column of each class, shape (K,), -1 of one without live examples.
     """
     totals, order = arrays["totals"], arrays["order"]
     roots = np.cumsum(arrays["tree_nodes"]) - arrays["tree_nodes"]
@@ -137,11 +108,10 @@ def by_label(arrays: Arrays) -> tuple[Arrays, npt.NDArray[np.int32]]:
     return kept | {"totals": np.ascontiguousarray(totals[:, live])}, ranks
 
 
-def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[OneTree]:
-    """The trees of a model or state; views."""
-    feature, threshold, right, totals = (arrays[name] for name in ("feature", "threshold", "right", "totals"))
-    totals = expanded(totals) if "exponent" in arrays else totals
-    return each_tree(TreeArrays(arrays["tree_nodes"], feature, threshold, right, totals))
+def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[TreeArrays]:
+    """Return the trees of a model or state; views."""
+    trees = TreeArrays(*(arrays[name] for name in ("tree_nodes", "feature", "threshold", "right", "totals")))
+    return each_tree(trees._replace(totals=expanded(trees.totals)) if "exponent" in arrays else trees)
 
 
 @kernel
@@ -208,14 +178,7 @@ def levels_of_votes(votes: npt.NDArray[np.int64]) -> Levels:
 
 
 class ForestPredictor:
-    """Predictions of a model.
-
-    Parameters
-    ----------
-    features : Features
-    model : mapping of str to ndarray
-        Of a model or a state.
-    """
+    """Predictions of the arrays of a model or a state."""
 
     def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
         self._categorical = features.kinds.astype(np.bool_)
@@ -261,6 +224,7 @@ class ForestPredictor:
         return shares_of(self.votes(X), n_classes)
 
     def tree_sum(self, n_classes: int) -> TreeSum:
+<<<<<<< HEAD
         """The mean of the trees with examples; classes ascend by label, which decides equal votes.
 
         Raises
@@ -270,11 +234,26 @@ class ForestPredictor:
         """
         totals, numeric = self._nodes[-1], self._exponent is not None
         speak = totals[self._starts, 0] > 0 if numeric else totals[self._starts].any(axis=1)
+=======
+        """Return the mean of the trees with examples; classes ascend by label, which decides equal votes."""
+        totals = self._nodes[-1]
+        sizes = np.diff(np.append(self._starts, len(totals)))
+        speak = totals[self._starts, 0] > 0 if self._exponent is not None else totals[self._starts].any(axis=1)
+>>>>>>> main
         if not speak.any():
             silent = np.zeros(1) if numeric else np.full(n_classes, 1.0 / max(1, n_classes))
             return constant(self._d, 0, silent, 0, np.arange(n_classes))
+<<<<<<< HEAD
         totals = totals[np.repeat(speak, np.diff(np.append(self._starts, len(totals))))]
         n = totals[:, 0] if numeric else totals.sum(axis=1)
+=======
+        kept = np.repeat(speak, sizes)
+        starts = np.concatenate([[0], np.cumsum(sizes[speak])])
+        feature, threshold, right, totals = (array[kept] for array in self._nodes)
+        left = np.arange(len(feature)) - np.repeat(starts[:-1], np.diff(starts)) + 1
+        stored = StoredTrees(starts, feature, threshold, left, right)
+        n = totals[:, 0] if self._exponent is not None else totals.sum(axis=1)
+>>>>>>> main
         if self._exponent is not None:
             codes = np.empty(0, dtype=np.int64)
             value = np.ldexp((totals[:, 1] // n).astype(np.float64), self._exponent - LABEL_BITS)[:, None]

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.arrays.rng import bits_at
 from raydt.learners.forest.nodes import BLOCKS_FREE, BLOCKS_SPARE, BLOCKS_USED, FREE, LEAF, OPEN, SPARE, USED
+from raydt.trees.records import next_in_preorder
 
 #: Squares of numeric labels are added up in two words, of which the lower one has so many bits: twice half a label.
 SQUARE_BITS, HALF_BITS = 40, 20
@@ -24,8 +26,8 @@ def has_room(forest: Any, rows: int) -> bool:
 
 
 @inlined_kernel
-def new_child(forest: Any, tree: int, depth: int, key: np.uint64) -> int:
-    """Take a node, without rows yet."""
+def new_child(forest: Any, tree: int, parent: int, side: int) -> int:
+    """Take a node, without rows yet, as the left (``side`` 0) or right (1) child of another."""
     reg, nodes = forest.reg, forest.nodes
     node: int = reg[FREE]
     if node >= 0:
@@ -34,7 +36,8 @@ def new_child(forest: Any, tree: int, depth: int, key: np.uint64) -> int:
     else:
         node = reg[USED]
         reg[USED] += 1
-    nodes[node].key = key
+    depth = np.int64(nodes[parent].depth) + 1
+    nodes[node].key, nodes[node].parent = bits_at(nodes[parent].key, side), parent
     nodes[node].threshold = 0.0
     nodes[node].feature = LEAF
     nodes[node].left = nodes[node].right = nodes[node].head = nodes[node].block = -1
@@ -75,31 +78,6 @@ def free_block(forest: Any, block: int) -> None:
     forest.blocks.kept[block] = forest.reg[BLOCKS_FREE]
     forest.reg[BLOCKS_FREE] = block
     forest.reg[BLOCKS_SPARE] += 1
-
-
-@inlined_kernel
-def link(forest: Any, leaf: int, entry: int) -> None:
-    """Insert an entry at the head of a leaf's list."""
-    links, head = forest.links, forest.nodes[leaf].head
-    links.leaf[entry] = leaf
-    links.next[entry] = head
-    links.previous[entry] = -1
-    if head >= 0:
-        links.previous[head] = entry
-    forest.nodes[leaf].head = entry
-
-
-@inlined_kernel
-def unlink(forest: Any, entry: int) -> None:
-    """Remove an entry from its leaf's list."""
-    links = forest.links
-    before, after = links.previous[entry], links.next[entry]
-    if before >= 0:
-        links.next[before] = after
-    else:
-        forest.nodes[links.leaf[entry]].head = after
-    if after >= 0:
-        links.previous[after] = before
 
 
 @inlined_kernel
@@ -155,53 +133,40 @@ def may_split(forest: Any, node: int, rules: Any) -> bool:
 
 
 @inner_kernel
-def gather(forest: Any, node: int, k: int, scratch: Any) -> int:
+def gather(forest: Any, root: int, k: int, scratch: Any) -> int:
     """List the rows below a node in ``slots`` and ``entries``; their number. O(nodes and rows below)."""
-    nodes, stack, n, top = forest.nodes, scratch.stack, 0, 1
-    stack[0] = node
-    while top > 0:
-        top -= 1
-        at = stack[top]
-        if nodes[at].feature >= 0:
-            stack[top] = nodes[at].right
-            stack[top + 1] = nodes[at].left
-            top += 2
-            continue
-        entry = nodes[at].head
+    n, node = 0, np.int64(root)
+    while node >= 0:
+        entry = forest.nodes[node].head  # -1 of an inner node
         while entry >= 0:
-            scratch.entries[n] = entry
-            scratch.slots[n] = entry // k
+            scratch.entries[n], scratch.slots[n] = entry, entry // k
             n += 1
-            entry = forest.links.next[entry]
+            entry = forest.members[entry].next
+        node = next_in_preorder(forest.nodes, node, root)
     return n
 
 
 @inner_kernel
-def free_below(forest: Any, tree: int, node: int, scratch: Any) -> None:
+def free_below(forest: Any, tree: int, root: int) -> None:
     """Free everything below a node, which becomes a leaf without a list but keeps its block.
 
     Its rows must have been listed.
     """
-    nodes, stack, top = forest.nodes, scratch.stack, 1
-    stack[0] = node
-    while top > 0:
-        top -= 1
-        at = stack[top]
-        if nodes[at].feature >= 0:
-            stack[top] = nodes[at].right
-            stack[top + 1] = nodes[at].left
-            top += 2
-            if at != node:
-                free_block(forest, np.int64(nodes[at].block))
-        else:
+    nodes, node = forest.nodes, np.int64(root)
+    while node >= 0:
+        after = next_in_preorder(nodes, node, root)
+        if nodes[node].feature < 0:
             forest.shape[tree, 1] -= 1
-            if nodes[at].feature == OPEN:
+            if nodes[node].feature == OPEN:
                 forest.shape[tree, 2] -= 1
-        if at != node:
-            free_node(forest, tree, at)
-    nodes[node].feature = LEAF
-    nodes[node].threshold = 0.0
-    nodes[node].left = nodes[node].right = nodes[node].head = -1
+        if node != root:
+            if nodes[node].feature >= 0:
+                free_block(forest, np.int64(nodes[node].block))
+            free_node(forest, tree, node)
+        node = after
+    nodes[root].feature = LEAF
+    nodes[root].threshold = 0.0
+    nodes[root].left = nodes[root].right = nodes[root].head = -1
     forest.shape[tree, 1] += 1
 
 

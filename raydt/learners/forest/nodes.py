@@ -1,8 +1,8 @@
 """Trees in flat arrays: nodes, the candidates of each split, and the lists of the rows in each leaf.
 
-Invariants: the rows of a leaf form a doubly linked list of *entries*; entry ``slot * k + i`` is the membership ``i`` of
-the example in ``slot``. ``n`` and ``totals`` of a node count the rows below it. A leaf that is ``OPEN`` waits to be
-built. Every inner node has a *block* with its candidates, every leaf has none.
+Invariants: the rows of a leaf form a doubly linked list of *entries* (``MEMBER`` records); entry ``slot * k + i`` is
+the membership ``i`` of the example in ``slot``. ``n`` and ``totals`` of a node count the rows below it. A leaf that is
+``OPEN`` waits to be built. Every inner node has a *block* with its candidates, every leaf has none.
 
 A block holds, of each of up to P features that are not constant on the rows of the node: what the thresholds follow
 from, the thresholds, and the rows that fall between them, so that one row changes one entry for each feature. What is
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown
+from raydt.trees.records import MEMBER
 
 #: ``feature`` of a leaf, and of a leaf that is to be built.
 LEAF, OPEN = -1, -2
@@ -42,7 +43,7 @@ NODE = np.dtype(
         ("block", np.int32),
         ("n", np.int32),
         ("depth", np.int32),
-        ("spare", np.int32),
+        ("parent", np.int32),
     ],
     align=True,
 )
@@ -92,14 +93,6 @@ class Blocks(NamedTuple):
     buckets: npt.NDArray[Any]
     skipped: npt.NDArray[np.uint64]
     kept: npt.NDArray[np.int32]
-
-
-class Links(NamedTuple):
-    """By entry: its leaf, and its neighbours in the leaf's list (-1 at the ends)."""
-
-    leaf: npt.NDArray[np.int32]
-    next: npt.NDArray[np.int32]
-    previous: npt.NDArray[np.int32]
 
 
 class ForestRows(NamedTuple):
@@ -152,9 +145,8 @@ NEAR_CELLS = 1 << 16
 class ForestScratch(NamedTuple):
     """Room for a build: slots and entries of its rows, twice, a column and labels, the order of features, and stacks.
 
-    ``waiting`` is the stack of a walk that builds what it meets; ``constant`` has, for each entry of the other stack, a
-    bit for each feature that is known to be constant there; ``row`` is the row at hand, and ``differs`` a bit for each
-    feature in which it differs from the rows where it goes.
+    ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
+    the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
     """
 
     slots: npt.NDArray[np.int32]
@@ -168,7 +160,6 @@ class ForestScratch(NamedTuple):
     stack: npt.NDArray[np.int32]
     begins: npt.NDArray[np.int32]
     ends: npt.NDArray[np.int32]
-    waiting: npt.NDArray[np.int32]
     row: npt.NDArray[np.float64]
     differs: npt.NDArray[np.uint64]
     constant: npt.NDArray[np.uint64]
@@ -181,15 +172,15 @@ class ForestScratch(NamedTuple):
 class ForestArrays(NamedTuple):
     """Everything that kernels need of neighbouring trees of a shard.
 
-    ``roots`` are nodes by tree; ``shape``, (trees, 3), counts nodes, leaves and open leaves; ``levels``, (trees,
-    depths), nodes by depth; ``order`` has the class codes in ascending order of their labels;
-    ``touched`` says which trees have changed.
+    ``members`` are the lists, by entry; ``roots`` are nodes by tree; ``shape``, (trees, 3), counts nodes, leaves and
+    open leaves; ``levels``, (trees, depths), nodes by depth; ``order`` has the class codes in ascending order of their
+    labels; ``touched`` says which trees have changed.
     """
 
     nodes: npt.NDArray[np.void]
     totals: npt.NDArray[np.int64]
     blocks: Blocks
-    links: Links
+    members: npt.NDArray[np.void]
     roots: npt.NDArray[np.int32]
     shape: npt.NDArray[np.int32]
     levels: npt.NDArray[np.int32]
@@ -204,7 +195,7 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
     trees = len(keys)
     nodes = np.zeros(trees, dtype=NODE)
     nodes["feature"], nodes["head"], nodes["block"] = OPEN, -1, -1
-    nodes["left"] = nodes["right"] = -1
+    nodes["left"] = nodes["right"] = nodes["parent"] = -1
     nodes["key"] = keys
     levels = np.zeros((trees, rules.max_depth + 1), dtype=np.int32)
     levels[:, 0] = 1
@@ -217,13 +208,13 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
         np.zeros((0, words), dtype=np.uint64),
         np.zeros(0, dtype=np.int32),
     )
-    links = Links(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
+    members = np.zeros(0, dtype=MEMBER)
     reg = np.array([trees, -1, 0, 0, -1, 0, 0, 0, 0, 0], dtype=np.int64)
     shape = np.ones((trees, 3), dtype=np.int32)
     totals = np.zeros((trees, 4 if rules.numeric else classes), dtype=np.int64)
     roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
     order = np.arange(totals.shape[1])
-    return ForestArrays(nodes, totals, blocks, links, roots, shape, levels, order, touched, reg, 0)
+    return ForestArrays(nodes, totals, blocks, members, roots, shape, levels, order, touched, reg, 0)
 
 
 def with_room(forest: ForestArrays, rows: int) -> ForestArrays:
@@ -279,7 +270,6 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
         stack=ints(2 * depth),
         begins=ints(2 * depth),
         ends=ints(2 * depth),
-        waiting=ints(2 * depth),
         row=np.empty(d),
         differs=np.zeros(words, dtype=np.uint64),
         constant=np.zeros((2 * depth, words), dtype=np.uint64),

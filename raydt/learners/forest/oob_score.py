@@ -43,27 +43,10 @@ def out_of_sample(
     categorical: npt.NDArray[np.bool_],
     numeric: bool,
 ) -> dict[str, float]:
-    """The measure, by its name; nothing if every tree holds every example.
+    """Return the share of wrong classes or, with ``numeric``, R2, by name; nothing if every tree holds every example.
 
-    Parameters
-    ----------
-    state : mapping of str to ndarray
-        Trees as a state has them; ``totals`` count classes as ``y`` does.
-    X : ndarray of float64, shape (n, d)
-    y : ndarray of int64, shape (n,)
-        Classes or, with ``numeric``, labels in units.
-    held : ndarray of bool, shape (n, trees)
-    categorical : ndarray of bool, shape (d,)
-    numeric : bool
-
-    Returns
-    -------
-    dict of str to float
-        ``out_of_sample_error``: the share of wrong classes; ``out_of_sample_r2`` of numeric labels.
-
-    Notes
-    -----
-    O(trees depth) for each of up to ``MOST`` examples.
+    ``totals`` of the state count classes as ``y`` does; numeric labels are in units. ``held``, shape (n, trees), says
+    which trees hold which examples. O(trees depth) for each of up to ``MOST`` examples.
     """
     chosen = np.unique(np.linspace(0, len(y) - 1, min(MOST, len(y))).astype(np.int64)) if len(y) else np.empty(0, int)
     chosen = chosen[~held[chosen].all(axis=1)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +17,14 @@ import numpy.typing as npt
 from raydt.arrays.rng import bits, stream_key
 from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, number_at, order_of_features
 
+if TYPE_CHECKING:
+    from raydt.learners.forest.options import ForestOptions
+
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 _LEAST_EXPONENT = -900
-
-
-class Definition(NamedTuple):
-    """What a forest is a function of besides the rows: options and kinds of features."""
-
-    seed: int
-    trees: int
-    copies: int
-    features: int
-    thresholds: int
-    max_depth: int
-    min_samples_split: int
-    numeric: bool
-    categorical: npt.NDArray[np.bool_]
 
 
 class BestCandidate(NamedTuple):
@@ -44,12 +34,12 @@ class BestCandidate(NamedTuple):
     feature: int
     place: int
     threshold: float
-    left: npt.NDArray[np.bool_]
+    left: Bools
 
 
-def copies_of(share: float, trees: int) -> int:
-    """Trees that each example lives in: ceil(q T), with q as it is written."""
-    return max(1, math.ceil(Fraction(repr(share)) * trees))
+def copies_of(options: ForestOptions) -> int:
+    """Return the trees that each example lives in: ceil(q T), with q as it is written."""
+    return max(1, math.ceil(Fraction(repr(options.sample_share)) * options.n_estimators))
 
 
 def _rotated(words: Words, by: int) -> Words:
@@ -89,12 +79,12 @@ def siphash(seed: int, ids: Ints) -> Words:
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
-def members(definition: Definition, ids: Ints) -> npt.NDArray[np.bool_]:
+def members(options: ForestOptions, ids: Ints) -> Bools:
     """Which trees hold which examples, shape (n, T)."""
-    trees = np.arange(definition.trees)
-    held = np.zeros((len(ids), definition.trees), dtype=np.bool_)
-    for i, key in enumerate(siphash(definition.seed, ids)):
-        held[i, np.argsort(bits(key, trees), kind="stable")[: definition.copies]] = True
+    trees = np.arange(options.n_estimators)
+    held = np.zeros((len(ids), options.n_estimators), dtype=np.bool_)
+    for i, key in enumerate(siphash(options.random_state, ids)):
+        held[i, np.argsort(bits(key, trees), kind="stable")[: copies_of(options)]] = True
     return held
 
 
@@ -117,26 +107,28 @@ def units_of(y: npt.NDArray[np.float64], exponent: int, bits: int) -> Ints:
     return units
 
 
-def root_key(definition: Definition, tree: int) -> np.uint64:
+def root_key(options: ForestOptions, tree: int) -> np.uint64:
     """Key of the root of a tree."""
-    return number_at(stream_key(definition.seed, "trees of a forest"), tree)
+    return number_at(stream_key(options.random_state, "trees of a forest"), tree)
 
 
-def _number_candidates(definition: Definition, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
-    """Thresholds of a number, the smallest first; nothing of a constant one. With missing values, the last is whether
-    there is a value."""
+def _number_candidates(options: ForestOptions, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
+    """Return the thresholds of a number, the smallest first; nothing of a constant one.
+
+    With missing values, the last is whether there is a value.
+    """
     present = x[~np.isnan(x)]
     missing = len(x) - len(present)
     if not len(present):
         return []
     low, high = float(present.min()), float(present.max())
-    wanted = definition.thresholds
+    wanted = options.thresholds
     if low == high:
         wanted = 0
     elif ((present == low) | (present == high)).all():
         wanted = 1
     if missing:
-        wanted = min(wanted, definition.thresholds - 1)
+        wanted = min(wanted, options.thresholds - 1)
     drawn = ((bits(key, np.arange(wanted)) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     cuts = []
     with np.errstate(over="ignore", invalid="ignore"):
@@ -147,20 +139,20 @@ def _number_candidates(definition: Definition, key: np.uint64, x: npt.NDArray[np
     return sorted(cuts) + ([high] if missing else [])
 
 
-def _category_candidates(definition: Definition, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
+def _category_candidates(options: ForestOptions, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
     """The categories of the smallest numbers, in this order; nothing of a constant feature."""
     values = np.unique(x)
     if len(values) == 1:
         return []
     values = values[values != -1.0]
     numbers = bits(key, values.astype(np.int64))
-    return [float(v) for v in values[np.lexsort((values, numbers))][: definition.thresholds]]
+    return [float(v) for v in values[np.lexsort((values, numbers))][: options.thresholds]]
 
 
-def _score(definition: Definition, y: Ints, left: npt.NDArray[np.bool_], classes: int) -> float:
+def _score(options: ForestOptions, y: Ints, left: Bools, classes: int) -> float:
     """What splits are compared by: exact integers, then the float64 operations of the definition."""
     n, n_left = len(y), int(left.sum())
-    if definition.numeric:
+    if options.numeric:
         lacks = [int(y[left].sum()) * n - n_left * int(y.sum())]
     else:
         on_left, both = (np.bincount(part, minlength=classes).tolist() for part in (y[left], y))
@@ -172,28 +164,27 @@ def _score(definition: Definition, y: Ints, left: npt.NDArray[np.bool_], classes
 
 
 def best_candidate(
-    definition: Definition, key: np.uint64, X: npt.NDArray[np.float64], y: Ints, classes: int
+    options: ForestOptions, kinds: Bools, key: np.uint64, X: npt.NDArray[np.float64], y: Ints, classes: int
 ) -> BestCandidate | None:
-    """The best candidate of a node with these rows; None if there is none."""
+    """Return the best candidate of a node with these rows; None if there is none."""
     tried, found = 0, []
     for j in order_of_features(key, X.shape[1]):
         own, x = number_at(number_at(key, CUTS), j), X[:, j]
-        category = definition.categorical[j]
-        cuts = (_category_candidates if category else _number_candidates)(definition, own, x)
+        cuts = (_category_candidates if kinds[j] else _number_candidates)(options, own, x)
         if not cuts:
             continue
         for place, cut in enumerate(cuts):
-            left = x == cut if category else x <= cut
-            found.append(BestCandidate(_score(definition, y, left, classes), j, place, cut, left))
+            left = x == cut if kinds[j] else x <= cut
+            found.append(BestCandidate(_score(options, y, left, classes), j, place, cut, left))
         tried += 1
-        if tried == definition.features:
+        if tried == options.features_tried(X.shape[1]):
             break
     return min(found, key=lambda split: (-split.score, split.feature, split.place), default=None)
 
 
-def totals_of(definition: Definition, y: Ints, classes: int) -> list[int]:
+def totals_of(options: ForestOptions, y: Ints, classes: int) -> list[int]:
     """What a node counts of its labels; ``classes``, or 3 of numbers with squares in one word, 4 of those in two."""
-    if definition.numeric:
+    if options.numeric:
         squares = [label * label for label in y.tolist()]
         words = [sum(squares)] if classes == 3 else [sum(s >> 40 for s in squares), sum(s % 2**40 for s in squares)]
         return [len(y), int(y.sum()), *words]
@@ -202,40 +193,27 @@ def totals_of(definition: Definition, y: Ints, classes: int) -> list[int]:
 
 
 def tree_of(
-    definition: Definition, tree: int, X: npt.NDArray[np.float64], y: Ints, classes: int, leaf_only: bool = False
+    options: ForestOptions, kinds: Bools, tree: int, X: npt.NDArray[np.float64], y: Ints, classes: int
 ) -> dict[str, npt.NDArray[Any]]:
-    """A tree of its members: labels are classes or units. O(depth n P S), in NumPy.
-
-    With ``leaf_only`` it is not built yet, as during a warm-up.
-    """
-    feature: list[int] = []
-    threshold: list[float] = []
-    right: list[int] = []
-    totals: list[list[int]] = []
+    """Build a tree from its members: labels are classes or units. O(depth n P S), in NumPy."""
+    nodes: list[list[Any]] = []  # feature, threshold, right child and totals of each
 
     def grow(rows: Ints, key: np.uint64, depth: int) -> None:
-        at = len(feature)
-        feature.append(-1)
-        threshold.append(0.0)
-        right.append(-1)
-        totals.append(totals_of(definition, y[rows], classes))
+        node = [-1, 0.0, -1, totals_of(options, y[rows], classes)]
+        nodes.append(node)
         pure = len(rows) == 0 or bool((y[rows] == y[rows[0]]).all())
-        if leaf_only or len(rows) < definition.min_samples_split or pure or depth == definition.max_depth:
+        if len(rows) < options.min_samples_split or pure or depth == options.max_depth:
             return
-        split = best_candidate(definition, key, X[rows], y[rows], classes)
+        split = best_candidate(options, kinds, key, X[rows], y[rows], classes)
         if split is None:
             return
-        feature[at], threshold[at] = split.feature, split.threshold
+        node[:2] = split.feature, split.threshold
         grow(rows[split.left], number_at(key, LEFT), depth + 1)
-        right[at] = len(feature)
+        node[2] = len(nodes)
         grow(rows[~split.left], number_at(key, RIGHT), depth + 1)
 
-    grow(np.arange(len(y)), root_key(definition, tree), 0)
-    inner = np.array(feature) >= 0
-    return {
-        "feature": np.array(feature, dtype=np.int32),
-        "left": np.where(inner, np.arange(1, len(inner) + 1), -1).astype(np.int32),
-        "threshold": np.array(threshold),
-        "right": np.array(right, dtype=np.int32),
-        "totals": np.array(totals, dtype=np.int64),
-    }
+    grow(np.arange(len(y)), root_key(options, tree), 0)
+    columns = {"feature": np.int32, "threshold": np.float64, "right": np.int32, "totals": np.int64}
+    found = {name: np.array([node[i] for node in nodes], dtype) for i, (name, dtype) in enumerate(columns.items())}
+    left = np.where(found["feature"] >= 0, np.arange(1, len(nodes) + 1), -1)
+    return {**found, "left": left.astype(np.int32)}

@@ -14,66 +14,56 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.learners.forest.apply_steps import ENDED, advance, look
 from raydt.learners.forest.build import resolve
-from raydt.learners.forest.node_pool import count, link, most_rows, unlink
+from raydt.learners.forest.node_pool import count, most_rows
 from raydt.learners.forest.nodes import (
     ForestArrays,
     ForestRows,
     ForestRules,
     ForestSteps,
-    Links,
     TreeArrays,
     new_scratch,
     with_classes,
     with_room,
 )
+from raydt.trees.records import link, next_in_preorder, unlink
 
 Slots = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
 
 @kernel
-def _copy_out(
-    forest: Any, trees: Any, stack: Any, parents: Any, feature: Any, threshold: Any, right: Any, totals: Any
-) -> None:
-    """Write some of the trees in preorder; an open leaf is a leaf."""
+def _copy_out(forest: Any, trees: Any, place: Any, out: Any) -> None:
+    """Write some of the trees in preorder into ``TreeArrays``; an open leaf is a leaf. ``place`` is scratch by node."""
     nodes, at = forest.nodes, 0
     for i in range(len(trees)):
-        begin, top = at, 1
-        stack[0], parents[0] = forest.roots[trees[i] - forest.first], -1
-        while top > 0:
-            top -= 1
-            node, parent = np.int64(stack[top]), np.int64(parents[top])
-            if parent >= 0:
-                right[parent] = at - begin
-            feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
-            threshold[at] = nodes[node].threshold
-            right[at] = -1
+        begin, root = at, np.int64(forest.roots[trees[i] - forest.first])
+        node = root
+        while node >= 0:
+            parent = nodes[node].parent
+            if parent >= 0 and nodes[parent].right == node:
+                out.right[place[parent]] = at - begin
+            place[node] = at
+            out.feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
+            out.threshold[at] = nodes[node].threshold
+            out.right[at] = -1
             for m in range(forest.totals.shape[1]):
-                totals[at, m] = forest.totals[node, m]
-            if nodes[node].feature >= 0:
-                stack[top], parents[top] = nodes[node].right, at
-                stack[top + 1], parents[top + 1] = nodes[node].left, -1
-                top += 2
+                out.totals[at, m] = forest.totals[node, m]
             at += 1
+            node = next_in_preorder(nodes, node, root)
 
 
 @kernel
-def _mark(forest: Any, k: int, stack: Any, found: Any) -> None:
+def _mark(forest: Any, k: int, found: Any) -> None:
     """Mark the slots of all rows."""
-    nodes = forest.nodes
     for tree in range(len(forest.roots)):
-        stack[0], top = forest.roots[tree], 1
-        while top > 0:
-            top -= 1
-            node = np.int64(stack[top])
-            if nodes[node].feature >= 0:
-                stack[top] = nodes[node].right
-                stack[top + 1] = nodes[node].left
-                top += 2
-            entry = nodes[node].head
+        root = np.int64(forest.roots[tree])
+        node = root
+        while node >= 0:
+            entry = forest.nodes[node].head
             while entry >= 0:
                 found[entry // k] = True
-                entry = forest.links.next[entry]
+                entry = forest.members[entry].next
+            node = next_in_preorder(forest.nodes, node, root)
 
 
 @kernel
@@ -90,9 +80,9 @@ def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric:
             count(forest, root, examples.y[slot], by, numeric)
             forest.touched[tree] = True
             if by > 0:
-                link(forest, root, slot * k + at)
+                link(forest, forest.members, root, slot * k + at)
             else:
-                unlink(forest, slot * k + at)
+                unlink(forest, forest.members, slot * k + at)
 
 
 class TreePool:
@@ -112,9 +102,9 @@ class TreePool:
         """Take scratch for builds of so many rows."""
         self.scratch = new_scratch(rows, self.width, self.rules, self._categorical)
 
-    def share(self, links: Links) -> None:
+    def share(self, members: npt.NDArray[np.void]) -> None:
         """Use these lists of rows."""
-        self.forest = self.forest._replace(links=links)
+        self.forest = self.forest._replace(members=members)
 
     def know(self, order: Ints) -> None:
         """Count all classes, whose codes are in ascending order of their labels."""
@@ -163,7 +153,7 @@ class TreePool:
 
     def mark(self, found: npt.NDArray[np.bool_], copies: int) -> None:
         """Mark the slots of all rows, of which each is in so many trees. O(nodes + rows)."""
-        _mark(self.forest, copies, self.scratch.stack, found)
+        _mark(self.forest, copies, found)
 
     def touched(self) -> Ints:
         """Return the places of the trees that have changed since the last call."""
@@ -176,7 +166,7 @@ class TreePool:
         forest = self.forest
         places = places[(places >= forest.first) & (places < forest.first + len(forest.roots))]
         sizes = forest.shape[places - forest.first, 0].astype(np.int64)
-        n, depth = int(sizes.sum()), 2 * (self.rules.max_depth + 3)
+        n = int(sizes.sum())
         out = TreeArrays(
             sizes,
             np.empty(n, dtype=np.int32),
@@ -184,6 +174,5 @@ class TreePool:
             np.empty(n, dtype=np.int32),
             np.empty((n, self.width), dtype=np.int64),
         )
-        stack, parents = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
-        _copy_out(forest, places, stack, parents, out.feature, out.threshold, out.right, out.totals)
+        _copy_out(forest, places, np.empty(len(forest.nodes), dtype=np.int64), out)
         return out

@@ -13,11 +13,12 @@ from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
 from raydt.learners.forest.membership import memberships, seeds_of
-from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, ForestRows, ForestSteps, Links, TreeArrays, new_forest
+from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, ForestRows, ForestSteps, TreeArrays, new_forest
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.tree_pool import TreePool
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.parallel.threads import ranges, run
+from raydt.trees.records import MEMBER
 
 T = TypeVar("T")
 Slots = npt.NDArray[np.int32]
@@ -55,7 +56,7 @@ class ExactTrees:
         self.numbers = numbers
         self._place[:] = -1
         self._place[numbers] = np.arange(len(numbers))
-        self._plant(self.width, self.pools[0].forest.order)
+        self._plant(self.width, self.pools[0].forest.order, self._members)
 
     @property
     def width(self) -> int:
@@ -63,24 +64,24 @@ class ExactTrees:
         return self.pools[0].width
 
     @property
-    def _links(self) -> Links:
+    def _members(self) -> npt.NDArray[np.void]:
         """Return the lists of the rows in leaves, which all pools share."""
-        return self.pools[0].forest.links
+        return self.pools[0].forest.members
 
-    def _plant(self, width: int, order: Ints, links: Links | None = None) -> None:
+    def _plant(self, width: int, order: Ints, members: npt.NDArray[np.void]) -> None:
         """Make every tree one open leaf without rows, in a pool; entries keep their room."""
         keys, words = bits(self.seeds.roots, self.numbers), (self._d + 63) // 64
-        shared, self.pools = links or self._links, []
+        self.pools = []
         for part in ranges(len(keys), each=_EACH):
             forest = new_forest(keys[part], self.rules, width, words)
-            forest = forest._replace(links=shared, order=order, first=part.start)
+            forest = forest._replace(members=members, order=order, first=part.start)
             self.pools.append(TreePool(forest, self.rules, self._categorical))
 
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
         options, d = self.options, self._d
         width = 4 if self.rules.numeric else 2
-        self._plant(width, np.arange(width), Links(*(np.zeros(0, dtype=np.int32) for _ in range(3))))
+        self._plant(width, np.arange(width), np.empty(0, dtype=MEMBER))
         self.examples = ForestRows(
             np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
@@ -92,8 +93,8 @@ class ExactTrees:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
         forests: list[Any] = state["pools"]
-        links, self.examples = _writable(forests[0].links), _writable(self.examples)
-        forests = [_writable(forest._replace(links=links)) for forest in forests]
+        members, self.examples = _writable(forests[0].members), _writable(self.examples)
+        forests = [_writable(forest._replace(members=members)) for forest in forests]
         self.pools = [TreePool(forest, self.rules, self._categorical) for forest in forests]
 
     def _each(self, work: Callable[[TreePool], T], rows: int) -> list[T]:
@@ -116,9 +117,9 @@ class ExactTrees:
             return
         k, held = self.options.copies, self.examples
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
-        links = Links(*(grown(array, capacity * k) for array in self._links))
+        members = grown(self._members, capacity * k)
         for pool in self.pools:
-            pool.share(links)
+            pool.share(members)
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
@@ -190,7 +191,7 @@ class ExactTrees:
         """Make every tree one open leaf of its rows, which get other labels, by slot."""
         slots = self._live()
         self.examples.y[: len(y)] = y
-        self._plant(self.width, self.pools[0].forest.order)
+        self._plant(self.width, self.pools[0].forest.order, self._members)
         self._wait(slots, 1)
 
     def _live(self) -> Slots:

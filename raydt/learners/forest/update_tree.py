@@ -1,6 +1,6 @@
 """Insert a row into a tree or delete it: count it along its path, and rebuild the subtree whose split changes.
 
-Invariant: after :func:`change`, every node, block and leaf of the tree is what :func:`growing.build` makes of the rows
+Invariant: after :func:`change`, every node, block and leaf of the tree is what :func:`build.build` makes of the rows
 that are in it now, but for open leaves. Which rows were there before leaves no trace.
 """
 
@@ -13,9 +13,10 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.forest.build import build, build_stacked, child_of, put_off, split_into_children, start_stack
 from raydt.learners.forest.candidates import change_category, change_number, fill_block, label_rows, measure
-from raydt.learners.forest.node_pool import count, free_below, free_block, gather, link, may_split, unlink
+from raydt.learners.forest.node_pool import count, free_below, free_block, gather, may_split
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
 from raydt.learners.forest.scoring import best_of
+from raydt.trees.records import link, unlink
 
 
 @inner_kernel
@@ -32,7 +33,7 @@ def _note(forest: Any, depth: int, rows: int, nodes: int) -> None:
 @inner_kernel
 def _rebuild(forest: Any, tree: int, node: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
     """Rebuild a subtree from n rows in ``scratch``, or open it. Nothing of what was below the node is kept."""
-    free_below(forest, tree, node, scratch)
+    free_below(forest, tree, node)
     if forest.nodes[node].block >= 0:
         free_block(forest, np.int64(forest.nodes[node].block))
         forest.nodes[node].block = -1
@@ -49,9 +50,11 @@ def _rebuild(forest: Any, tree: int, node: int, n: int, examples: Any, scratch: 
 def _resplit(
     forest: Any, tree: int, node: int, feature: int, threshold: float, n: int, examples: Any, scratch: Any, rules: Any
 ) -> None:
-    """Split the n rows in ``scratch`` otherwise; the block of their node has the new split already. Build or open the
-    children. Nothing of what was below the node is kept."""
-    free_below(forest, tree, node, scratch)
+    """Split the n rows in ``scratch`` by the split now in the block of their node, and build or open the children.
+
+    Nothing of what was below the node is kept.
+    """
+    free_below(forest, tree, node)
     nodes, made = forest.nodes, 3
     nodes[node].feature, nodes[node].threshold = feature, threshold
     start_stack(node, n, scratch)
@@ -103,10 +106,7 @@ def _compare(forest: Any, tree: int, examples: Any, scratch: Any) -> bool:
 def _change_block(forest: Any, node: int, y: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
     """Count the row in or out at the candidates of a node whose counts are right.
 
-    Returns
-    -------
-    int
-        0: all is counted; 1: features marked ``stale`` must be recounted; 2: the node may have to try other features.
+    Returns 0: all is counted; 1: features marked ``stale`` must be recounted; 2: the node may have to try others.
     """
     blocks, block, n = forest.blocks, np.int64(forest.nodes[node].block), np.int64(forest.nodes[node].n)
     if by > 0:
@@ -158,7 +158,7 @@ def _at_leaf(
             forest.nodes[leaf].feature = LEAF
             forest.shape[tree, 2] -= 1
         return
-    link(forest, leaf, entry)
+    link(forest, forest.members, leaf, entry)
     if same or forest.nodes[leaf].feature == OPEN or not may_split(forest, leaf, rules):
         return
     n = gather(forest, leaf, examples.member.shape[1], scratch)
@@ -174,7 +174,7 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
     forest.touched[tree] = True
     nodes, node, y, path, equal = forest.nodes, np.int64(forest.roots[tree]), examples.y[slot], 0, False
     if by < 0:
-        unlink(forest, entry)
+        unlink(forest, forest.members, entry)
     else:
         equal = not _compare(forest, tree, examples, scratch)
     while True:
