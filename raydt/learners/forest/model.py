@@ -224,36 +224,14 @@ class ForestPredictor:
         return shares_of(self.votes(X), n_classes)
 
     def tree_sum(self, n_classes: int) -> TreeSum:
-<<<<<<< HEAD
-        """The mean of the trees with examples; classes ascend by label, which decides equal votes.
-
-        Raises
-        ------
-        InputError
-            Leaves have no examples: a row is then divided by the trees that vote on it, and not by all.
-        """
+        """Return the mean of the trees with examples; classes ascend by label, which decides equal votes."""
         totals, numeric = self._nodes[-1], self._exponent is not None
         speak = totals[self._starts, 0] > 0 if numeric else totals[self._starts].any(axis=1)
-=======
-        """Return the mean of the trees with examples; classes ascend by label, which decides equal votes."""
-        totals = self._nodes[-1]
-        sizes = np.diff(np.append(self._starts, len(totals)))
-        speak = totals[self._starts, 0] > 0 if self._exponent is not None else totals[self._starts].any(axis=1)
->>>>>>> main
         if not speak.any():
             silent = np.zeros(1) if numeric else np.full(n_classes, 1.0 / max(1, n_classes))
             return constant(self._d, 0, silent, 0, np.arange(n_classes))
-<<<<<<< HEAD
         totals = totals[np.repeat(speak, np.diff(np.append(self._starts, len(totals))))]
         n = totals[:, 0] if numeric else totals.sum(axis=1)
-=======
-        kept = np.repeat(speak, sizes)
-        starts = np.concatenate([[0], np.cumsum(sizes[speak])])
-        feature, threshold, right, totals = (array[kept] for array in self._nodes)
-        left = np.arange(len(feature)) - np.repeat(starts[:-1], np.diff(starts)) + 1
-        stored = StoredTrees(starts, feature, threshold, left, right)
-        n = totals[:, 0] if self._exponent is not None else totals.sum(axis=1)
->>>>>>> main
         if self._exponent is not None:
             codes = np.empty(0, dtype=np.int64)
             value = np.ldexp((totals[:, 1] // n).astype(np.float64), self._exponent - LABEL_BITS)[:, None]

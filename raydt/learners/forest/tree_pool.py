@@ -1,7 +1,7 @@
 """Neighbouring trees of a shard with nodes, blocks and scratch of their own: what one thread at a time changes.
 
-A tree is in one pool. Rows, and the lists of the rows in leaves, are the shard's: the pools share them, and each changes
-the entries of its own trees only.
+A tree is in one pool. Rows, and the lists of the rows in leaves, are the shard's: the pools share them, and each
+changes the entries of its own trees only.
 """
 
 from __future__ import annotations
