@@ -37,8 +37,8 @@ N_FEATURES = (
     "A sparse matrix has its own"
 )
 N_JOBS = (
-    "threads of each call; None and -1: all CPUs that this process may use; 1: only the calling one. The model does not "
-    "depend on it, and is saved without it. The default differs from scikit-learn's, where None is 1"
+    "threads of each call; None and -1: all CPUs that this process may use; 1: only the calling one. No model depends "
+    "on it or has it. The default differs from scikit-learn's, where None is 1"
 )
 
 
