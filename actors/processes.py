@@ -6,8 +6,6 @@ import contextlib
 import os
 import sys
 
-import psutil
-
 
 def end_if_stopped(pid: int) -> None:
     """End an actor's process on this machine, if it is stopped (SIGSTOP, a debugger).
@@ -15,6 +13,8 @@ def end_if_stopped(pid: int) -> None:
     Ray asks a process to end itself, and does it by force only after some seconds, in which the process keeps its
     share of the processors from its successor. Whatever has taken over the number of an ended process is left alone.
     """
+    import psutil  # also below: most runs end no process
+
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_STOPPED and process.cmdline()[0].startswith("ray::"):
@@ -31,6 +31,8 @@ def end_private_ray() -> None:
     """
     if "ray" not in sys.modules:
         return
+    import psutil
+
     package = os.path.dirname(sys.modules["ray"].__file__ or "") + os.sep
     for process in psutil.Process().children(recursive=True):  # parents first, so that nothing is started again
         with contextlib.suppress(psutil.Error):

@@ -17,7 +17,7 @@ from raydt.streams.durations import Age, microseconds
 
 
 class _Section(Settings):
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
 
 
 class ActorResources(_Section):

@@ -28,6 +28,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -47,18 +48,18 @@ def kernel_sources(package: Path) -> dict[str, str]:
     texts = {
         path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))
     }
-    found = {path: text for path, text in texts.items() if _KERNEL.search(text)}
+    found = {path: text for path, text in texts.items() if "kernel" in text and _KERNEL.search(text)}
     wanted = {name for text in found.values() for names in _IMPORTS.findall(text) for name in _NAME.findall(names)}
     others = {path: text for path, text in texts.items() if path not in found}
-    constants = [match for text in others.values() for match in _CONSTANT.finditer(text)]
+    constants = {path: list(_CONSTANT.finditer(text)) for path, text in others.items()}
     size = -1
     while size < len(wanted):  # a constant may be made of others
         size = len(wanted)
-        for match in constants:
+        for match in chain.from_iterable(constants.values()):
             if wanted & set(match[1].split(", ")):
                 wanted |= set(_NAME.findall(match[0]))
     for path, text in others.items():
-        parts = [match[0] for match in _CONSTANT.finditer(text) if wanted & set(match[1].split(", "))]
+        parts = [match[0] for match in constants[path] if wanted & set(match[1].split(", "))]
         parts = [*parts, *filter(None, [_records(text)])]
         if parts:
             found[path] = "\n".join(parts)
@@ -67,6 +68,8 @@ def kernel_sources(package: Path) -> dict[str, str]:
 
 def _records(text: str) -> str:
     """Names and fields of the named tuples in a text."""
+    if "(NamedTuple):" not in text:
+        return ""
     return "\n".join(line for match in _RECORD.finditer(text) for line in _FIELD.findall(match[0]))
 
 

@@ -18,7 +18,7 @@ Label = StrictBool | StrictInt | StrictFloat | str
 
 
 class _Options(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class FileOptions(_Options):

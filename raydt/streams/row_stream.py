@@ -33,7 +33,7 @@ _NO_IDS = np.empty(0, dtype=np.int64)
 class RowStreamOptions(BaseModel, ABC):
     """Options all stream models share; each model's own options extend this one and know how to make the stream."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     warmup: int = Field(
         0, ge=0, description="number of first updates, all inserts, that build the model in one step (W)"
