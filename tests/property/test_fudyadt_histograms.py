@@ -1,4 +1,4 @@
-"""BUILD with its columns of few values counted, or divided among threads, and with all columns sorted: the same tree."""
+"""BUILD with columns of few values counted, or divided among threads, and with all columns sorted: the same tree."""
 
 from __future__ import annotations
 

@@ -180,7 +180,8 @@ class ExactTrees:
     def votes(self, X: npt.NDArray[np.float64]) -> Ints:
         """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
         rows = np.ascontiguousarray(X, dtype=np.float64)
-        votes: Ints = sum(self._each(lambda pool: pool.votes(rows, self.examples), len(rows) * len(self.numbers)))
+        parts = self._each(lambda pool: pool.votes(rows, self.examples), len(rows) * len(self.numbers))
+        votes: Ints = np.sum(parts, axis=0)
         return votes
 
     def resolve(self) -> None:
