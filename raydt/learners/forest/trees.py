@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
@@ -128,7 +129,7 @@ class ExactTrees:
         """Keep new rows, of which nothing is in the trees yet."""
         if not len(slots):
             return
-        self.examples.X[slots] = X
+        put_rows(self.examples.X, slots, X)
         self.examples.y[slots] = y
         self.examples.member[slots] = self._place[self.members(ids)]
 
