@@ -25,6 +25,7 @@ _limit: ContextVar[int | None] = ContextVar("threads", default=None)
 _MOST = 512
 
 _pool: ThreadPoolExecutor | None = None
+_helpers: list[int] = []  # idents of the pool's threads, which last as long as the process
 _lock = threading.Lock()
 
 
@@ -124,8 +125,13 @@ def _submit(work: _Work[Any]) -> Future[None]:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(_MOST, "raydt")
+            _pool = ThreadPoolExecutor(_MOST, "raydt", lambda: _helpers.append(threading.get_ident()))
         return _pool.submit(copy_context().run, work.take)
+
+
+def helpers() -> list[int]:
+    """Return the idents of the threads that have been started, besides the calling ones."""
+    return list(_helpers)
 
 
 def _settle(helpers: Sequence[Future[None]]) -> None:
@@ -146,6 +152,7 @@ def _forget() -> None:
     """Have a forked child start a pool of its own: threads are not copied."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
+    _helpers.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.progress import Pulse
 from raydt.parallel import cpus, threads
 from raydt.parallel.threads import limited, ranges, run, threads_of
 
@@ -94,6 +95,27 @@ def test_a_forked_child_has_a_pool_of_its_own() -> None:
         if child == 0:
             os._exit(run([lambda i=i: i for i in range(9)]) != list(range(9)))
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_time_of_helpers_is_seen() -> None:
+    meeting = threading.Barrier(2)
+    pulse = Pulse()
+    pulse.beat()
+    with limited(2):
+        idents = run([lambda: (meeting.wait(20), threading.get_ident())[1]] * 2)
+        other = next(ident for ident in idents if ident != threading.get_ident())
+        assert other in threads.helpers()
+
+        def work() -> None:
+            meeting.wait(20)
+            if threading.get_ident() != threading.main_thread().ident:
+                began = time.thread_time()
+                while time.thread_time() - began < 0.1:
+                    pass
+
+        before, own = pulse.seconds(), time.thread_time()
+        run([work] * 2)
+        assert pulse.seconds() - before - (time.thread_time() - own) > 0.09
 
 
 def test_without_threads_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
