@@ -14,7 +14,7 @@ from raydt.arrays.kernel import kernel
 from raydt.batches.binning import SPARSE, Bins, code_of, joined, learn_bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, NUMERIC
-from raydt.learners.gbdt.binned_rows import CellStore
+from raydt.learners.gbdt.cells import CellStore
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.gbdt.update import Counts
+from raydt.learners.gbdt.row_shard import Counts
 
 #: Columns that are not numbers of things.
 _OTHER = {"seconds": np.float64}

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.rows_on_shards import RowBlock, joined_rows
-
 #: ``pending`` of an example in a state.
 NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
 
@@ -19,7 +17,7 @@ _NONE = np.empty(0, dtype=np.int32)
 
 
 class PendingUpdates:
-    """Examples to insert, with their features where these are needed, and examples to delete.
+    """Examples to insert and examples to delete.
 
     Attributes
     ----------
@@ -29,37 +27,23 @@ class PendingUpdates:
 
     def __init__(self) -> None:
         self.inserts, self.deletes, self._cancelled = _NONE, _NONE, _NONE
-        self._rows: list[RowBlock] = []
 
     def __len__(self) -> int:
         return len(self.inserts) + len(self.deletes)
 
-    def add(self, new: Slots, rows: RowBlock | None, old: Slots) -> None:
-        """Add insertions into the slots ``new`` (with ``rows``, if features are needed) and deletions of ``old``."""
+    def add(self, new: Slots, old: Slots) -> None:
+        """Add insertions into the slots ``new`` and deletions of ``old``."""
         self.inserts = np.concatenate([self.inserts, new])
-        if rows is not None:
-            self._rows.append(rows)
         cancelled = np.isin(old, self.inserts)
         self.deletes = np.concatenate([self.deletes, old[~cancelled]])
         if cancelled.any():
-            stays = ~np.isin(self.inserts, old)
-            self._rows = [joined_rows(self._rows).take(stays)] if self._rows else []
-            self.inserts = self.inserts[stays]
+            self.inserts = self.inserts[~np.isin(self.inserts, old)]
             self._cancelled = np.concatenate([self._cancelled, old[cancelled]])
 
     @property
     def freed(self) -> Slots:
         """Slots that are free once the batch is applied."""
         return np.concatenate([self.deletes, self._cancelled])
-
-    @property
-    def rows(self) -> RowBlock | None:
-        """Features of the examples to insert, in the order of ``inserts``; None where they are not needed."""
-        return joined_rows(self._rows) if self._rows else None
-
-    @rows.setter
-    def rows(self, rows: RowBlock | None) -> None:
-        self._rows = [] if rows is None else [rows]
 
     def status(self, slots: Slots) -> npt.NDArray[np.int8]:
         """``pending`` of some examples, shape (slots,)."""

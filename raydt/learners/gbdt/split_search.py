@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.gbdt.candidates import row_of
+from raydt.arrays.kernel import inner_kernel
 
 #: A split must gain more than this to be made, since what remains of gains that are 0 is rounding: with classes as it
 #: is; of a regression, whose targets have no scale of their own, times the part of the node.
@@ -21,8 +20,6 @@ LEAST_GAIN, LEAST_SHARE = 1e-10, 2.0**-44
 _SURELY_LESS = 1.0 - 1e-12
 #: Fields of a split that was found: local feature, cut, and the sums of its left side.
 FEATURE, CUT, LEFT_G, LEFT_H, FIELDS = 0, 1, 2, 3, 4
-#: A split that is to be ranked: sums of its node, and its gain (infinite if a side is empty, which nothing exceeds).
-RANKED = np.dtype([("tree", np.int64), ("node", np.int64), ("G", np.int64), ("H", np.int64), ("gain", np.float64)])
 
 
 class Units(NamedTuple):
@@ -69,18 +66,16 @@ def rest_of(sums: Any, G: int, H: int, c: Any, row: int, j: int) -> tuple[int, i
 
 
 @inner_kernel
-def scan(sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, top: Any, found: Any) -> int:
-    """Search all candidates of a node for those that gain more than ``limit``.
+def scan(sums: Any, G: int, H: int, local: Any, row: int, limit: float, best: Any, found: Any) -> None:
+    """Search the candidates of a node, on the features of a shard, for the one that gains most, and more than a limit.
 
-    If ``top``, float64, has an entry, it takes the largest such gain (``limit`` if there is none) and ``found`` its
-    split (FIELDS), feature -1 if there is none: of equal gains the smaller feature, then the smaller cut. Returns how
-    many gains there are, if ``top`` is empty. O(C).
+    ``best``, float64, shape (1,), takes its gain and ``found`` the split (FIELDS), feature -1 if there is none: of
+    equal gains the smaller feature, then the smaller cut. O(C).
     """
-    top[:] = limit
+    c, units = local.candidates, local.units
     whole = part(G, H, units) if H > 0 else 0.0
-    better, best = 0, len(top) == 1
     found[FEATURE] = -1
-    for j in range(len(c.first) - 1):
+    for j in range(local.first, local.stop):
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
         if begin == end:
             continue
@@ -103,26 +98,7 @@ def scan(sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, 
             if a * a * y + b * b * x < (limit + whole) * (x * y) * _SURELY_LESS:
                 continue
             gain = part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole
-            if gain <= limit:
-                continue
-            if best:
-                top[0] = limit = gain
+            if gain > limit:
+                best[0] = limit = gain
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
-            else:
-                better += 1
-    return better
-
-
-@kernel
-def count_better(splits: Any, nodes: Any, candidates: Any, units: Any, none: Any, better: Any) -> None:
-    """How many candidates of the node of each split (``RANKED``) gain more than the split. O(splits x C).
-
-    ``better``, int64, shape (splits,), takes the counts; ``none`` are two arrays of scratch, float64 of no and int64 of
-    ``FIELDS`` entries.
-    """
-    for i in range(len(splits)):
-        split = splits[i]
-        row = row_of(candidates, split.tree // nodes.per)
-        sums = nodes.sums[split.tree, nodes.histogram[split.tree, split.node]]
-        better[i] = scan(sums, split.G, split.H, candidates, row, units, split.gain, none[0], none[1])

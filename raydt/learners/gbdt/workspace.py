@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.gbdt.derivative_tolerance import Staleness
 from raydt.learners.gbdt.derivatives import TOGETHER
-from raydt.learners.gbdt.rank_cache import REACHES, Slack, no_slack
+from raydt.learners.gbdt.split_ranks import REACHES, Slack, no_slack
+from raydt.learners.gbdt.staleness import Staleness
 
+#: Role of a row in a batch.
+DELETED, INSERTED = 0, 1
 #: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value changes (``staleness``).
 NEVER, RETRAINED, BOUNDED = 0, 1, 2
 #: Fields of the counts of a pass; ``DEPTH`` is the smallest depth of a root that was grown again (-1: none).
@@ -23,7 +25,9 @@ class PassRules(NamedTuple):
     follow: int  #: NEVER, RETRAINED or BOUNDED.
     sigma: float  #: ``robustness_tolerance``.
     tolerance: int  #: Rank down to which a split stays.
-    rows: int  #: Of the model, with those of the batch.
+    rows: int  #: Of the model at this shard, with those of the batch.
+    begin: int  #: ``begin``, ``end``: The slots of the shard's rows.
+    end: int
     stale: Staleness
     most_drift: int  #: Of a row that does not join the batch.
 
@@ -68,7 +72,9 @@ class PassRoom(NamedTuple):
     delta: npt.NDArray[np.int64]  #: Shape (inner nodes, S + 1, 2): 0 between trees.
     segments: npt.NDArray[np.uint32]  #: Shape (longest row,).
     p: npt.NDArray[np.float64]  #: Shape (K' + 2, TOGETHER): as in ``derivatives.probabilities_together``.
-    beyond: npt.NDArray[np.int64]  #: Shape (REACHES,).
+    ranks: npt.NDArray[np.int64]  #: Shape (nodes, REACHES + 1): what a look at each split has found.
+    judged: npt.NDArray[np.int64]  #: Shape (nodes,): nodes that were looked at.
+    changed: npt.NDArray[np.int64]  #: Shape (inner nodes,): histograms that the own rows change.
 
 
 def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
@@ -93,5 +99,6 @@ def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, 
         delta,
         segments,
         np.empty((per + 2, TOGETHER)),
-        np.empty(REACHES, dtype=np.int64),
+        np.zeros((nodes, REACHES + 1), dtype=np.int64),
+        *(np.empty(nodes, dtype=np.int64), np.empty(inner, dtype=np.int64)),
     )

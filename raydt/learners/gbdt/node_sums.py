@@ -1,5 +1,9 @@
 """What the rows of a batch change in one tree: their leaves and ledger entries, sums of nodes, histograms.
 
+With other shards, each changes its own rows and sums up by how much the leaves change and, at the nodes above these,
+the histograms. All shards add the changes of all leaves, and the owners of features those of their histograms; then
+they move the changes up the tree.
+
 Invariant: a histogram is the sum over the rows below its node, whichever way it was changed: sums are integers.
 """
 
@@ -10,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.gbdt.binned_rows import is_left, segments_of
 from raydt.learners.gbdt.candidates import row_of
+from raydt.learners.gbdt.cells import is_left, segments_of
 from raydt.learners.gbdt.derivatives import gradient, hessian
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
-from raydt.learners.gbdt.window import DELETED, INSERTED
+from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 
 @inner_kernel
@@ -92,8 +96,11 @@ def list_nodes(trees: Any, t: int, room: Any) -> int:
 
 
 @inner_kernel
-def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: int, room: Any) -> None:
-    """Change the sums of all nodes on the paths of some rows, the values of their leaves, and the histograms."""
+def change_nodes(model: Any, t: int, nodes: int, room: Any) -> tuple[int, int]:
+    """Change the sums of all nodes above changed leaves (``room.G``, ``H``, ``rows``), and the values of the leaves.
+
+    Marks them in ``room.touched``. Returns how many inner nodes these are, and the sum of the depths of the rows.
+    """
     trees = model.trees
     feature, parent, G, H = trees.feature[t], trees.parent[t], trees.G[t], trees.H[t]
     path, inner = np.int64(0), np.int64(0)
@@ -122,9 +129,16 @@ def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: i
                 room.absolute[up, 1] += absolute[1]
             absolute[0] = absolute[1] = 0
             room.G[node] = room.H[node] = room.rows[node] = 0
+    return inner, path
+
+
+@inner_kernel
+def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: int, room: Any) -> None:
+    """Change the sums of all nodes on the paths of some rows, the values of their leaves, and the histograms."""
+    inner, path = change_nodes(model, t, nodes, room)
     if not inner:
         return
-    sums, histogram = local.sums[t], trees.histogram[t]
+    parent, sums, histogram = model.trees.parent[t], local.sums[t], model.trees.histogram[t]
     segment, stored = local.candidates.segment[row], sums.shape[1]
     # Along the paths, or to the last inner node and then from node to node: the same sums, whichever takes longer.
     bottom_up = (path - changed) * len(room.segments) > inner * stored
@@ -143,21 +157,84 @@ def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: i
                 of_node[s, 1] += dh
             node = -1 if bottom_up else np.int64(parent[node])
     if bottom_up:
-        for q in range(nodes - 1, -1, -1):
-            node = np.int64(room.order[q])
-            if feature[node] < 0 or not room.touched[node]:
-                continue
-            h, up = np.int64(histogram[node]), np.int64(parent[node])
-            if up >= 0:
-                _move_up(room.delta[h], sums[h], room.delta[histogram[up]])
-            else:
-                _move_in(room.delta[h], sums[h])
+        _move_all_up(model.trees, local, t, nodes, room, 0, stored)
 
 
 @inner_kernel
-def _move_up(delta: Any, into: Any, above: Any) -> None:
-    """Add a histogram to two others, and make it 0."""
-    for s in range(np.uint64(len(delta))):
+def _move_all_up(trees: Any, local: Any, t: int, nodes: int, room: Any, begin: int, end: int) -> None:
+    """Add the changes of histograms (``room.delta``) to them and to all above, and make them 0."""
+    sums, histogram = local.sums[t], trees.histogram[t]
+    for q in range(nodes - 1, -1, -1):
+        node = np.int64(room.order[q])
+        if trees.feature[t, node] < 0 or not room.touched[node]:
+            continue
+        h, up = np.int64(histogram[node]), np.int64(trees.parent[t, node])
+        if up >= 0:
+            _move_up(room.delta[h], sums[h], room.delta[histogram[up]], begin, end)
+        else:
+            _move_in(room.delta[h], sums[h], begin, end)
+
+
+@kernel
+def sum_up_changes(
+    model: Any, local: Any, batch: Any, t: int, k: int, role: int, own: int, n: int, room: Any, head: Any
+) -> int:
+    """Change the rows of a shard in one tree, and sum up by how much; returns how many histograms change.
+
+    ``head``, int64, shape (nodes, 5), takes the changes of leaves: G, H, their absolute values, and rows. Those of
+    histograms are in ``room.delta``, for the nodes in ``room.changed``.
+    """
+    trees, row = model.trees, row_of(local.candidates, t // model.loss.trees)
+    changed, parent, n_changed = change_rows(model, local, batch, t, k, role, own, n, room), trees.parent[t], 0
+    room.touched[:] = 0
+    for node in range(len(head)):
+        absolute = room.absolute[node]
+        head[node, 0], head[node, 1], head[node, 2], head[node, 3] = (
+            room.G[node],
+            room.H[node],
+            absolute[0],
+            absolute[1],
+        )
+        head[node, 4] = room.rows[node]
+        absolute[0] = absolute[1] = room.G[node] = room.H[node] = room.rows[node] = 0
+    for i in range(changed):
+        node = np.int64(parent[room.leaf[i]])
+        if node < 0 or (room.g[i] == 0 and room.h[i] == 0):
+            continue
+        h = np.int64(trees.histogram[t, node])
+        if not room.touched[node]:
+            room.touched[node] = 1
+            room.changed[n_changed] = h
+            n_changed += 1
+        dg, dh, of_node = np.int64(room.g[i]), np.int64(room.h[i]), room.delta[h]
+        length = segments_of(np.uint32(room.slots[i]), local.cells, local.candidates.segment[row], room.segments)
+        for e in range(np.uint64(length)):
+            s = room.segments[e]
+            of_node[s, 0] += dg
+            of_node[s, 1] += dh
+    return n_changed
+
+
+@inner_kernel
+def change_by_all(model: Any, local: Any, t: int, head: Any, room: Any) -> int:
+    """Change the sums of a tree by what all shards have changed; returns how many nodes it has (``room.order``).
+
+    ``head`` is the sum of theirs, ``room.delta`` that of the histograms over the features that this shard owns.
+    """
+    for node in range(len(head)):
+        room.value[node] = model.trees.value[t, node]
+        room.G[node], room.H[node], room.rows[node] = head[node, 0], head[node, 1], head[node, 4]
+        room.absolute[node, 0], room.absolute[node, 1] = head[node, 2], head[node, 3]
+    nodes = list_nodes(model.trees, t, room)
+    change_nodes(model, t, nodes, room)
+    _move_all_up(model.trees, local, t, nodes, room, local.begin, local.end)
+    return int(nodes)
+
+
+@inner_kernel
+def _move_up(delta: Any, into: Any, above: Any, begin: int, end: int) -> None:
+    """Add segments of a histogram to two others, and make them 0."""
+    for s in range(np.uint64(begin), np.uint64(end)):
         G, H = delta[s, 0], delta[s, 1]
         into[s, 0] += G
         into[s, 1] += H
@@ -167,23 +244,26 @@ def _move_up(delta: Any, into: Any, above: Any) -> None:
 
 
 @inner_kernel
-def _move_in(delta: Any, into: Any) -> None:
-    """Add a histogram to another one, and make it 0."""
-    for s in range(np.uint64(len(delta))):
+def _move_in(delta: Any, into: Any, begin: int, end: int) -> None:
+    """Add segments of a histogram to another one, and make them 0."""
+    for s in range(np.uint64(begin), np.uint64(end)):
         into[s, 0] += delta[s, 0]
         into[s, 1] += delta[s, 1]
         delta[s, 0], delta[s, 1] = 0, 0
 
 
 @kernel
-def sum_up(model: Any, local: Any, y: Any, slots: Any, room: Any) -> None:
-    """Make all histograms from the leaves and the ledger entries of all rows."""
+def sum_up(model: Any, local: Any, y: Any, slots: Any, first: int, stop: int, room: Any, into: Any) -> None:
+    """Make the histograms of the trees ``first`` to before ``stop`` from leaves and ledger entries of some rows.
+
+    ``into``, int64, shape (trees, inner nodes, S + 1, 2), takes them.
+    """
     trees, loss = model.trees, model.loss
-    for t in range(len(trees.feature)):
+    for t in range(first, stop):
         row = row_of(local.candidates, t // loss.trees)
         ledger, leaf = model.ledger[t], model.leaf[t]
         nodes = list_nodes(trees, t, room)
-        sums, histogram, parent = local.sums[t], trees.histogram[t], trees.parent[t]
+        sums, histogram, parent = into[t - first], trees.histogram[t], trees.parent[t]
         segment = local.candidates.segment[row]
         for q in range(nodes):
             node = np.int64(room.order[q])
@@ -205,7 +285,12 @@ def sum_up(model: Any, local: Any, y: Any, slots: Any, room: Any) -> None:
         for q in range(nodes - 1, 0, -1):
             node = np.int64(room.order[q])
             if trees.feature[t, node] >= 0:
-                of_node, above = sums[histogram[node]], sums[histogram[parent[node]]]
-                for s in range(len(of_node)):
-                    above[s, 0] += of_node[s, 0]
-                    above[s, 1] += of_node[s, 1]
+                _add(sums[histogram[node]], sums[histogram[parent[node]]])
+
+
+@inner_kernel
+def _add(sums: Any, into: Any) -> None:
+    """Add a histogram to another one."""
+    for s in range(len(sums)):
+        into[s, 0] += sums[s, 0]
+        into[s, 1] += sums[s, 1]

@@ -45,51 +45,58 @@ def no_slack(trees: int, nodes: int) -> Slack:
 
 
 @inner_kernel
-def stays(trees: Any, t: int, node: int, local: Any, row: int, slack: Any, tolerance: int, beyond: Any) -> bool:
-    """Whether fewer than ``tolerance`` candidates gain more than a split with rows on both sides. O(C), mostly O(1).
-
-    ``beyond``, int64, shape (REACHES,), is scratch.
-    """
-    units, left, G, H = local.units, np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
+def surely_stays(trees: Any, t: int, node: int, units: Any, slack: Any) -> bool:
+    """Return True if fewer candidates than the tolerance gain more than a split, by what the last look has noted."""
+    left, G, H = np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
     left_G, left_H = trees.G[t, left], trees.H[t, left]
     parts = part(left_G, left_H, units) + part(G - left_G, H - left_H, units)
     changed = max(slack.G[t, node] * units.g, slack.H[t, node] * units.h)
-    if changed <= slack.reach[t, node] and slack.level[t, node] <= parts:
-        return True
-    steep = abs(left_G * units.g) / (left_H * units.h + units.l2)
-    steep = max(steep, abs((G - left_G) * units.g) / ((H - left_H) * units.h + units.l2))
-    gain = gain_of(left_G, left_H, G, H, units)
-    sums = local.sums[t, trees.histogram[t, node]]
-    better, reach, level = _look(sums, G, H, local.candidates, row, units, gain, parts, steep, tolerance, beyond)
-    slack.level[t, node], slack.reach[t, node] = level, reach
-    slack.G[t, node] = slack.H[t, node] = 0
-    return better < tolerance
+    return bool(changed <= slack.reach[t, node] and slack.level[t, node] <= parts)
 
 
 @inner_kernel
-def _look(
-    sums: Any,
-    G: int,
-    H: int,
-    c: Any,
-    row: int,
-    units: Any,
-    gain: float,
-    parts: float,
-    steep: float,
-    tolerance: int,
-    beyond: Any,
-) -> tuple[int, float, float]:
-    """How many candidates of a node gain more than its split; and how far its sums may change, and to which level.
+def _around(trees: Any, t: int, node: int, units: Any) -> tuple[float, float, float]:
+    """Gain and parts of a split with rows on both sides, and how steeply the parts fall."""
+    left, G, H = np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
+    left_G, left_H = trees.G[t, left], trees.H[t, left]
+    parts = part(left_G, left_H, units) + part(G - left_G, H - left_H, units)
+    steep = abs(left_G * units.g) / (left_H * units.h + units.l2)
+    steep = max(steep, abs((G - left_G) * units.g) / ((H - left_H) * units.h + units.l2))
+    return gain_of(left_G, left_H, G, H, units), parts, steep
 
-    Of the split, ``gain`` and ``parts`` are known and how steeply they fall. It is one of the candidates, and beyond
+
+@inner_kernel
+def judged(trees: Any, t: int, node: int, units: Any, slack: Any, tolerance: int, rank: Any) -> bool:
+    """Return True if fewer than ``tolerance`` candidates gain more than a split, by a look at those of all shards.
+
+    ``rank``, the sum of what :func:`look` found, also tells what is noted in ``slack``.
+    """
+    _, parts, steep = _around(trees, t, node, units)
+    n, reach = 0 if units.l2 > 0 else REACHES, _LARGEST  # without L2 nothing is sure
+    while n < REACHES and rank[n] > tolerance:
+        n, reach = n + 1, reach / 2.0
+    slack.level[t, node] = parts * (1.0 - _A_LITTLE) - steep * reach if n < REACHES else np.inf
+    slack.reach[t, node] = reach if n < REACHES else 0.0
+    slack.G[t, node] = slack.H[t, node] = 0
+    return bool(rank[REACHES] < tolerance)
+
+
+@inner_kernel
+def look(trees: Any, t: int, node: int, local: Any, row: int, tolerance: int, rank: Any) -> None:
+    """Count the candidates of a node, among the features of a shard, that gain more than its split or may come to.
+
+    ``rank``, int64, shape (REACHES + 1,), takes how many may rise above the level of each reach (of a reach that more
+    than ``tolerance`` pass, maybe fewer), and last how many gain more. The split is one of the candidates, and beyond
     every level. O(C).
     """
-    l2, whole, better = units.l2, part(G, H, units), 0
-    beyond[:] = 0
-    tried, reach = 0 if l2 > 0 else REACHES, _LARGEST  # without L2 nothing is sure
+    c, units, l2 = local.candidates, local.units, local.units.l2
+    G, H, sums = trees.G[t, node], trees.H[t, node], local.sums[t, trees.histogram[t, node]]
+    gain, parts, steep = _around(trees, t, node, units)
+    whole = part(G, H, units)
+    rank[:] = 0
+    tried, reach = 0 if l2 > 0 else REACHES, _LARGEST
     level = parts * (1.0 - _A_LITTLE) - steep * reach
-    for j in range(len(c.first) - 1):
+    for j in range(local.first, local.stop):
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
         if begin == end:
             continue
@@ -109,16 +116,15 @@ def _look(
             if tried < REACHES and not _rises(a, x, b, y, reach, l2, level):
                 continue
             if 0 < left_H < H and part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole > gain:
-                better += 1
+                rank[REACHES] += 1
             n, r, of_r = tried, reach, level
             while n < REACHES and _rises(a, x, b, y, r, l2, of_r):
-                beyond[n] += 1
+                rank[n] += 1
                 n, r = n + 1, r / 2.0
                 of_r = parts * (1.0 - _A_LITTLE) - steep * r
-            while tried < REACHES and beyond[tried] > tolerance:
+            while tried < REACHES and rank[tried] > tolerance:
                 tried, reach = tried + 1, reach / 2.0
                 level = parts * (1.0 - _A_LITTLE) - steep * reach
-    return better, reach if tried < REACHES else 0.0, level if tried < REACHES else np.inf
 
 
 @inner_kernel
