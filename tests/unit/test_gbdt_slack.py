@@ -13,7 +13,7 @@ from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.split_ranks import Slack
+from raydt.learners.gbdt.split_search import Slack
 from raydt.sessions.session import InProcessSession
 
 pytestmark = pytest.mark.timeout(900)

@@ -38,15 +38,11 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
-from raydt.learners.gbdt.held_out import HeldOut, held_out_rows
-from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.pending_updates import TO_DELETE, TO_INSERT, PendingUpdates
-from raydt.learners.gbdt.retraining import TrainingRecord
-from raydt.learners.gbdt.row_shard import Counts
-from raydt.learners.gbdt.trainer import ShardTrainer, ThreadTrainer
+from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows
 from raydt.learners.gbdt.trees import extent
+from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 Slots = npt.NDArray[np.int32]

@@ -17,9 +17,9 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.growth import grow_tree
-from raydt.learners.gbdt.node_sums import change_by_all, change_rows, change_sums, list_nodes
-from raydt.learners.gbdt.regrow import collapse, count_growth, follow, has_to_grow, join_below, look_at_splits
+from raydt.learners.gbdt.histograms import change_by_all, change_rows, change_sums, list_nodes
 from raydt.learners.gbdt.staleness import compare
+from raydt.learners.gbdt.update import collapse, count_growth, follow, has_to_grow, join_below, look_at_splits
 from raydt.learners.gbdt.workspace import BOUNDED, DELETED, DEPTH, REFRESHED, RETRAINED
 
 

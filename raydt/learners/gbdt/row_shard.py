@@ -10,7 +10,6 @@ on a range of slots. Trees are replicated: every shard makes the same splits on 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
@@ -21,21 +20,10 @@ from raydt.examples.features import Features
 from raydt.exchange.meeting import Meeting, Steps, alone
 from raydt.exchange.messages import Payload
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
-from raydt.learners.gbdt.cells import CellStore, room_for_places
+from raydt.learners.gbdt.cells import CellStore, no_places, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays
-from raydt.learners.gbdt.growth import (
-    OPENED,
-    SEARCHED,
-    GrowthRoom,
-    LocalSums,
-    add_parts,
-    growth_room,
-    next_leaves,
-    search_children,
-    search_roots,
-    sum_up_roots,
-)
-from raydt.learners.gbdt.node_sums import sum_up, sum_up_changes
+from raydt.learners.gbdt.growth import add_parts, next_leaves, search_children, search_roots, sum_up_roots
+from raydt.learners.gbdt.histograms import sum_up, sum_up_changes
 from raydt.learners.gbdt.passes import (
     add_scores,
     begin_tree,
@@ -48,6 +36,7 @@ from raydt.learners.gbdt.passes import (
 )
 from raydt.learners.gbdt.staleness import LARGE, add_moves, largest_moves
 from raydt.learners.gbdt.trees import Trees
+from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import (
     BOUNDED,
     COUNTS,
@@ -55,15 +44,16 @@ from raydt.learners.gbdt.workspace import (
     DEPTH,
     INSERTED,
     NEVER,
-    NODES,
+    OPENED,
     REFRESHED,
     RETRAINED,
-    ROWS,
-    SUBTREES,
-    TREES_RETRAINED,
+    SEARCHED,
+    GrowthRoom,
     LocalBatch,
+    LocalSums,
     PassRoom,
     PassRules,
+    growth_room,
     pass_room,
 )
 
@@ -72,48 +62,6 @@ Slots = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 _FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_leaves": BOUNDED}
 _NONE = np.empty(0, dtype=np.int64)
-
-
-@dataclass(slots=True)
-class Counts:
-    """Costs of an update: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed.
-
-    ``trained``: rows that all trees were trained on instead, 0 if they were updated.
-    """
-
-    trees_checked: int = 0
-    trees_retrained: int = 0
-    subtrees: int = 0
-    rows: int = 0
-    nodes: int = 0
-    depth: int = -1
-    refreshed: int = 0
-    rounds: int = 0
-    trained: int = 0
-
-    def work(self, ensemble: Ensemble, changes: int) -> int:
-        """Work of an update of so many rows, in rows that a tree is trained on.
-
-        The weights are those of kernels on one core: a derivative is compared in a quarter of the time in which a tree
-        is trained on a row, a candidate of a node judged in a twentieth.
-        """
-        trees, inner = len(ensemble.leaf), ensemble.options.max_leaf_nodes - 1
-        judged = self.trees_checked * inner * ensemble.candidates
-        return self.rows + (self.refreshed * trees) // 4 + 2 * changes * trees + judged // 20
-
-    def add(self, other: Counts) -> None:
-        """Add the counts of another pass; the depth is the smaller one."""
-        for field in fields(self):
-            if field.name != "depth":
-                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-        self.depth = min([d for d in (self.depth, other.depth) if d >= 0], default=-1)
-
-    @classmethod
-    def of(cls, trees: int, of_shards: list[Ints]) -> Counts:
-        """The costs of a pass through so many trees, from what each shard has counted: rows are its own."""
-        c = of_shards[0].tolist()
-        rows, refreshed = (sum(int(counts[field]) for counts in of_shards) for field in (ROWS, REFRESHED))
-        return cls(trees, c[TREES_RETRAINED], c[SUBTREES], rows, c[NODES], c[DEPTH], refreshed)
 
 
 class RowShard:
@@ -397,7 +345,7 @@ class RowShard:
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
             entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
             batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), self.y)
-            self._room = room, growth_room(capacity, inner + 1, stored - 1), batch
+            self._room = room, growth_room(capacity, inner + 1, stored - 1, no_places(stored - 1)), batch
         room, grow_room, batch = self._room
         self._room = room, grow_room, batch._replace(y=self.y)
         return self._room

@@ -8,7 +8,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inner_kernel
 from raydt.learners.gbdt.derivatives import gradient
-from raydt.learners.gbdt.split_ranks import judged, look, surely_stays
+from raydt.learners.gbdt.split_search import judged, look, surely_stays
 from raydt.learners.gbdt.staleness import move
 from raydt.learners.gbdt.trees import FREE, LEAF, next_in_preorder
 from raydt.learners.gbdt.workspace import DEPTH, NODES, ROWS, SUBTREES, TREES_RETRAINED
