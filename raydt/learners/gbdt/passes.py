@@ -205,13 +205,8 @@ def change_tree(model: Any, local: Any, t: int, rules: Any, room: Any, head: Any
 
 
 @kernel
-def judge_tree(model: Any, local: Any, batch: Any, t: int, rules: Any, room: Any, grow_room: Any, ranks: Any) -> int:
-    """Collapse what has failed in one tree, by the counts of all shards; returns how many roots are to grow.
-
-    ``ranks`` has the sums of all shards for the splits of ``room.judged``.
-    """
-    for i in range(len(ranks)):
-        room.ranks[room.judged[i]] = ranks[i]
+def judge_tree(model: Any, local: Any, batch: Any, t: int, rules: Any, room: Any, grow_room: Any) -> int:
+    """Collapse what has failed in one tree, by the counts of all shards; returns how many roots are to grow."""
     per, nodes = model.loss.trees, list_nodes(model.trees, t, room)
     if not has_to_grow(model, local, t, row_of(local.candidates, t // per), nodes, rules, room, False):
         return 0

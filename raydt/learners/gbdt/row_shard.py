@@ -197,8 +197,8 @@ class RowShard:
             changed = sum_up_changes(model, local, batch, t, t % per, role, own, n, room, head)
             total = yield from self._add_changes(local, room, room.changed[:changed], head)
             judged = room.judged[: change_tree(model, local, t, rules, room, total)]
-            ranks = yield room.ranks[judged]
-            roots = judge_tree(model, local, batch, t, rules, room, grow_room, np.sum(ranks, axis=0))
+            room.ranks[judged] = np.sum((yield room.ranks[judged]), axis=0)
+            roots = judge_tree(model, local, batch, t, rules, room, grow_room)
             if roots:
                 yield from self._grow(model, local, t, roots, grow_room, _NONE)
             joined = end_update(model, batch, t, kept, n, joined, roots, rules, room, grow_room, counts)
