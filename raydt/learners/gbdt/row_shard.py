@@ -241,7 +241,8 @@ class RowShard:
         for i, part in enumerate(theirs):
             sums = part[len(head) :].reshape(len(which), local.end - local.begin, 2)
             add_parts(into, which, sums, local.begin, i > 0)
-        return np.sum([part[: len(head)] for part in theirs], axis=0)
+        total: Ints = np.sum([part[: len(head)] for part in theirs], axis=0)
+        return total
 
     def _add_changes(self, local: LocalSums, room: PassRoom, changed: Ints, head: Ints) -> Steps[Ints]:
         """Add up the changes of all shards: of the own features in ``room.delta``; returns those of leaves."""
@@ -313,7 +314,7 @@ class RowShard:
         e.most_drift = 0
         if again or not compares:
             return anew, not again and compares
-        rows = np.count_nonzero(e.leaf[0, begin:end] != e.absent)
+        rows = int(np.count_nonzero(e.leaf[0, begin:end] != e.absent))
         most, live, changes = yield from self._told(int(drift.max(initial=0)), rows, len(slots))
         moved = largest_moves(e.trees, e.per)
         if most + moved > stale.most:

@@ -19,7 +19,6 @@ from raydt.exchange.messages import COMBINED, Payload
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.trees import Trees
 
 Slots = npt.NDArray[np.int32]
 
@@ -149,7 +148,8 @@ class GBDTShard(ShardWithRows):
     def _on_restore_rows(self, trees: Any, slots: Any, y: Any, leaf: Any, ledger: Any, drift: Any) -> None:
         """Take trees, and leaves, ledger, drift and labels of the own rows in some slots."""
         e, local = self.own.ensemble, self._rows.local(np.asarray(slots))
-        for array, theirs in zip(e.trees, Trees(*trees), strict=True):
+        own: tuple[Any, ...] = e.trees
+        for array, theirs in zip(own, trees, strict=True):
             array[:] = theirs
         e.leaf[:, local], e.ledger[:, local], e.drift[local] = leaf, ledger, drift
         self._on_take_targets(slots, y)

@@ -28,7 +28,7 @@ from raydt.learners.gbdt.derivatives import ONE, derive
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard, ThreadShard
-from raydt.learners.gbdt.trees import Trees, score_rows
+from raydt.learners.gbdt.trees import score_rows
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import ranges, run, threads
@@ -160,10 +160,10 @@ class ThreadTrainer:
         yield from ()
         e, self.shard.y = self.ensemble, y
         most = 1 + (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
-        crew = self._crew(int(np.count_nonzero(e.leaf[0] != e.absent)), most) if most > 1 else [self.shard]
+        held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
+        crew = self._crew(len(held), most)
         if len(crew) == 1:
             return self.shard.update(slots, role, anew), self.shard.taken
-        held = np.union1d(np.flatnonzero(e.leaf[0] != e.absent), slots)
         ends = [0, *(int(held[len(held) * i // len(crew)]) for i in range(1, len(crew))), e.leaf.shape[1]]
         each = [
             {"slots": slots[_within(slots, *own)], "anew": anew[_within(anew, *own)], "begin": own[0], "end": own[1]}
@@ -212,9 +212,9 @@ class ThreadTrainer:
 
     def _together(self, crew: list[RowShard], method: str, payload: dict[str, Any], each: Any) -> list[Any]:
         """Have the threads make a pass; returns their results."""
-        workers = [ThreadShard(shard) for shard in crew]
-        driver = InProcessDriver([FeatureShard(worker, index) for index, worker in enumerate(workers)])
-        driver.run(together(method, payload, each))
+        workers: list[Any] = [ThreadShard(shard) for shard in crew]
+        shards = [FeatureShard(worker, index) for index, worker in enumerate(workers)]
+        InProcessDriver(shards).run(together(method, payload, each))
         return [worker.result for worker in workers]
 
 
@@ -306,5 +306,6 @@ class ShardTrainer:
     def _fetch_trees(self) -> Exchange[None]:
         """Take the trees of the first shard; all have the same."""
         first, *_ = yield Ask("trees", {})
-        for array, theirs in zip(self.ensemble.trees, Trees(*first), strict=True):
+        trees: tuple[Any, ...] = self.ensemble.trees
+        for array, theirs in zip(trees, first, strict=True):
             array[:] = theirs
