@@ -88,6 +88,14 @@ def turned_block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int6
     return part
 
 
+def as_slice(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | slice:
+    """Return neighbouring ascending rows as a slice, by which NumPy copies no or less; others as they are. O(rows)."""
+    n = len(rows)
+    if n and int(rows[-1]) - int(rows[0]) == n - 1 and (n == 1 or bool((rows[1:] > rows[:-1]).all())):
+        return slice(int(rows[0]), int(rows[0]) + n)
+    return rows
+
+
 def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
     """Rows and the first column, as kernels take them, which look at no bounds."""
     taken, first, last = np.array(rows, dtype=np.int32), int(columns[0]), int(columns[-1])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import block
+from raydt.arrays.blocks import as_slice, block
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
@@ -20,6 +20,9 @@ from raydt.examples.features import Features
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
 Slots = npt.NDArray[np.int32]
+
+#: Neighbouring slots whose rows one shard owns, where shards own rows.
+_OWNED = 64
 
 
 class RowBlock(NamedTuple):
@@ -92,15 +95,43 @@ class RowsOnShards:
         if not len(slots):
             return RowBlock.none(self._features)
         replies = yield Ask("gather", {"slots": slots})
-        if len(replies) == 1 and replies[0]["X"].flags.carray:  # all columns in order, writable
-            X = replies[0]["X"]
+        return self.merged(replies, len(slots))
+
+    def merged(self, parts: Sequence[Mapping[str, Any]], rows: int) -> RowBlock:
+        """Put the shards' parts of some rows together; they may share memory with what a shard keeps."""
+        if len(parts) == 1 and parts[0]["X"].flags.c_contiguous:  # all columns in order
+            X = parts[0]["X"]
         else:
-            X = np.empty((len(slots), len(self._features.names)))
-            for columns, reply in zip(self.columns, replies, strict=True):
-                X[:, columns] = reply["X"]
+            X = np.empty((rows, len(self._features.names)))
+            for columns, part in zip(self.columns, parts, strict=True):
+                X[:, columns] = part["X"]
         n = self._features.sparse
-        sparse = merged([SparseRows(reply["indptr"], reply["indices"], n) for reply in replies]) if n else None
+        sparse = merged([SparseRows(part["indptr"], part["indices"], n) for part in parts]) if n else None
         return RowBlock.of(X, sparse)
+
+    # ---------------------------------------------------------------- where shards own whole rows
+
+    def shard_of(self, slots: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
+        """Return the shard that owns the row in each of some slots."""
+        return slots // _OWNED % len(self.columns)
+
+    def slots_of(self, slots: Slots) -> list[Slots]:
+        """Divide some slots by the shards that own their rows."""
+        shard = self.shard_of(slots)
+        return [slots[shard == index] for index in range(len(self.columns))]
+
+    def local(self, slots: Slots) -> Slots:
+        """Return where the owner of each of some slots keeps its row: owners have no gaps."""
+        return slots // (_OWNED * len(self.columns)) * _OWNED + slots % _OWNED
+
+    def slots(self, local: npt.NDArray[np.integer], shard: int) -> Slots:
+        """Return the slots of the rows that a shard keeps in some places (:meth:`local`)."""
+        slots: Slots = (local // _OWNED * len(self.columns) + shard) * _OWNED + local % _OWNED
+        return slots.astype(np.int32)
+
+    def local_capacity(self, slots: int) -> int:
+        """Return how many places an owner needs for its rows in so many slots."""
+        return -(-slots // (_OWNED * len(self.columns))) * _OWNED
 
     def _parts(self, rows: RowBlock) -> list[dict[str, Any]]:
         """Return the part of some rows that each shard owns."""
@@ -122,6 +153,7 @@ class HeldRows:
         self._features, self._groups = features, groups
         self.columns = features.columns_of(groups)  #: Of ``X``, those of the groups.
         self.X = np.empty((0, len(self.columns)))  #: Shape (slots, columns).
+        self._borrowed = False  # rows that were put are kept as they are, and not written over
         self.used = 0  #: Slots that have had a row: those before this one.
         self._sparse = RaggedStore(np.int32)
 
@@ -129,8 +161,14 @@ class HeldRows:
         """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
         if not len(slots):
             return
-        self.make_room(slots)
-        self.X[slots] = X
+        place = as_slice(slots)
+        if not len(self.X) and isinstance(place, slice) and place.start == 0 and X.shape[1] == self.X.shape[1] > 0:
+            self.X, self._borrowed = np.ascontiguousarray(X), True
+        else:
+            self.make_room(slots)
+            if self._borrowed:
+                self.X, self._borrowed = self.X.copy(), False
+            self.X[place] = X
         self.used = max(self.used, int(slots.max()) + 1)
         if self._features.sparse:
             self._sparse.put(np.array(slots), np.diff(indptr), np.array(indices))
@@ -139,7 +177,7 @@ class HeldRows:
         """Room for rows; a shard without features that was restored has not seen how many there are."""
         have, need = len(self.X), int(slots.max(initial=-1)) + 1
         if need > have:
-            self.X = grown(self.X, max(need, 2 * have, 64))
+            self.X, self._borrowed = grown(self.X, max(need, 2 * have, 64)), False
             if self._features.sparse and not len(self._groups):
                 more = np.arange(have, len(self.X), dtype=np.int32)
                 self._sparse.put(more, np.zeros(len(more), np.int64), np.empty(0, np.int32))
@@ -155,10 +193,10 @@ class HeldRows:
         return SparseRows.of_lengths(*self._sparse.take(slots), width) if width else SparseRows.empty(0, len(slots))
 
     def gather(self, slots: Any) -> dict[str, Any]:
-        """Return the stored values of some rows."""
+        """Return the stored values of some rows; of neighbouring ones, views of what is kept."""
         self.make_room(slots)
         sparse = self.sparse(np.array(slots))
-        return {"X": self.X[slots], "indptr": sparse.indptr, "indices": sparse.indices}
+        return {"X": self.X[as_slice(slots)], "indptr": sparse.indptr, "indices": sparse.indices}
 
     def equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
@@ -197,7 +235,7 @@ class HeldRows:
             self.X[:, own] = X
             if width:
                 ones.append(SparseRows.of_arrays(part, width))
-        self.used = len(self.X)
+        self.used, self._borrowed = len(self.X), False
         if ones:
             self._sparse = RaggedStore(np.int32)
             rows = merged(ones)
