@@ -18,10 +18,12 @@ from raydt.learners.fudyadt.histograms import (
     MOST_VALUES,
     Histograms,
     best_value,
+    choose_counted,
     count_side,
     divide,
-    encode,
+    encode_columns,
     mark_rows,
+    most_counted,
     new_histograms,
     to_elements,
     value_at,
@@ -98,14 +100,13 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
     """
     if not start_root(tree, members, root, listing, rules, stamp):
         return
-    E, H, labels = scratch.E, scratch.histograms, listing.labels
-    n, d, K = len(listing.slots), len(E) - 1, tree.counts.shape[1]
-    label_bits = label_bits_of(K)
-    fill_codes(listing.X, listing.rows, 0, n, E)
-    encode(H, E, n, K)
-    for j in range(d):
-        if not H.width[j]:
-            sort_column(E[j, :n], j, labels, label_bits, listing.X, listing.rows, scratch.spare, scratch.digits)
+    E, H = scratch.E, scratch.histograms
+    n, d, K = len(listing.slots), np.int64(len(E) - 1), tree.counts.shape[1]
+    label_bits, most = label_bits_of(K), most_counted(H, n)
+    fill_codes(listing.X, listing.rows, np.int64(0), n, E)
+    encode_columns(H, E, n, most, np.int64(0), d)
+    choose_counted(H, most, n, K)
+    sort_columns(listing, scratch, label_bits, np.int64(0), d)
     histogram = count_root(listing, scratch, label_bits, K)
     top = push(scratch.stack, np.int64(0), np.int64(root), np.int64(0), np.int64(n), histogram)
     grow(tree, members, listing, rules, stamp, scratch, top, tree.reg[NODES] + 2 * n)
@@ -120,6 +121,15 @@ def start_root(tree: Any, members: Any, root: int, listing: Any, rules: Any, sta
     for slot in listing.slots:
         link(tree, members, root, slot)
     return False
+
+
+@kernel
+def sort_columns(listing: Any, scratch: Any, label_bits: int, begin: int, end: int) -> None:
+    """Sort those of the columns from ``begin`` to before ``end`` that are not counted."""
+    E, H, labels, n = scratch.E, scratch.histograms, listing.labels, len(listing.slots)
+    for j in range(begin, end):
+        if not H.width[j]:
+            sort_column(E[j, :n], j, labels, label_bits, listing.X, listing.rows, scratch.spare, scratch.digits)
 
 
 @kernel

@@ -29,10 +29,11 @@ from raydt.learners.fudyadt.build import (
     partition_columns,
     push_children,
     search,
+    sort_columns,
     start_root,
 )
-from raydt.learners.fudyadt.histograms import CELLS, choose_counted, encode_column, most_counted
-from raydt.learners.fudyadt.presort import fill_codes, label_bits_of, sort_column
+from raydt.learners.fudyadt.histograms import CELLS, choose_counted, encode_columns, most_counted
+from raydt.learners.fudyadt.presort import fill_codes, label_bits_of
 from raydt.parallel.threads import ranges, run, threads
 from raydt.trees.counted_tree import CountedTree, TreeRules
 from raydt.trees.records import FREE, LEAVES, NODES, USED
@@ -151,19 +152,14 @@ class DividedBuild:
         H = self._scratch.histograms
         parts = ranges(n, _FEW_CELLS // max(1, d))
         self._each([partial(fill_codes, listing.X, listing.rows, part.start, part.stop, E) for part in parts], n)
-        most = int(most_counted(H, n))
-        groups = self._columns(n, d)
+        most, groups = int(most_counted(H, n)), self._columns(n, d)
         rooms = [self._room(i) for i in range(len(groups))]
 
         def encode(part: slice, room: BuildScratch) -> None:
-            for j in range(d)[part]:
-                H.width[j] = encode_column(room.histograms, E[j, :n], j, most) if most else 1
+            encode_columns(room.histograms, E, n, most, part.start, part.stop)
 
         def sort(part: slice, room: BuildScratch) -> None:
-            for j in range(d)[part]:
-                if not H.width[j]:
-                    rest = listing.X, listing.rows, room.spare, room.digits
-                    sort_column(E[j, :n], j, listing.labels, self._label_bits, *rest)
+            sort_columns(listing, room, self._label_bits, part.start, part.stop)
 
         self._each([partial(encode, *each) for each in zip(groups, rooms, strict=True)], n)
         choose_counted(H, most, n, self._classes)

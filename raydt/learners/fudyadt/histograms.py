@@ -81,8 +81,8 @@ def new_histograms(
     )
 
 
-@kernel
-def encode_column(H: Any, S: Any, j: int, most: int) -> int:
+@inner_kernel
+def _encode_column(H: Any, S: Any, j: int, most: int) -> int:
     """Code one column, given as ``code_of`` values; the number of codes, or ``most + 1`` of a column of more values."""
     table, found, rank = H.table, H.found, H.rank
     bits = 4
@@ -122,17 +122,15 @@ def encode_column(H: Any, S: Any, j: int, most: int) -> int:
     return distinct
 
 
-@inner_kernel
-def encode(H: Any, E: Any, n: int, K: int) -> None:
-    """Give codes to the columns of few values; to none, unless they are half of those that vary.
+@kernel
+def encode_columns(H: Any, E: Any, n: int, most: int, begin: int, end: int) -> None:
+    """Give codes to the columns of few values among those from ``begin`` to before ``end``; ``width`` has how many.
 
-    ``E`` has ``code_of`` each value (``presort.fill_codes``). O(n d + values^2 d): a column of many values is given up
-    as soon as they are seen.
+    ``E`` has ``code_of`` each value (``presort.fill_codes``). O(n d + values^2 d): a column of more than ``most``
+    values is given up as soon as they are seen.
     """
-    most = most_counted(H, n)
-    for j in range(len(H.width)):
-        H.width[j] = encode_column(H, E[j, :n], j, most) if most > 0 else 1
-    choose_counted(H, most, n, K)
+    for j in range(begin, end):
+        H.width[j] = _encode_column(H, E[j, :n], j, most) if most > 0 else 1
 
 
 @kernel
@@ -144,7 +142,7 @@ def most_counted(H: Any, n: int) -> int:
 
 @kernel
 def choose_counted(H: Any, most: int, n: int, K: int) -> None:
-    """Decide which columns are counted; ``width`` has the distinct values of each, above ``most`` if they are many."""
+    """Decide which columns are counted: those of up to ``most`` values, unless fewer than half of those that vary are."""
     H.reg[COUNTED] = H.reg[CELLS] = 0
     few = many = counted = cells = 0
     for j in range(len(H.width)):

@@ -237,7 +237,7 @@ def fill_codes(X: Any, rows: Any, begin: int, stop: int, E: Any) -> None:
             E[j, i] = code_of(Xbits[row, j])
 
 
-@kernel
+@inner_kernel
 def sort_column(
     codes: Any, column: int, labels: Any, label_bits: int, X: Any, rows: Any, spare: Any, count: Any
 ) -> None:
