@@ -141,7 +141,9 @@ def parts_of(checkout: Path, learner: str, out: str) -> dict[str, float]:
     config = str(Path(__file__).parents[1] / "configs" / f"{learner}.yaml")
     command = [sys.executable, "-c", PROGRAM, "replay", config, *settings, "--overwrite", "--out", out]
     environment, began = {**ENVIRONMENT, "PYTHONPATH": str(checkout)}, time.perf_counter()
-    done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, encoding="utf-8", check=True)
+    done = subprocess.run(
+        command, env=environment, cwd=checkout, capture_output=True, text=True, encoding="utf-8", check=True
+    )
     found = json.loads(done.stdout.splitlines()[-1])
     assert Path(found.pop("file")).is_relative_to(checkout), "another checkout was imported"
     assert (Path(out) / "report.html").exists(), "the report failed"

@@ -1,4 +1,4 @@
-"""Two versions of raydt side by side: CPU time and digests of the same replays, in process, in turns.
+"""Two versions of raydt side by side: CPU time, peak memory and digests of the same replays, in process, in turns.
 
     python benchmarks/versions.py OTHER_CHECKOUT [--runs 5] [--only NAME]
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -67,15 +66,19 @@ REPLAYS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def replay(checkout: Path, config: Path, out: Path) -> tuple[float, str]:
-    """CPU seconds of a replay's process, and the digest of its model."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def replay(checkout: Path, config: Path, out: Path) -> tuple[float, float, str]:
+    """CPU seconds and peak memory, in MiB, of a replay's process, and the digest of its model."""
     command = [sys.executable, "-m", "pipelines.cli", "replay", str(config), "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return seconds, json.loads((out / "summary.json").read_text(encoding="utf-8"))["model_digest"]
+    with (out.parent / "said").open("w+", encoding="utf-8") as said:
+        process = subprocess.Popen(command, cwd=checkout, env=environment, stdout=said, stderr=said)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        if process.returncode:
+            raise SystemExit(said.read())
+    digest = json.loads((out / "summary.json").read_text(encoding="utf-8"))["model_digest"]
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, digest
 
 
 def written(folder: Path, name: str, rows: int | None = None) -> Path:
@@ -105,24 +108,29 @@ def main() -> None:
     parser.add_argument("--only", choices=REPLAYS)
     arguments = parser.parse_args()
     print(machine("pyarrow"), f"load {os.getloadavg()[0]:.1f}")
-    print(f"{'replay':<36}{'this':>9}{'other':>9}{'ratio':>8}  digests")
+    print(f"{'replay':<36}{'this':>9}{'other':>9}{'ratio':>8}{'MiB':>8}{'other':>8}  digests")
     for name in [arguments.only] if arguments.only else REPLAYS:
         with tempfile.TemporaryDirectory() as made:
             folder = Path(made)
             few, all_rows = written(folder, name, 10), written(folder, name)
             times: dict[Path, list[float]] = {HERE: [], arguments.other.resolve(): []}
+            peaks: dict[Path, list[float]] = {checkout: [] for checkout in times}
             digests = set()
             for run in range(-1, arguments.runs):  # the first compiles, and is not counted
                 for checkout, seconds in times.items():
-                    start, _ = replay(checkout, few, folder / f"start {run} {len(seconds)} {checkout.name}")
-                    total, digest = replay(checkout, all_rows, folder / f"run {run} {len(seconds)} {checkout.name}")
+                    start, _, _ = replay(checkout, few, folder / f"start {run} {len(seconds)} {checkout.name}")
+                    out = folder / f"run {run} {len(seconds)} {checkout.name}"
+                    total, peak, digest = replay(checkout, all_rows, out)
                     digests.add(digest)
                     if run >= 0:
                         seconds.append(total - start)
+                        peaks[checkout].append(peak)
         mine, theirs = times.values()
         ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
         same = "equal" if len(digests) == 1 else "DIFFERENT"
-        print(f"{name:<36}{statistics.median(mine):>8.2f}s{statistics.median(theirs):>8.2f}s{ratio:>8.3f}  {same}")
+        memory = "".join(f"{statistics.median(peak):>8.0f}" for peak in peaks.values())
+        seconds_of_both = f"{statistics.median(mine):>8.2f}s{statistics.median(theirs):>8.2f}s"
+        print(f"{name:<36}{seconds_of_both}{ratio:>8.3f}{memory}  {same}")
 
 
 if __name__ == "__main__":

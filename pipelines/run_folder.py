@@ -63,7 +63,7 @@ class RunFolder(Folder):
                 raise ConfigError(message("runs.other_run", status=run).at(place))
         folder._created, folder._made = True, not folder.has("")
         try:
-            if not folder.is_empty():
+            if overwrite and not folder.is_empty():  # else what has come meanwhile is another run's
                 with locked(folder):
                     folder.clear()
             folder.filesystem.create_dir(folder.root, recursive=True)

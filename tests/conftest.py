@@ -50,7 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("nightly")
     gc.set_threshold(10_000, 20, 50)
     if "TMPDIR" in os.environ or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
-        return  # so does a process of xdist, which inherits the variable
+        # A process of xdist inherits the variable. Two clusters of Ray at once would note their addresses in one file.
+        number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+        if number and os.environ.get("TMPDIR", "").startswith(str(MEMORY / "raydt-")):
+            os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(os.environ["TMPDIR"], number)
+            os.makedirs(tempfile.tempdir, exist_ok=True)
+        return
     # A short name: sockets lie some levels below, and their paths may have 107 bytes.
     folder = tempfile.mkdtemp(prefix="raydt-", dir=MEMORY)
     os.environ["TMPDIR"] = tempfile.tempdir = folder

@@ -56,6 +56,7 @@ class StateNames:
         stream = saved.components.get("stream", {})
         with fitting("the stream of the state"):
             labels, ids = stream.get("source", {}).get("labels", {}), TextIds()
+            labels = labels if "positive" in labels else {"classes": saved.classes}
             if "id_codes" in stream:
                 ids.restore(stream)
         return cls(
@@ -63,7 +64,7 @@ class StateNames:
             id=id_column or columns.get("id"),
             text_ids=columns.get("id_kind") == "text",
             ids=ids,
-            labels=labels if "positive" in labels else {"classes": saved.classes},
+            labels=labels,
             next_id=saved.next_id,
             numbered=saved.meta.get("numbered", []),
         )

@@ -45,7 +45,9 @@ def numpy_column(column: pa.ChunkedArray) -> npt.NDArray[Any]:
         return values
     valid, data = array.buffers()
     begin, end = array.offset, array.offset + len(array)
-    values = np.frombuffer(data or b"", dtype=array.type.to_pandas_dtype())[begin:end]
+    kind = "f" if pa.types.is_floating(array.type) else "u" if pa.types.is_unsigned_integer(array.type) else "i"
+    # The name of the dtype: old versions of Arrow import pandas to answer.
+    values = np.frombuffer(data or b"", dtype=f"{kind}{array.type.bit_width // 8}")[begin:end]
     if array.null_count:
         values = np.where(np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[begin:end], values, np.nan)
     return values

@@ -173,7 +173,9 @@ class Folder:
         try:
             with os.scandir(path) as entries:  # Arrow takes names in UTF-8 only
                 return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:  # though it may be there by now: others make and remove it
+            return []
+        except NotADirectoryError:
             if os.path.exists(path):
                 raise
             return []

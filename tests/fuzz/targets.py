@@ -119,7 +119,7 @@ class RunTarget:
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.folder, run)
         if draw.random() < 0.2:
-            _commanded("purge", run, self.data)
+            _commanded(["purge"], run, self.data)
         files = [run / "config.yaml", *run.glob("*.json"), run / "log.jsonl", *run.glob("model"), *run.glob("*/[0-9]*")]
         file = draw.choice([*files, run / "summary.json"])
         if file.is_dir():

@@ -413,7 +413,7 @@ COMMANDS = {
     "id deleted twice": ("update PLACE --dry-run --delete FILE", "id\n5\n5\n", "id 5"),
     "row to predict": ("predict PLACE FILE --out OUT", f"{_NEW}1,{TEXT},no\n", TEXT),
     "predictions skipped": ("predict PLACE FILE --out OUT --on-error skip", f"{_NEW}1,{TEXT},no\n2,1,no\n", TEXT),
-    "row to explain": ("explain PLACE FILE --row 200", f"{_NEW}1,{TEXT},no\n", TEXT),
+    "row to explain": ("predict PLACE FILE --explain 200", f"{_NEW}1,{TEXT},no\n", TEXT),
     "id to purge": ("purge PLACE --dry-run --ids FILE", "id\n5\n", "id 5"),
 }
 

@@ -466,10 +466,14 @@ class OnlineGBDT:
                 for row in self.rows.values():
                     row.ledger[m, 1], row.leaf[m, 1] = row.ledger[m, 0], row.leaf[m, 0]
                 self.trees[m, 0] = self.mirrored(self.trees[m, 1], m)
-            for k in range(self.K, K):
-                # The leaf holds nobody before its first derivatives are added.
-                self.trees[m, k] = Node()
-        self.K, self.binary = K, False
+        former, self.K, self.binary = self.K, K, False
+        for m in range(self.options.max_iter):
+            for k in range(former):
+                self.set_values((m, k))  # of another factor: moves of leaves are counted from these
+            for k in range(former, K):
+                # The leaf holds nobody before its first derivatives are added; its value is that of the least
+                # probability.
+                self.trees[m, k] = Node(value=self.leaf_value(-len(self.rows), len(self.rows) * (ONE - 1)))
 
     def mirrored(self, v: Node, m: int) -> Node:
         """The tree of class 0 to that of class 1."""

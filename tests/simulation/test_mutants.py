@@ -112,11 +112,12 @@ def births_are_numbered_anew_by_a_restore(patch):
 def slots_are_released_before_their_batch_is_acknowledged(patch):
     admit, release = ExampleStore.admit, ExampleStore.release
 
-    def eager(self, op, key, begin, skip, old, new, fault):
+    def eager(self, op, key, begin, skip, admission):
         for place in range(begin, len(op)):
-            if admit(self, op[: place + 1], key, place, skip, old, new, fault) == place:
+            if admit(self, op[: place + 1], key, place, skip, admission) == place:
                 return place
-            release(self, old[place : place + 1][old[place : place + 1] >= 0])
+            old = admission.old[place : place + 1]
+            release(self, old[old >= 0])
         return len(op)
 
     patch.setattr(ExampleStore, "admit", eager)

@@ -30,6 +30,22 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
         RunFolder.create(tmp_path / "x")
 
 
+def test_a_run_that_ends_while_another_begins_stays(tmp_path, monkeypatch):
+    has = RunFolder.has
+
+    def quicker(self, name):
+        if not name:  # the folder was empty when the other looked
+            for file in ("config.yaml", "summary.json"):
+                (tmp_path / file).write_text("{}")
+        return has(self, name)
+
+    monkeypatch.setattr(RunFolder, "has", quicker)
+    folder = RunFolder.create(tmp_path)
+    assert sorted(folder.files()) == ["config.yaml", "summary.json"]
+    with refused("runs.other_writer", ConfigError):
+        folder.require_untouched()
+
+
 def test_a_run_is_replaced_only_on_request_and_nothing_else_ever(tmp_path):
     run = RunFolder.create(tmp_path / "run")
     run.write_text("config.yaml", "")

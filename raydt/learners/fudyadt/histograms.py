@@ -142,7 +142,7 @@ def most_counted(H: Any, n: int) -> int:
 
 @kernel
 def choose_counted(H: Any, most: int, n: int, K: int) -> None:
-    """Decide which columns are counted: those of up to ``most`` values, unless fewer than half of those that vary are."""
+    """Decide which columns are counted: those of up to ``most`` values; none, unless half of those that vary are."""
     H.reg[COUNTED] = H.reg[CELLS] = 0
     few = many = counted = cells = 0
     for j in range(len(H.width)):
