@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, TypeVar
 
@@ -78,14 +78,16 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     if n <= 1:
         return [task() for task in tasks]
     work = _Work(tasks)
-    helpers: list[Future[None]] = []
     try:
-        with contextlib.suppress(RuntimeError):  # no thread can be started: the calling one does it all
-            helpers += [_submit(work) for _ in range(n - 1)]
-        work.take()
+        try:
+            with contextlib.suppress(RuntimeError):  # no thread can be started: the calling one does it all
+                for _ in range(n - 1):
+                    _submit(work)
+            work.take()
+        finally:
+            work.settle()
     finally:
-        work.ended = True
-        _settle(helpers)
+        work.settle()  # whatever arrived before the first
     return work.outcome()
 
 
@@ -96,22 +98,51 @@ class _Work(Generic[T]):
         self._tasks, self._next = tasks, iter(range(len(tasks)))
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
-        self.ended = False  #: No other task is to be begun.
+        self._ended = False  # no other task is to be begun
+        self._changed, self._helping = threading.Condition(), 0
 
     def take(self) -> None:
         """Take tasks until there is none."""
         token = _limit.set(1)
         try:
             for i in self._next:  # one step of an iterator of ranges is atomic
-                if self.ended:
+                if self._ended:
                     return
                 try:
                     self._results[i] = self._tasks[i]()
                 except BaseException as error:
-                    self.ended = True
+                    self._ended = True
                     self._errors[i] = error
         finally:
             _limit.reset(token)
+
+    def help(self) -> None:
+        """Take tasks in another thread than the calling one, which waits for this one if it has begun."""
+        with self._changed:
+            if self._ended:
+                return
+            self._helping += 1
+        try:
+            self.take()
+        finally:
+            with self._changed:
+                self._helping -= 1
+                self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Wait for all who have begun, whatever arrives meanwhile; raise that afterwards."""
+        arrived: BaseException | None = None
+        while True:
+            try:
+                with self._changed:
+                    self._ended = True
+                    while self._helping:
+                        self._changed.wait()
+                break
+            except BaseException as error:
+                arrived = error
+        if arrived is not None:
+            raise arrived
 
     def outcome(self) -> list[T]:
         """Return the results in order, or raise the first error."""
@@ -120,32 +151,18 @@ class _Work(Generic[T]):
         return [self._results[i] for i in range(len(self._tasks))]
 
 
-def _submit(work: _Work[Any]) -> Future[None]:
+def _submit(work: _Work[Any]) -> None:
     """Have a thread of the pool take tasks, in a copy of this thread's context (NumPy's handling of errors)."""
     global _pool
     with _lock:
         if _pool is None:
             _pool = ThreadPoolExecutor(_MOST, "raydt", lambda: _helpers.append(threading.get_ident()))
-        return _pool.submit(copy_context().run, work.take)
+        _pool.submit(copy_context().run, work.help)
 
 
 def helpers() -> list[int]:
     """Return the idents of the threads that have been started, besides the calling ones."""
     return list(_helpers)
-
-
-def _settle(helpers: Sequence[Future[None]]) -> None:
-    """Wait for all who have begun, whatever arrives meanwhile; raise that afterwards."""
-    working = [helper for helper in helpers if not helper.cancel()]
-    arrived: BaseException | None = None
-    while working:
-        try:
-            wait(working)
-            working = []
-        except BaseException as error:
-            arrived = error
-    if arrived is not None:
-        raise arrived
 
 
 def _forget() -> None:
