@@ -14,7 +14,7 @@ import ray
 from actors.liveness import Peer, Watch
 from actors.writable import own
 from raydt.exchange.driver import Traffic
-from raydt.exchange.messages import Ask, Exchange, Payload, Tell
+from raydt.exchange.messages import Ask, Exchange, Payload, Tell, in_requests
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ class RayDriver:
         Raises what the exchange or a shard raised, ProcessLostError if a shard is lost. The model is then at no defined
         position.
         """
+        exchange = in_requests(exchange)
         try:
             request = next(exchange)
             while True:

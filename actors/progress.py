@@ -15,9 +15,11 @@ from __future__ import annotations
 import threading
 import time
 
+from raydt.parallel.threads import helpers
+
 
 class Pulse:
-    """Processor time of the threads that have called :meth:`beat`, readable from any thread (Linux).
+    """Processor time of the threads that have called :meth:`beat` and of their helpers, for any thread to read (Linux).
 
     They must last as long as the process, as those do on which Ray calls the methods of an actor.
     """
@@ -31,5 +33,6 @@ class Pulse:
         self._clocks[thread] = time.pthread_getcpuclockid(thread)
 
     def seconds(self) -> float:
-        """Processor time of all working threads so far; 0 before the first beat."""
-        return sum((time.clock_gettime(clock) for clock in list(self._clocks.values())), 0.0)
+        """Processor time of all working threads so far, and of those that work for them; 0 before the first beat."""
+        clocks = [*self._clocks.values(), *map(time.pthread_getcpuclockid, helpers())]
+        return sum(map(time.clock_gettime, clocks), 0.0)

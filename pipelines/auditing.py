@@ -23,6 +23,7 @@ from pipelines.running.differences import data_changes
 from pipelines.running.ending import read_summary, write_summary
 from pipelines.running.preflight import features_of
 from pipelines.saved_runs import config_of, load_state, open_state, open_stream, states_of
+from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.lineage import history_of_run
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import ConfigError, InputError, ModelFileError, NotWrittenError
@@ -39,6 +40,7 @@ from raydt.sessions.saved_model import groups_of
 log = logging.getLogger(__name__)
 
 
+@in_threads_of_its_run
 def audit_run(run: str | Path) -> AuditReport:
     """Audit the last state of a run, and record the verdicts in its summary and report.
 
@@ -121,6 +123,7 @@ def _is_sound(state: RunFolder) -> bool:
     return True
 
 
+@in_threads_of_its_run
 def audit_state(location: str | Path) -> AuditReport:
     """Audit a state against its own examples: what needs the past (counters, build-time splits) is not checked.
 

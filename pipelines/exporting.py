@@ -10,6 +10,7 @@ import numpy as np
 from pipelines.outputs import Input, require_apart, writing_alone
 from pipelines.redaction import quoting_as_its_run
 from pipelines.saved_runs import load_model
+from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.errors import InputError
 from raydt.export import FormatName, Interface, build, suffix_of, write
@@ -22,6 +23,7 @@ from raydt.trees.shapley import explain
 from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
+@in_threads_of_its_run
 def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Write a model in the format of another library, and return what was written.
 
@@ -75,6 +77,7 @@ def interface_of(saved: SavedModel) -> Interface:
     return Interface.of(saved.features, saved.categories, saved.classes, by_value)
 
 
+@in_threads_of_its_run
 @quoting_as_its_run
 def explain_row(
     model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None

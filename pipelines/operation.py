@@ -54,6 +54,11 @@ class Cluster(_Section):
         description="number of shards the features are distributed over, at least 1; auto: 1 if the coordinator does "
         "all work, else as many as can have work and have room on this machine or the cluster, at most 16",
     )
+    threads: int | Literal["auto"] = Field(
+        "auto",
+        description="most threads of this process, also of commands that read the run; auto: one for each CPU that it "
+        "may use; an actor on Ray has one for each CPU that it reserves (cluster.resources)",
+    )
     batch_size: int = Field(4096, ge=1, description="updates per message to the actors")
     memory_limit: int | None = Field(
         None,
@@ -73,7 +78,7 @@ class Cluster(_Section):
         "null: no endpoint; a cluster keeps its own",
     )
 
-    @field_validator("shards")
+    @field_validator("shards", "threads")
     @classmethod
     def _at_least_one(cls, value: int | str) -> int | str:
         if isinstance(value, int) and value < 1:
@@ -86,6 +91,11 @@ class Cluster(_Section):
             if getattr(self, key) is not None:
                 raise ValueError(message("configs.unused_key", key=key))
         return self
+
+    @property
+    def most_threads(self) -> int | None:
+        """Return the most threads of this process; None: one for each CPU."""
+        return None if self.threads == "auto" else self.threads
 
 
 class Checkpoint(_Section):

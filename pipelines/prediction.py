@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pipelines.outputs import Input, require_apart, writing_alone
 from pipelines.redaction import may_quote, quoting_as_its_run, said
 from pipelines.saved_runs import load_model
+from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
@@ -28,6 +29,7 @@ from raydt.sources.base import Rows
 from raydt.sources.files.datafile import DataFile
 
 
+@in_threads_of_its_run
 @quoting_as_its_run
 def predict_file(
     model: str | Path,

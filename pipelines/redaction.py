@@ -80,10 +80,7 @@ def may_quote(place: str | Path) -> bool:
 
     A config that is damaged forbids it; it may be of any format.
     """
-    folder = RunFolder(place)
-    above = folder.location.rpartition("/")[0]
-    places = [folder, *(RunFolder(one) for one in (above, above.rpartition("/")[0]) if one)]
-    run = next((one for one in places if one.has("config.yaml")), None)
+    folder, run = RunFolder(place), RunFolder.near(place)
     try:
         if run is not None:
             return load_yaml(run.read_text("config.yaml"))["output"][QUOTE_VALUES] is not False

@@ -146,6 +146,14 @@ class RunFolder(Folder):
             raise InputError(message("runs.no_summary"), file=f"{folder.location}/summary.json")
         return folder
 
+    @classmethod
+    def near(cls, place: str | Path) -> RunFolder | None:
+        """Return the run that a place is, or in which a model or state lies there; None if there is none."""
+        folder = cls(place)
+        above = folder.location.rpartition("/")[0]
+        places = [folder, *(cls(one) for one in (above, above.rpartition("/")[0]) if one)]
+        return next((one for one in places if one.has("config.yaml")), None)
+
     def require_own(self) -> None:
         """Refuse (RaydtError) to write, inside :func:`locked`, if the folder was removed since.
 

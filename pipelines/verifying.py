@@ -18,6 +18,7 @@ from pipelines.auditing import last_of
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.saved_runs import load_model, open_state
+from pipelines.threads_of_run import in_threads_of_its_run
 from raydt.arrays.digest import digest
 from raydt.errors import InputError
 from raydt.examples.history import history_of_live
@@ -32,6 +33,7 @@ from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.sessions.session import InProcessSession
 
 
+@in_threads_of_its_run
 def verify_run(run: str | Path) -> dict[str, Any]:
     """Train a model from nothing on the examples that a run has left, and compare the digests.
 
@@ -91,6 +93,7 @@ def _require_retrained(options: LearnerOptions, place: str) -> None:
         raise InputError(message("verdicts.order", kind=options.kind, kinds=" or ".join(kinds)), file=place)
 
 
+@in_threads_of_its_run
 def verify_receipts(
     path: str | Path, state: str | Path | None = None, *, key: str | None = None, public_key: str | None = None
 ) -> dict[str, Any]:

@@ -25,6 +25,9 @@ settings.load_profile("default")
 #: Seconds that each file has taken in this run.
 SECONDS: Counter[str] = Counter()
 
+# Tests work with one thread each unless they ask for more: several processes share the machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
 
 from raydt.examples.updates import UpdateBatch
+from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 
 
@@ -23,13 +25,16 @@ def assert_same(
 ) -> InProcessSession:
     """Compare predictions, refusals, rebuilds, counts and state after every batch, and return the session at the end.
 
+    Batches are taken with 1, 2, 3 and 5 threads in turn.
+
     ``batches`` are as the session and as the twin takes them; ``shown`` is what of a state is ``expected``. After the
     batches with the updates ``handovers`` a new session goes on from the state.
     """
     session = new_session()
-    for batch, whole in batches:
+    for (batch, whole), threads in zip(batches, itertools.cycle((1, 2, 3, 5)), strict=False):
         live, ever = len(twin.live), len(twin.ever)
-        result, known = session.apply(batch, skip_refused=skip), twin.process(whole, skip_refused=skip)
+        with limited(threads):
+            result, known = session.apply(batch, skip_refused=skip), twin.process(whole, skip_refused=skip)
         where = f"updates {batch.start} to {batch.stop}"
         assert result.applied == known.applied, where
         assert [(r.position, r.reason) for r in result.refused] == known.refused, where

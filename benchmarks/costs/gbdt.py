@@ -1,22 +1,27 @@
-"""Counts of the GBDT's messages and work: training with the shards, and the least that a batch D' takes.
+"""Counts of the GBDT's messages and work: training with rows divided, and the least that a batch D' takes.
 
-For each tree every shard gets slots and derivatives of all rows, and sides as bits down the levels; bins and histograms
-of the features are divided.
+Every row goes, with all its features, from the shards that keep its columns to the one that owns it. For each tree the
+shards then exchange histograms of the leaves that are summed up, and the best splits of the owners of features: as many
+bytes whatever the number of rows. They pass through the coordinator.
 """
 
 from __future__ import annotations
 
 import math
 
-from costs.counts import Cost, Costs, Shape, Sizes, log2, sparse_aware_rows
+from costs.counts import Cost, Costs, Shape, Sizes, log2, sparse_aware_rows, values_of
 from raydt.learners.gbdt.options import GBDTOptions
 
 #: Levels of a tree in which it takes as long to look at a value as to bin it: 140 to 170 ns, and 3.9 to 4.8 ns with
 #: 1,024 bins. With 255, whose sums lie in the nearest cache, it is 2.1 ns and these are 60
 #: (``benchmarks/cost_model.py --part training``).
 _BINNING = 30
-#: Bytes of a row in a tree, in a change: leaf and first derivative; classes have a second one.
-_CHANGE = 5
+#: Bytes of a stored segment, of a split that an owner has found, of a node's changes, and of a node of the trees.
+_SEGMENT, _FOUND, _CHANGES, _NODE = 16, 32, 40, 60
+#: Sparse features with bins for each one of a row, in the mean.
+_WIDTH = 10
+#: Rows that are encoded in a round.
+_ENCODED = 1 << 16
 
 
 class GBDTCosts(Costs):
@@ -26,8 +31,8 @@ class GBDTCosts(Costs):
         self._options = options
 
     def _trees(self, classes: int) -> int:
-        """Trees of an iteration."""
-        return classes if classes > 2 else 1
+        """All trees."""
+        return self._options.max_iter * (classes if classes > 2 else 1)
 
     def shape(self, rows: int) -> Shape:
         """Trees with all their leaves, a third deeper than balanced ones."""
@@ -35,28 +40,36 @@ class GBDTCosts(Costs):
         depth = log2(leaves)
         return Shape(math.ceil(depth * 4 / 3), depth, (2 * leaves - 1) * self._options.max_iter)
 
+    def _whole_rows(self, sizes: Sizes, rows: int) -> int:
+        """Bytes of some rows on their way from the owners of columns to those of rows, pointers at each."""
+        return values_of(sizes, rows) + sizes.shards * 8 * (rows + sizes.shards)
+
     def first_model(self, sizes: Sizes, shape: Shape) -> Cost:
-        """The rows, their bins, and for each iteration ``grow``, a ``split`` for each level, and ``end``."""
-        n, shards, iterations = sizes.rows, sizes.shards, self._options.max_iter
-        trees = iterations * self._trees(sizes.classes)
-        bins = 8 * sizes.columns * min(self._options.max_bins, n)
-        sides = trees * n // 8
-        sent = sparse_aware_rows(sizes, n, sizes.batches) + shards * (8 * n + bins)
-        sent += shards * (trees * 8 * n + round(sides * shape.depth) + 32 * shape.nodes)
-        received = bins + shards * (round(sides * (1 + shape.depth)) + 40 * shape.nodes) + trees * 4 * n
-        rounds = sizes.batches + 3 + iterations * (2 + shape.levels)
+        """The rows, their bins, the rows as cells, and for each tree a meeting for the root and one for each level."""
+        o, n, shards, trees = self._options, sizes.rows, sizes.shards, self._trees(sizes.classes)
+        bins = 8 * sizes.columns * min(o.max_bins, n)
+        segments = sizes.columns * (1 + math.ceil(o.candidate_fraction * min(o.max_bins, n))) + _WIDTH * sizes.ones
+        leaves = (shape.nodes - trees) // 2
+        summed = leaves * shape.depth / log2(o.max_leaf_nodes)
+        parts = round(shards * summed * segments * _SEGMENT) + 16 * trees * shards * shards
+        found = shards * 2 * leaves * _FOUND
+        whole = self._whole_rows(sizes, n)
+        target = 4 if sizes.classes else 8
+        passes = o.max_iter if o.early_stopping else 1  # each begins with the slots of all rows
+        sent = sparse_aware_rows(sizes, n, sizes.batches) + shards * ((4 * (4 + passes) + target) * n + bins) + whole
+        sent += parts + shards * found
+        received = bins + whole + parts + found + _NODE * trees * (2 * o.max_leaf_nodes - 1)
+        rounds = sizes.batches + 6 + 2 * passes + 3 * -(-n // _ENCODED) + 2 * trees * (1 + shape.levels)
         cells = n * (sizes.columns + sizes.ones) * (trees * shape.depth / 2 + _BINNING)
-        return Cost(rounds, sent, received, cells, n * trees * shape.depth)
+        return Cost(rounds, sent, received, cells, n * trees * shape.depth / shards)
 
     def batch(self, sizes: Sizes, shape: Shape) -> Cost:
-        """New rows, and for each D' that is full two passes, whose windows double while no tree is retrained."""
-        o, new, shards = self._options, sizes.inserts, sizes.shards
-        passes = 2 * (sizes.batch // o.every(sizes.rows))
-        windows = math.ceil(math.log2(o.max_iter + 1)) if o.bounded else 1
-        trees = o.max_iter * self._trees(sizes.classes)
-        changed = sizes.batch if passes else 0
-        sent = sparse_aware_rows(sizes, new, 1) + shards * changed * (4 * windows + _CHANGE * trees)
-        looked = changed * trees
-        return Cost(
-            1 + passes // 2 + passes * windows, sent, 0, looked * (sizes.columns + sizes.ones) * shape.depth, looked
-        )
+        """New rows, and for each D' that is full two passes, each with a meeting for every tree."""
+        o, new, shards, trees = self._options, sizes.inserts, sizes.shards, self._trees(sizes.classes)
+        full = sizes.batch // o.every(sizes.rows)
+        changes = _CHANGES * (2 * o.max_leaf_nodes - 1) + 8
+        exchanged = 2 * full * trees * shards * shards * changes
+        sent = sparse_aware_rows(sizes, new, 1) + exchanged
+        looked = (sizes.batch if full else 0) * trees
+        cells = looked * (sizes.columns + sizes.ones) * shape.depth
+        return Cost(1 + full * (8 + 4 * trees), sent, exchanged, cells, looked / shards)

@@ -206,10 +206,10 @@ def memory(every: list[Rows], seeds: int) -> None:
             model = ours(rows, 0, sample_share=share).fit(rows.train, rows.y)
             store: Any = model.session_.coordinator.store
             trees, n = store.parts[0], len(rows.y)
-            held, forest = n * trees.options.copies, trees.forest
-            nodes = int(forest.shape[:, 0].sum())
-            of_rows, of_links = bytes_of(trees.examples), bytes_of(forest.links)
-            of_nodes = bytes_of((forest.nodes, forest.totals, forest.blocks))
+            held, forests = n * trees.options.copies, [pool.forest for pool in trees.pools]
+            nodes = trees.shape()[0]
+            of_rows, of_links = bytes_of(trees.examples), bytes_of(forests[0].members)
+            of_nodes = sum(bytes_of((forest.nodes, forest.totals, forest.blocks)) for forest in forests)
             per = (of_rows / n, of_links / held, of_nodes / nodes, (of_links + of_nodes) / held)
             whole = (of_rows + of_links + of_nodes) / 2**20
             lines.append([f"{rows.name}, q = {share:g}", f"{nodes:,}", *(f"{b:.0f}" for b in per), f"{whole:.0f}"])

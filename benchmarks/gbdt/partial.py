@@ -17,9 +17,8 @@ from gbdt.contestants import OWN_BINS, fitted, median, predicted, timed
 from gbdt.data import Rows, Split, load
 from kit import progress, show
 
-from raydt.learners.gbdt.local_driver import LocalTrees, Slots
-from raydt.learners.gbdt.trees import Trees, add_scores, new_trees
-from raydt.learners.gbdt.update import Counts
+from raydt.learners.gbdt.row_shard import Counts, RowShard, Slots
+from raydt.learners.gbdt.trees import Trees, new_trees
 
 #: Iterations that are updated.
 UPDATED = (0, 10, 25, 50, 75, 90, 100)
@@ -29,8 +28,8 @@ TURNOVERS = (0.002, 0.005, 0.01, 0.02, 0.05)
 WINDOWS = {"electricity": 10_000, "covtype": 4000, "adult": 0, "givemesomecredit": 0, "pendigits": 0}
 
 
-def nothing_updated(local: LocalTrees, y: Any, slots: Slots, role: int, anew: Slots) -> Counts:
-    """In the place of :meth:`LocalTrees.update`: rows come and go, and no tree changes."""
+def nothing_updated(local: RowShard, slots: Slots, role: int, anew: Slots) -> Counts:
+    """In the place of :meth:`RowShard.update`: rows come and go, and no tree changes."""
     local.taken = slots
     return Counts()
 
@@ -38,7 +37,7 @@ def nothing_updated(local: LocalTrees, y: Any, slots: Slots, role: int, anew: Sl
 def step(model: Any, split: Split, out: Rows, into: Rows, m: int) -> None:
     """One D': the first ``m`` iterations are updated, the others trained again."""
     coordinator = model.session_.coordinator
-    local, ensemble = coordinator._trainer.trees, coordinator.ensemble
+    local, ensemble = coordinator._trainer.shard, coordinator.ensemble
     count = m * ensemble.per
     local.ensemble = first = copy.copy(ensemble)  # views of the first trees
     first.iterations, first.trees = m, Trees(*(array[:count] for array in ensemble.trees))
@@ -58,8 +57,10 @@ def step(model: Any, split: Split, out: Rows, into: Rows, m: int) -> None:
     ensemble.leaf[count:] = ensemble.absent
     slots = coordinator.store.slots()
     F = ensemble.origins(len(slots))
-    add_scores(ensemble.trees, 0, m, ensemble.leaf, slots, F)
-    local.train(slots, coordinator.store.y, F, m, ensemble.iterations)
+    for t in range(count):
+        F[:, t % ensemble.per] += ensemble.trees.value[t, ensemble.leaf[t, slots]]
+    local.y = coordinator.store.y
+    local.train(slots, F, m, ensemble.iterations)
 
 
 def compared(name: str, turnover: float, turns: int) -> tuple[Split, dict[int, float], dict[int, float]]:

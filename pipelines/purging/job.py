@@ -19,6 +19,7 @@ from pipelines.purging.work import Work
 from pipelines.receipts import ReceiptFile, now, opened_receipts
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder, fitting
+from pipelines.threads_of_run import in_threads_of_its_run
 from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
@@ -29,6 +30,7 @@ from raydt.streams.durations import microseconds
 _CLOCKS_DIFFER = 300.0
 
 
+@in_threads_of_its_run
 @quoting_as_its_run
 def purge(
     place: str | Path,

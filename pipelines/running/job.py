@@ -39,6 +39,7 @@ from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.messages import message
+from raydt.parallel.threads import limited
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
 
@@ -235,7 +236,8 @@ def _run(
     """Begin a run, or resume it."""
     run: Run | None = None
     before = past.epoch if past is not None else 0
-    with Incarnations(start.config, start.features, before, start.place) as incarnations:
+    threads = limited(start.config.cluster.most_threads)
+    with threads, Incarnations(start.config, start.features, before, start.place) as incarnations:
         config = incarnations.config
         try:
             if past is None:

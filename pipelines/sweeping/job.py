@@ -46,6 +46,7 @@ from pipelines.terminal import terminal
 from raydt.errors import InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
 from raydt.messages import message
+from raydt.parallel.threads import limited
 from raydt.presentation.words import counted
 from raydt.redaction import text
 from raydt.sources.stored import StoredSource
@@ -259,7 +260,9 @@ class _Sweep:
             for index, config in zip(trial.settings, trial.configs, strict=True):
                 if self.interruption.signal is not None:
                     return
-                yield index, run_setting(source, config, self.interruption.arm)
+                with limited(config.cluster.most_threads):
+                    result = run_setting(source, config, self.interruption.arm)
+                yield index, result
 
     def _read(self, trials: Sequence[Trial], first: StoredSource) -> Iterator[tuple[Trial, StoredSource]]:
         """Yield each trial with its rows, read when asked for; settings of one that cannot be read have failed."""

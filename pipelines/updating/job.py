@@ -19,6 +19,7 @@ from pipelines.redaction import QUOTE_VALUES, may_quote, quoting_as_its_run
 from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
+from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -41,6 +42,7 @@ from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
 
+@in_threads_of_its_run
 @quoting_as_its_run
 def update(
     state: str | Path,

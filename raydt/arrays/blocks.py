@@ -5,6 +5,7 @@ NumPy looks up every number of such a part on its own; here a row is found once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,12 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import empty
 from raydt.messages import message
+from raydt.parallel.threads import ranges, run
+
+#: Bits of a float64: of its exponent, which are all set in NaN and infinity, and of -0.0.
+_EXPONENT, _NEGATIVE_ZERO = np.int64(0x7FF << 52), np.int64(-(1 << 63))
+#: Cells that are worth the start of another thread.
+_FEW_CELLS = 1 << 17
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,6 +40,35 @@ def _turn(X: Any, rows: Any, first: int, part: Any) -> None:
             part[j, i] = X[rows[i], first + j]
 
 
+@kernel
+def is_clean(bits: Any) -> bool:
+    """Return True if no float64 among some, given by their bits, is NaN, infinite or a negative zero."""
+    unusable = np.int64(0)
+    for i in range(len(bits)):
+        unusable |= np.int64((bits[i] & _EXPONENT) == _EXPONENT) | np.int64(bits[i] == _NEGATIVE_ZERO)
+    return bool(unusable == 0)
+
+
+def rows_at(X: Floats, rows: npt.NDArray[Any]) -> Floats:
+    """Return some rows, shape (rows, d): a view where they follow each other, else a copy."""
+    return X[int(rows[0]) : int(rows[-1]) + 1] if _follow(rows) else X[rows]
+
+
+def _follow(rows: npt.NDArray[Any]) -> bool:
+    """Whether there are rows, each the one after the last."""
+    return len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all())
+
+
+def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:
+    """Write rows to some places of a matrix: in threads where the places follow each other."""
+    if not _follow(at):
+        X[at] = rows
+        return
+    target = X[int(at[0]) : int(at[-1]) + 1]
+    parts = ranges(len(at), _FEW_CELLS // max(1, X.shape[1]))
+    run([partial(np.copyto, target[part], rows[part]) for part in parts])
+
+
 def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> Floats:
     """Copy some rows of neighbouring columns, which ascend without a gap; shape (rows, columns). O(rows x columns).
 
@@ -50,6 +86,14 @@ def turned_block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int6
     if part.size:
         _turn(X, *_checked(X, rows, columns), part)
     return part
+
+
+def as_slice(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | slice:
+    """Return neighbouring ascending rows as a slice, by which NumPy copies no or less; others as they are. O(rows)."""
+    n = len(rows)
+    if n and int(rows[-1]) - int(rows[0]) == n - 1 and (n == 1 or bool((rows[1:] > rows[:-1]).all())):
+        return slice(int(rows[0]), int(rows[0]) + n)
+    return rows
 
 
 def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:

@@ -7,15 +7,18 @@ to v; S0(v) what was live just after the BUILD that made v, and routes to v.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.messages import message
+from raydt.parallel.threads import run
 
+T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -161,7 +164,17 @@ def best_splits(
     columns: list[RankedColumn], rows: Ints, y: Ints, node: Ints, counts: Ints
 ) -> tuple[Floats, Ints, Floats]:
     """Score, feature and threshold of each node's best split; ties go to the smaller feature, then threshold."""
-    return best_of(len(counts), (column.best_splits(rows, y, node, counts) for column in columns))
+    tasks = [partial(column.best_splits, rows, y, node, counts) for column in columns]
+    return best_of(len(counts), each(tasks, len(rows)))
+
+
+#: Rows of a column that are worth the start of other threads.
+_FEW_ROWS = 1 << 12
+
+
+def each(tasks: Sequence[Callable[[], T]], rows: int) -> list[T]:
+    """Do a task for each column of some rows: in the calling thread if they are few."""
+    return run(tasks) if rows >= _FEW_ROWS else [task() for task in tasks]
 
 
 def best_of(nodes: int, splits: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, Ints, Floats]:

@@ -6,13 +6,14 @@ Time runs in half updates, as in :mod:`raydt.audits.recorded_tree`, which also d
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.audits.recorded_tree import FOREVER, Bools, Ints, RankedColumn, RecordedTree
+from raydt.audits.recorded_tree import FOREVER, Bools, Ints, RankedColumn, RecordedTree, each
 from raydt.examples.features import Features
 from raydt.examples.history import History
 
@@ -62,11 +63,11 @@ class RoutedHistory:
 
     def ranked_columns(self) -> list[RankedColumn]:
         """Return the dense features for the search of best splits. O(examples x features x log)."""
-        columns = []
-        for j, categorical in enumerate(self.features.categorical):
-            values, code = np.unique(self.X[:, j], return_inverse=True)
-            columns.append(RankedColumn(values, code.astype(np.int32), categorical))
-        return columns
+        return each([partial(self._ranked, j) for j in range(len(self.categorical))], len(self.y))
+
+    def _ranked(self, j: int) -> RankedColumn:
+        values, code = np.unique(self.X[:, j], return_inverse=True)
+        return RankedColumn(values, code.astype(np.int32), bool(self.categorical[j]))
 
 
 class BuildHistory(RoutedHistory):

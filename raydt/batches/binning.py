@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import turned_block
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.examples.features import CATEGORICAL, NUMERIC
+from raydt.parallel.threads import run
 
 #: The third kind of feature here: a binary one that rows name if it is 1.
 SPARSE = 2
@@ -267,8 +270,8 @@ def joined(parts: Sequence[Bins]) -> Bins:
     )
 
 
-#: Columns copied together: the numbers of one row that lie in a line of the cache.
-_TURNED = 8
+#: Columns copied together, which are a task: half of the numbers of one row that lie in a line of the cache.
+_TURNED = 4
 
 
 def learn_bins(
@@ -287,40 +290,44 @@ def learn_bins(
     the rows and 0 in others. By default all ``rows`` of X are taken; a few columns of them are copied at a time.
     """
     rows = np.arange(len(X), dtype=np.int32) if rows is None else rows
-    d, n = X.shape[1], len(rows)
-    values: list[npt.NDArray[np.float64]] = []
-    ranks: list[npt.NDArray[np.int32]] = []
-    seen, default = np.zeros(d, dtype=np.uint8), np.zeros(d, dtype=np.int32)
-    columns = np.empty((0, n))
-    for j in range(d):
-        if j % _TURNED == 0:
-            columns = turned_block(X, rows, np.arange(j, min(j + _TURNED, d)))
-        x = columns[j % _TURNED]
+    d = X.shape[1]
+    parts = [np.arange(j, min(j + _TURNED, d)) for j in range(0, d, _TURNED)]
+    learned = run([partial(_learn, X, rows, part, kinds, max_bins, method) for part in parts])
+    values, ranks, seen, default = zip(*chain.from_iterable(learned), strict=True) if d else ((), (), (), ())
+    none: list[Any] = [np.empty(0)]
+    return Bins(
+        kinds.astype(np.int8),
+        np.concatenate([*values] or none),
+        np.concatenate([*ranks] or none).astype(np.int32),
+        np.cumsum([0, *(len(v) for v in values)]).astype(np.int64),
+        np.array(seen, dtype=np.uint8),
+        np.array(default, dtype=np.int32),
+        sparse,
+    ).with_sparse(sparse)
+
+
+def _learn(
+    X: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.int32],
+    features: npt.NDArray[np.int64],
+    kinds: npt.NDArray[np.int8],
+    max_bins: int,
+    method: str,
+) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32], bool, int]]:
+    """``values``, ``ranks``, ``seen`` and ``default`` (:class:`Bins`) of each of some neighbouring dense features."""
+    n, learned = len(rows), []
+    for j, x in zip(features.tolist(), turned_block(X, rows, features), strict=True):
         if kinds[j] == NUMERIC:
             missing = np.isnan(x)
-            unknown = np.count_nonzero(missing)
-            seen[j] = unknown > 0
-            known = x[~missing] if unknown else x
-            boundaries, in_bin = numeric_bins(known, max(1, max_bins - int(seen[j])), method)
-            values.append(boundaries)
-            ranks.append(np.zeros(len(boundaries), dtype=np.int32))
-            default[j] = np.append(in_bin, unknown).argmax()
+            unknown = int(np.count_nonzero(missing))
+            values, in_bin = numeric_bins(x[~missing] if unknown else x, max(1, max_bins - (unknown > 0)), method)
+            ranks = np.zeros(len(values), dtype=np.int32)
+            learned.append((values, ranks, unknown > 0, int(np.append(in_bin, unknown).argmax())))
         else:
             categories, counts = np.unique(x[x >= 0], return_counts=True)
             kept = np.argsort(-counts, kind="stable")[: max_bins - 1]
             in_order = np.argsort(categories[kept])
             others = n - int(counts[kept].sum())
-            seen[j] = others > 0
-            values.append(categories[kept][in_order])
-            ranks.append(in_order.astype(np.int32))
-            default[j] = np.append(counts[kept], others).argmax()
-    none: list[Any] = [np.empty(0)]
-    return Bins(
-        kinds.astype(np.int8),
-        np.concatenate(values or none),
-        np.concatenate(ranks or none).astype(np.int32),
-        np.cumsum([0, *(len(v) for v in values)]).astype(np.int64),
-        seen,
-        default,
-        sparse,
-    ).with_sparse(sparse)
+            default = int(np.append(counts[kept], others).argmax())
+            learned.append((categories[kept][in_order], in_order.astype(np.int32), others > 0, default))
+    return learned

@@ -7,19 +7,26 @@ gave the row. Whatever is asked of whole rows goes through here, so that learner
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import block
+from raydt.arrays.blocks import as_slice, block
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
 from raydt.examples.features import Features
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
+from raydt.parallel.threads import ranges, run
 
 Slots = npt.NDArray[np.int32]
+
+#: Cells that are worth another thread to copy them.
+_COPIED = 1 << 20
+#: Neighbouring slots whose rows one shard owns, where shards own rows.
+_OWNED = 64
 
 
 class RowBlock(NamedTuple):
@@ -92,15 +99,43 @@ class RowsOnShards:
         if not len(slots):
             return RowBlock.none(self._features)
         replies = yield Ask("gather", {"slots": slots})
-        if len(replies) == 1 and replies[0]["X"].flags.carray:  # all columns in order, writable
-            X = replies[0]["X"]
+        return self.merged(replies, len(slots))
+
+    def merged(self, parts: Sequence[Mapping[str, Any]], rows: int) -> RowBlock:
+        """Put the shards' parts of some rows together; they may share memory with what a shard keeps."""
+        if len(parts) == 1 and parts[0]["X"].flags.c_contiguous:  # all columns in order
+            X = parts[0]["X"]
         else:
-            X = np.empty((len(slots), len(self._features.names)))
-            for columns, reply in zip(self.columns, replies, strict=True):
-                X[:, columns] = reply["X"]
+            X = np.empty((rows, len(self._features.names)))
+            for columns, part in zip(self.columns, parts, strict=True):
+                X[:, columns] = part["X"]
         n = self._features.sparse
-        sparse = merged([SparseRows(reply["indptr"], reply["indices"], n) for reply in replies]) if n else None
+        sparse = merged([SparseRows(part["indptr"], part["indices"], n) for part in parts]) if n else None
         return RowBlock.of(X, sparse)
+
+    # ---------------------------------------------------------------- where shards own whole rows
+
+    def shard_of(self, slots: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
+        """Return the shard that owns the row in each of some slots."""
+        return slots // _OWNED % len(self.columns)
+
+    def slots_of(self, slots: Slots) -> list[Slots]:
+        """Divide some slots by the shards that own their rows."""
+        shard = self.shard_of(slots)
+        return [slots[shard == index] for index in range(len(self.columns))]
+
+    def local(self, slots: Slots) -> Slots:
+        """Return where the owner of each of some slots keeps its row: owners have no gaps."""
+        return slots // (_OWNED * len(self.columns)) * _OWNED + slots % _OWNED
+
+    def slots(self, local: npt.NDArray[np.integer], shard: int) -> Slots:
+        """Return the slots of the rows that a shard keeps in some places (:meth:`local`)."""
+        slots: Slots = (local // _OWNED * len(self.columns) + shard) * _OWNED + local % _OWNED
+        return slots.astype(np.int32)
+
+    def local_capacity(self, slots: int) -> int:
+        """Return how many places an owner needs for its rows in so many slots."""
+        return -(-slots // (_OWNED * len(self.columns))) * _OWNED
 
     def _parts(self, rows: RowBlock) -> list[dict[str, Any]]:
         """Return the part of some rows that each shard owns."""
@@ -130,7 +165,12 @@ class HeldRows:
         if not len(slots):
             return
         self.make_room(slots)
-        self.X[slots] = X
+        place = as_slice(slots)
+        if isinstance(place, slice):
+            into, cells = self.X[place], max(1, self.X.shape[1])
+            run([partial(np.copyto, into[part], X[part]) for part in ranges(len(into), _COPIED // cells)])
+        else:
+            self.X[place] = X
         self.used = max(self.used, int(slots.max()) + 1)
         if self._features.sparse:
             self._sparse.put(np.array(slots), np.diff(indptr), np.array(indices))
@@ -155,10 +195,10 @@ class HeldRows:
         return SparseRows.of_lengths(*self._sparse.take(slots), width) if width else SparseRows.empty(0, len(slots))
 
     def gather(self, slots: Any) -> dict[str, Any]:
-        """Return the stored values of some rows."""
+        """Return the stored values of some rows; of neighbouring ones, views of what is kept."""
         self.make_room(slots)
         sparse = self.sparse(np.array(slots))
-        return {"X": self.X[slots], "indptr": sparse.indptr, "indices": sparse.indices}
+        return {"X": self.X[as_slice(slots)], "indptr": sparse.indptr, "indices": sparse.indices}
 
     def equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""

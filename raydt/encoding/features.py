@@ -6,6 +6,7 @@ Invariant: a bad row gives no codes, so that what its categories and tokens are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from raydt.encoding.indices import read_indices
 from raydt.encoding.tokens import Tokens
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
+from raydt.parallel.threads import ranges, run
+
+#: Cells that are worth the start of another thread.
+_FEW_CELLS = 1 << 17
 
 Columns = Mapping[str, pa.Array]
 
@@ -67,19 +72,15 @@ class FeatureEncoder:
         names, dense = self.features.names, X is None
         if X is None:
             X = np.empty((len(faults.good), len(names)))
-        for j, name in enumerate(names):
-            if name in self.categories:
-                X[:, j] = 0.0
-            elif dense:
-                X[:, j] = numbers(columns[name])
-                faults.mark("inexact", name, inexact(columns[name]), needed)
-        with np.errstate(invalid="ignore"):  # a signalling NaN is reported below like any other
-            X += 0.0  # turns -0.0 into 0.0
-        finite = np.isfinite(X)
-        if self._reading.missing and not finite.all():
-            absent = np.isnan(X)
-            X[absent] = np.nan  # of all NaNs one, so that equal rows have equal bytes
-            finite |= absent
+        numeric = [j for j, name in enumerate(names) if name not in self.categories]
+        X[:, [j for j in range(len(names)) if j not in numeric]] = 0.0
+        if dense:
+            self._fill(columns, X, numeric)
+            for j in numeric:
+                faults.mark("inexact", names[j], inexact(columns[names[j]]), needed)
+        finite = np.empty(X.shape, dtype=np.bool_)
+        parts = ranges(len(X), _FEW_CELLS // max(1, len(names)))
+        run([partial(self._check_rows, X[part], finite[part]) for part in parts])
         if not finite.all():
             for j in np.flatnonzero(~finite.all(axis=0)).tolist():
                 absent = np.isnan(X[:, j])
@@ -96,6 +97,25 @@ class FeatureEncoder:
             name = self.features.sparse_column
             return X, read_indices(columns[name], name, self.features.sparse, needed, faults)
         return X, None
+
+    def _fill(self, columns: Columns, X: npt.NDArray[np.float64], numeric: Sequence[int]) -> None:
+        """Enter the columns of numbers."""
+
+        def work(part: slice) -> None:
+            for j in numeric[part]:
+                X[:, j] = numbers(columns[self.features.names[j]])
+
+        run([partial(work, part) for part in ranges(len(numeric), _FEW_CELLS // max(1, len(X)), each=2)])
+
+    def _check_rows(self, X: npt.NDArray[np.float64], finite: npt.NDArray[np.bool_]) -> None:
+        """Mark the numbers that are finite or may be missing; of zeros and of NaNs there is one kind afterwards."""
+        with np.errstate(invalid="ignore"):  # a signalling NaN is reported like any other
+            X += 0.0  # turns -0.0 into 0.0
+        np.isfinite(X, out=finite)
+        if self._reading.missing and not finite.all():
+            absent = np.isnan(X)
+            X[absent] = np.nan  # so that equal rows have equal bytes
+            finite |= absent
 
     def encode(
         self,

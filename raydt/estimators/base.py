@@ -248,7 +248,8 @@ class Estimator(Fitted):
             key = ids_of(ids)
             if key.shape != (len(rows),):
                 raise InputError(message("estimators.other_ids", rows=len(rows), shape=key.shape))
-        self._refuse_repeated(key)
+        if ids is not None:  # running ids ascend
+            self._refuse_repeated(key)
         self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
         targets = self._encoded(given)  # the last that can be refused
         numbered = ids is None and bool(index_of(X))

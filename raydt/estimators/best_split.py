@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,6 @@ class SparseBestSplit(SumOfTrees, Classifier):
     """
 
     kind = "best_split"
-    _own: ClassVar[tuple[str, ...]] = ("n_features",)
     categorical_features = None
 
     finder: Literal["updgini", "updent", "scan", "auto"] = "updgini"
@@ -61,6 +60,7 @@ class SparseBestSplit(SumOfTrees, Classifier):
     query_every: int = 1
     n_features: int | None = None
     feature_groups: int = 16
+    n_jobs: int | None = None
 
     @property
     def best_split_(self) -> Split:

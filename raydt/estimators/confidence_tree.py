@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from raydt.estimators.arguments import warn
 from raydt.estimators.explaining import SumOfTrees
@@ -48,7 +48,6 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     """
 
     kind = "confidence_tree"
-    _own: ClassVar[tuple[str, ...]] = ("categorical_features", "n_features")
 
     rule: RuleName = "ctree"
     criterion: Criterion | None = None
@@ -65,6 +64,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     categorical_features: Sequence[str | int] | None = None
     n_features: int | None = None
     feature_groups: int = 16
+    n_jobs: int | None = None
 
     def _new_encoder(self, categorical: Sequence[str | int] | None) -> FrameEncoder:
         if self.n_features is None:

@@ -28,6 +28,7 @@ class _ExactForest(SumOfTrees, Estimator):
     random_state: int = 0
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
+    n_jobs: int | None = None
 
     def _open_session(self) -> None:
         super()._open_session()

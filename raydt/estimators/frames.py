@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raydt.arrays.blocks import is_clean
 from raydt.arrays.sparse import SparseRows
 from raydt.encoding.columns import LARGEST_INTEGER, Dictionary, column_kind, in_words, is_text, missing, plain
 from raydt.encoding.faults import Fault, Faults, error_of
@@ -22,6 +24,10 @@ from raydt.estimators.sparse import is_sparse_matrix, rows_of_matrix, width_of_c
 from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
+from raydt.parallel.threads import ranges, run
+
+#: Cells that are worth the start of another thread.
+_FEW_CELLS = 1 << 17
 
 
 def as_table(X: Any) -> pa.Table | None:
@@ -72,7 +78,7 @@ class FrameEncoder:
             self._encoder = FeatureEncoder(Features((), (), self._groups, width_of_matrix(X)), self._reading)
             return
         if table is None:
-            columns = names = tuple(f"x{j}" for j in range(matrix_of(X).shape[1]))
+            columns = names = tuple(f"x{j}" for j in range(array_of(X).shape[1]))
             text = [False] * len(names)
         else:
             columns = names = tuple(str(name) for name in table.column_names)
@@ -107,6 +113,8 @@ class FrameEncoder:
     ) -> tuple[npt.NDArray[np.float64], SparseRows | None]:
         """Encode n rows: a float64 matrix, shape (n, d), in C order, finite or missing, and sparse features, if any.
 
+        The matrix is ``X`` itself if nothing in it needs to be changed; nobody writes to it or keeps it.
+
         With ``grow``, new categories get codes; otherwise -1, which no split equals. ``known`` requires that every
         token is known, of a model of tokens, which a run has made; otherwise new ones are no features. ``estimator`` is
         its name, for messages. ``InputError`` for other columns than those learnt, or for the first row that has an
@@ -120,8 +128,11 @@ class FrameEncoder:
                 raise InputError(message(f"estimators.{name}", estimator=estimator))
             return np.empty((X.shape[0], 0)), rows_of_matrix(X, features.sparse, estimator)
         if table is None:
-            matrix = matrix_of(X)
-            self._require_width(matrix.shape[1], estimator)
+            given = array_of(X)
+            self._require_width(given.shape[1], estimator)
+            if not encoder.categories and _is_clean(given):
+                return given, None
+            matrix = matrix_of(given)
             coded = [j for j, name in enumerate(features.names) if name in encoder.categories]
             columns, n = {features.names[j]: pa.array(matrix[:, j]) for j in coded}, len(matrix)
         else:
@@ -200,8 +211,8 @@ def nothing_in(shape: tuple[int, ...], what: str) -> ValueError:
     return ValueError(message("estimators.empty", what=what, shape=shape))
 
 
-def matrix_of(X: Any) -> npt.NDArray[np.float64]:
-    """A float64 copy of an array-like, shape (n, d), with the field's usual messages when it is none."""
+def array_of(X: Any) -> npt.NDArray[Any]:
+    """``X``, or a copy, as an array of shape (n, d), with the field's usual messages when it is none."""
     if is_sparse_matrix(X):
         raise TypeError(message("estimators.not_dense"))
     array = np.asarray(X)
@@ -219,7 +230,28 @@ def matrix_of(X: Any) -> npt.NDArray[np.float64]:
             beyond |= array < -LARGEST_INTEGER
         for j in np.flatnonzero(beyond.any(axis=0))[:1].tolist():
             raise error_of(Fault("inexact", f"x{j}"), row=int(np.argmax(beyond[:, j])))
+    return array if array.dtype.kind in "biuf" else _converted(array)
+
+
+def matrix_of(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """A float64 copy of an array of numbers in C order."""
+    matrix = np.empty(array.shape)
+    run([partial(np.copyto, matrix[part], array[part]) for part in ranges(len(array), _FEW_CELLS // array.shape[1])])
+    return matrix
+
+
+def _converted(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Numbers that are given as objects or text."""
     try:
         return np.array(array, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise type(error)(message("estimators.not_numbers", reason=str(error))) from error
+
+
+def _is_clean(array: npt.NDArray[Any]) -> bool:
+    """Whether learners can take an array as it is: float64 in C order, all finite and nothing a negative zero."""
+    flags = array.flags
+    if array.dtype != np.float64 or not (flags.c_contiguous and flags.aligned and flags.writeable):
+        return False
+    parts = ranges(len(array), _FEW_CELLS // array.shape[1])
+    return all(run([partial(is_clean, array[part].reshape(-1).view(np.int64)) for part in parts]))

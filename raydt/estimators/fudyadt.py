@@ -43,6 +43,7 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     smoothing: float = 30.0
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
+    n_jobs: int | None = None
 
 
 @documented
@@ -80,3 +81,4 @@ class FullyDynamicTreeRegressor(SumOfTrees, Regressor):
     min_samples_split: int = 2
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
+    n_jobs: int | None = None

@@ -46,6 +46,7 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
     random_state: int = 0
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
+    n_jobs: int | None = None
 
     @property
     def n_iter_(self) -> int:

@@ -6,17 +6,22 @@ What a parameter means is written once, in the description of the learner's opti
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Callable
+from numbers import Integral
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
+from raydt.errors import ConfigError
 from raydt.estimators.arguments import parameter_error
 from raydt.learners import learners
 from raydt.messages import message
+from raydt.parallel.threads import limited, threads_of
 
 Self = TypeVar("Self", bound="Parameters")
 C = TypeVar("C", bound=type[Any])
@@ -31,6 +36,21 @@ N_FEATURES = (
     "(n_features in the metadata of its schema, or its largest index + 1), and any index up to 2**31 - 2 without one. "
     "A sparse matrix has its own"
 )
+N_JOBS = (
+    "threads of each call; None and -1: all CPUs that this process may use; 1: only the calling one. No model depends "
+    "on it or has it. The default differs from scikit-learn's, where None is 1"
+)
+
+
+def in_threads(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a method of an estimator use as many threads as its ``n_jobs`` says."""
+
+    @functools.wraps(call)
+    def limited_call(self: Parameters, /, *arguments: Any, **named: Any) -> Any:
+        with limited(self._threads()):
+            return call(self, *arguments, **named)
+
+    return limited_call
 
 
 def documented(cls: C) -> C:
@@ -69,11 +89,23 @@ class Parameters:
 
     kind: ClassVar[str]
     #: What the parameters are for that are no options of the learner.
-    described: ClassVar[dict[str, str]] = {"categorical_features": CATEGORICAL, "n_features": N_FEATURES}
-    #: Parameters of ``__init__`` that are not options of the learner.
-    _own: ClassVar[tuple[str, ...]] = ("categorical_features",)
+    described: ClassVar[dict[str, str]] = {
+        "categorical_features": CATEGORICAL,
+        "n_features": N_FEATURES,
+        "n_jobs": N_JOBS,
+    }
     #: Options of the learner that are no parameters.
     _fixed: ClassVar[dict[str, Any]] = {}
+    n_jobs: int | None
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        """Have the public methods and properties of a subclass use ``n_jobs`` threads."""
+        super().__init_subclass__(**named)
+        for name, member in list(vars(cls).items()):
+            if not name.startswith("_") and inspect.isfunction(member):
+                setattr(cls, name, in_threads(member))
+            elif not name.startswith("_") and isinstance(member, property) and member.fget is not None:
+                setattr(cls, name, property(in_threads(member.fget), doc=member.__doc__))
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -101,8 +133,18 @@ class Parameters:
 
     def _options(self) -> Any:
         """Return the options of the learner among the parameters."""
-        given = {name: value for name, value in self.get_params().items() if name not in self._own}
+        options = learners()[self.kind].Options
+        given = {name: value for name, value in self.get_params().items() if name in options.model_fields}
         try:
-            return learners()[self.kind].Options(kind=self.kind, **self._fixed, **given)
+            return options(kind=self.kind, **self._fixed, **given)
         except ValidationError as error:
             raise parameter_error(error, given) from error
+
+    def _threads(self) -> int | None:
+        """Return the most threads that a call may use; None: as many as the calls around it."""
+        n_jobs = self.n_jobs
+        if n_jobs is None:
+            return None
+        if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0:
+            raise ConfigError(message("estimators.n_jobs", given=n_jobs))
+        return threads_of(int(n_jobs))

@@ -46,6 +46,7 @@ class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     min_samples_split: int = 2
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
+    n_jobs: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

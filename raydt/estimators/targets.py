@@ -18,6 +18,17 @@ C = TypeVar("C", bound="Classifier")
 R = TypeVar("R", bound="Regressor")
 
 
+def _codes_of(given: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Return the place of each label among some classes, -1 of a label that is none of them."""
+    if given.dtype.kind != classes.dtype.kind or given.dtype.kind not in "biU" or not len(classes):
+        known = {label: code for code, label in enumerate(classes.tolist())}
+        return np.array([known.get(label, -1) for label in given.tolist()], dtype=np.int32)
+    order = np.argsort(classes, kind="stable")
+    found = order[np.minimum(np.searchsorted(classes, given, sorter=order), len(classes) - 1)]
+    codes: npt.NDArray[np.int32] = np.where(classes[found] == given, found, -1).astype(np.int32)
+    return codes
+
+
 class Classifier(Estimator):
     """Labels are classes: integers, booleans or strings."""
 
@@ -92,26 +103,27 @@ class Classifier(Estimator):
         return labels_of(y)
 
     def _looked_up(self, given: npt.NDArray[Any]) -> Targets:
-        known = {label: code for code, label in enumerate(self._classes)}
-        return np.array([known.get(label, -1) for label in given.tolist()], dtype=np.int32)
+        return _codes_of(given, self.classes_)
 
     def _encoded(self, given: npt.NDArray[Any]) -> Targets:
         """Codes of labels; unseen ones become classes, unless all classes were declared."""
-        known = {label: code for code, label in enumerate(self._classes)}
+        known = self._classes
         first = given[:1].tolist()
-        if known and first and isinstance(first[0], str) != isinstance(next(iter(known)), str):
-            raise InputError(message("estimators.mixed_classes", label=first[0], classes=list(known)))
-        new = [label for label in np.unique(given).tolist() if label not in known]
-        if new:
+        if known and first and isinstance(first[0], str) != isinstance(known[0], str):
+            raise InputError(message("estimators.mixed_classes", label=first[0], classes=known))
+        codes = _codes_of(given, self.classes_)
+        unseen = np.unique(given[codes < 0])
+        if len(unseen):
+            new = unseen.tolist()
             if self._declared:
-                raise InputError(message("estimators.new_class", label=new[0], classes=list(known)))
-            self._require_few(list(known), given, "y")
+                raise InputError(message("estimators.new_class", label=new[0], classes=known))
+            self._require_few(known, given, "y")
             classes = np.concatenate([self.classes_, np.array(new)])
             if classes.tolist() != [*known, *new]:
-                raise InputError(message("estimators.common_type", label=new[0], classes=list(known)))
+                raise InputError(message("estimators.common_type", label=new[0], classes=known))
             self.classes_ = classes
-            known = {label: code for code, label in enumerate(self._classes)}
-        return np.array([known[label] for label in given.tolist()], dtype=np.int32)
+            codes = _codes_of(given, classes)
+        return codes
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags

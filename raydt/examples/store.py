@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import put_rows
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
 from raydt.examples.admission import Admission
@@ -195,7 +196,7 @@ class ExampleStore:
         """Keep the features of rows whose slots lie within the budget."""
         cached = slots < len(self.X)
         if cached.all():
-            self.X[slots] = X
+            put_rows(self.X, slots, X)
         else:
             self.X[slots[cached]] = X[cached]
 

@@ -1,8 +1,9 @@
 """How a coordinator and its shards talk: requests as values, machines without I/O.
 
-A coordinator's algorithm is a generator. It yields :class:`Ask` (a request to every shard; the generator
-receives the replies in shard order) or :class:`Tell` (no reply) and reads from top to bottom like the paper.
-A driver delivers them: in process (``driver``), on Ray (``actors``), or a simulator (``tests/simulation``).
+A coordinator's algorithm is a generator. It yields :class:`Ask` (a request to every shard; the generator receives the
+replies in shard order), :class:`Tell` (no reply) or :class:`Combine` (the shards put parts together), and reads from
+top to bottom like the paper. A driver delivers them: in process (``driver``), on Ray (``actors``), or a simulator
+(``tests/simulation``).
 
 Invariant: every delivered request carries ``(epoch, seq)``. A shard answers the number it answered last from
 its saved reply, takes the next number, and refuses everything else; one request is outstanding at a time.
@@ -44,8 +45,40 @@ class Tell(Ask):
     """A request without a reply. It is acknowledged before the next request is sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class Combine(Ask):
+    """A request by which the shards put together what each of them has a part of, such as sums over its rows.
+
+    Each shard answers with one part for every shard, in shard order, or with no parts at all, which then holds for all
+    of them. Each gets the parts made for it by the request :data:`COMBINED` and answers once more: it *owns* what it
+    puts together, for instance the sums of a range of features. The generator receives the second answers, or an empty
+    list if there were no parts.
+    """
+
+
+#: The second request of a :class:`Combine`: ``parts``, one of each shard, in shard order.
+COMBINED = "combined"
+
+
 #: A coordinator's algorithm: yields requests, receives the replies of all shards, returns a result.
 Exchange = Generator[Ask, list[Any], T]
+
+
+def in_requests(exchange: Exchange[T]) -> Exchange[T]:
+    """Return the same exchange, each :class:`Combine` of it as two plain requests, for a driver to deliver."""
+    try:
+        request = next(exchange)
+        while True:
+            replies = yield request
+            if isinstance(request, Combine) and len(replies[0]):
+                each = [{"parts": [parts[owner] for parts in replies]} for owner in range(len(replies))]
+                replies = yield Ask(COMBINED, {}, each)
+            elif isinstance(request, Combine):
+                replies = []
+            request = exchange.send(replies)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 #: The request that every shard answers itself, for a snapshot (``raydt.sessions.snapshots``).

@@ -26,6 +26,7 @@ SENTENCES: dict[str, Sentence] = {
         "Valid parameters are: {valid!r}",
     ),
     "parameters": "{problems}",
+    "n_jobs": ("n_jobs={given!r} is no number of threads", "Use None or -1 for all CPUs, 1 for one, or another number"),
     # Models that cannot do what is asked
     "not_fitted": ("This {estimator} instance is not fitted yet", "Call 'fit' or 'partial_fit' first"),
     "no_rows": (

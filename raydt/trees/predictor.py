@@ -8,40 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
-from raydt.arrays.sparse import SparseRows, is_one
+from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.trees.canonical_arrays import RANGE, SUMS
-from raydt.trees.records import goes_left, smoothed_shares
+from raydt.trees.packed_trees import PackedTrees, leaves, packed
+from raydt.trees.records import smoothed_shares
 from raydt.trees.regression_sums import LabelRange
 from raydt.trees.tree_sum import StoredTrees, TreeSum, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
-
-
-@kernel
-def _apply(
-    feature: Any,
-    threshold: Any,
-    left: Any,
-    right: Any,
-    categorical: Any,
-    X: Any,
-    indptr: Any,
-    indices: Any,
-    out: Any,
-) -> None:
-    for i in range(len(X)):
-        node = 0
-        while feature[node] >= 0:
-            j = feature[node]
-            if j < len(categorical):
-                to_left = goes_left(X[i, j], threshold[node], categorical[j])
-            else:
-                to_left = not is_one(indices, indptr[i], indptr[i + 1], j - len(categorical))
-            node = left[node] if to_left else right[node]
-        out[i] = node
 
 
 class TreePredictor:
@@ -53,17 +29,15 @@ class TreePredictor:
             name: np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right", "counts")
         }
         self._smoothing = smoothing
+        self._packed: PackedTrees | None = None  # once it is needed
         self._cover = model["live"] if "live" in model else self._model["counts"].sum(axis=1)
 
     def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Position in preorder of the leaf of each row, shape (n,). O(depth log ones) a row."""
-        ones = sparse or SparseRows.empty(self._sparse, len(X))
-        leaves = np.empty(len(X), dtype=np.int32)
-        rows = np.ascontiguousarray(X, dtype=np.float64)
-        feature, threshold, left, right = (self._model[name] for name in ("feature", "threshold", "left", "right"))
-        rest = self._categorical, rows, ones.indptr, ones.indices, leaves
-        _apply(feature, threshold, left, right, *rest)
-        return leaves
+        if self._packed is None:
+            outputs = np.empty((len(self._model["feature"]), 0))
+            self._packed = packed(self._as_sum(outputs, np.arange(0)))
+        return leaves(self._packed, X, sparse)[:, 0].astype(np.int32)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class of the largest share in each row's leaf (the smaller on a tie), shape (n,).

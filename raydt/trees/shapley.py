@@ -19,6 +19,8 @@ from below; it interpolates where this file integrates). O(nodes x q x outputs) 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +30,7 @@ from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.messages import message
+from raydt.parallel.threads import ranges, run
 from raydt.trees.tree_sum import TreeSum, passes, tests_of
 
 Floats = npt.NDArray[np.float64]
@@ -150,6 +153,31 @@ def room_of(edges: Edges, factors: Factors, outputs: int) -> Room:
     )
 
 
+class _Rows(NamedTuple):
+    """Rows to explain, with their sparse features."""
+
+    X: Floats
+    indptr: Ints
+    indices: npt.NDArray[np.int32]
+
+
+class _Prepared(NamedTuple):
+    """What all rows need of a tree, whose nodes begin at ``begin``."""
+
+    begin: int
+    edges: Edges
+    factors: Factors
+    output: Floats  #: Shape (nodes, used outputs).
+    used: Ints  #: Outputs that the tree adds to.
+    mean: Floats  #: Shape (outputs,).
+
+
+#: Nodes of the trees that are prepared at once, at most, but for one tree.
+_PREPARED = 1 << 15
+#: Nanoseconds that a row takes at a node and a point of the rule, about, and that a task of a thread takes at least.
+_STEP_NS, _TASK_NS = 1, 300_000
+
+
 def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Explanation:
     """Return the Shapley values of the outputs of a sum of trees before its link, for n rows.
 
@@ -159,24 +187,43 @@ def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Expl
     if trees.cover is None:
         raise InputError(message("learners.no_cover"))
     ones = sparse or SparseRows.empty(trees.sparse, len(X))
-    rows = np.ascontiguousarray(X, dtype=np.float64), ones.indptr, ones.indices
     values = np.zeros((len(X), trees.dense + trees.sparse, trees.outputs))
-    tests, base = tests_of(trees), np.zeros(trees.outputs)
+    rows, base = _Rows(np.ascontiguousarray(X, dtype=np.float64), ones.indptr, ones.indices), np.zeros(trees.outputs)
     # Shares of classes add up to 1 at every leaf, so that the values of the last one follow from the others.
     computed = trees.outputs - 1 if _constant_sums(trees) else trees.outputs
-    for tree in range(trees.trees):
-        begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
-        edges, value = edges_of(trees, trees.cover, tree), trees.value[begin:stop]
-        base += edges.reach @ value
-        used = np.flatnonzero(value[:, :computed].any(axis=0))  # each tree of several classes adds to one output
-        output, factors = np.ascontiguousarray(value[:, used]), factors_of(edges)
-        _explain(edges, factors, tests, begin, (output, used), rows, room_of(edges, factors, len(used)), values)
+    begin = 0
+    while begin < trees.trees:
+        end = max(begin + 1, int(np.searchsorted(trees.starts, trees.starts[begin] + _PREPARED, side="right")) - 1)
+        prepared = run([partial(_prepared, trees, trees.cover, tree, computed) for tree in range(begin, end)])
+        for tree in prepared:
+            base += tree.mean
+        work = sum(tree.factors.factor.size // 2 for tree in prepared)
+        blocks = ranges(-(-len(X) // BLOCK), _TASK_NS // (_STEP_NS * BLOCK * max(1, work)))
+        parts = [slice(part.start * BLOCK, min(part.stop * BLOCK, len(X))) for part in blocks]
+        run([partial(_add_values, prepared, tests_of(trees), rows, part, values[part]) for part in parts])
+        begin = end
     if computed < trees.outputs:
         values[:, :, computed] = -values[:, :, :computed].sum(axis=2)
     if trees.mean:
         values /= trees.trees
         base /= trees.trees
     return Explanation(values, base + trees.origin)
+
+
+def _prepared(trees: TreeSum, cover: Ints, tree: int, computed: int) -> _Prepared:
+    """Return what all rows need of one tree."""
+    begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])
+    edges, value = edges_of(trees, cover, tree), trees.value[begin:stop]
+    used = np.flatnonzero(value[:, :computed].any(axis=0))  # each tree of several classes adds to one output
+    return _Prepared(begin, edges, factors_of(edges), np.ascontiguousarray(value[:, used]), used, edges.reach @ value)
+
+
+def _add_values(prepared: Sequence[_Prepared], tests: Any, rows: _Rows, part: slice, values: Floats) -> None:
+    """Add the values of some trees, one after the other, for a range of rows."""
+    some = rows.X[part], rows.indptr[part.start : part.stop + 1], rows.indices
+    for tree in prepared:
+        room = room_of(tree.edges, tree.factors, len(tree.used))
+        _explain(tree.edges, tree.factors, tests, tree.begin, (tree.output, tree.used), some, room, values)
 
 
 def _constant_sums(trees: TreeSum) -> bool:

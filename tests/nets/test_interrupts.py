@@ -37,6 +37,7 @@ from raydt.estimators import estimator_of
 from raydt.estimators.confidence_tree_river import RiverConfidenceTreeClassifier
 from raydt.estimators.forest_river import RiverForestClassifier
 from raydt.estimators.fudyadt_river import RiverTreeClassifier
+from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 from tests.cases import CASES, GROUPS, Trial, every_case, first_cases, one_of_each
 from tests.small_tables import Row, derived, examples, table_of
@@ -111,7 +112,12 @@ INJECTED = {"bytecode": at_bytecode, "memory": without_memory}
 
 
 def struck(target: Any, call: Call, kind: str, draw: random.Random, moments: dict[Any, int]) -> bool:
-    """Make a call and strike at a random moment of it; whether the call raised."""
+    """Make a call, with one thread or two, and strike at a random moment of it; whether the call raised."""
+    with limited(draw.choice((1, 2))):
+        return _struck(target, call, kind, draw, moments)
+
+
+def _struck(target: Any, call: Call, kind: str, draw: random.Random, moments: dict[Any, int]) -> bool:
     if kind in INJECTED:
         make = INJECTED[kind]
         if (kind, call) not in moments:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from raydt.arrays.kernel import kernel
 from raydt.batches.binning import SPARSE, Bins, code_of, joined, learn_bins
-from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, NUMERIC
-from raydt.learners.gbdt.binned_rows import CellStore
+from raydt.learners.gbdt.cells import CellStore
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples
@@ -48,7 +47,8 @@ def codes(bins: Bins, xs: list[float]) -> list[int]:
     """Codes of values of the only feature, by the search for many values and by the search for one."""
     cells, slots = CellStore(bins, 1), np.arange(len(xs), dtype=np.int32)
     x, alone = np.array(xs, np.float64), np.empty(len(xs), dtype=np.int64)
-    cells.add_columns(slots, RowBlock.of(x.reshape(-1, 1)))
+    cells.make_room(slots)
+    cells.add_columns(slots, x.reshape(-1, 1))
     _one_by_one(x, bins, alone)
     together: list[int] = cells.cells.columns[0, slots].tolist()
     assert together == alone.tolist()

@@ -1,12 +1,15 @@
 """After any updates the forest is its slow twin, which is built from nothing on the live examples: digests are equal.
 
 Sequences are random, adversarial (near-ties that alternate), adaptive to the model, they delete and insert again, and
-permute insertions, delete whole classes; shards, batches, a warm-up, the order in which classes appear, where the trees
-are seen, restores, and eager or lazy rebuilding are drawn, too. The twin knows labels, the forest their codes.
+permute insertions, delete whole classes; shards, threads, batches, a warm-up, the order in which classes appear, where
+the trees are seen, restores, and eager or lazy rebuilding are drawn, too. The twin knows labels, the forest their
+codes.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,8 @@ from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest import nodes
+from raydt.learners.forest import nodes, trees
+from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 from tests import volume
 from tests.oracles.forest import Forest, Rules
@@ -31,6 +35,18 @@ LEARNER = learners()["forest"]
 #: Sequences of updates that each drawn example takes: 10,000 in nightly runs, 500 in every run.
 SEQUENCES = 10 if volume.nightly else 2
 Update = tuple[int, int, tuple[float, ...], float]
+
+
+def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Call a method of :class:`Run` with its number of threads, of which each has work."""
+
+    @functools.wraps(method)
+    def called(self: Run, *arguments: Any, **named: Any) -> Any:
+        with limited(self.threads), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trees, "_FEW", 1)
+            return method(self, *arguments, **named)
+
+    return called
 
 
 class Run:
@@ -66,6 +82,7 @@ class Run:
         )
         self.features = Features(tuple(f"x{j}" for j in range(d)), categorical, int(draws.integers(1, 4)))
         self.offset = float(draws.choice([0.0, 0.0, 1.7e9]))
+        self.threads = int(draws.choice([1, 2, 3, 5]))
         self.shards, self.shared = int(draws.integers(1, 4)), bool(draws.random() < 0.5)
         self.begin()
 
@@ -76,6 +93,7 @@ class Run:
         self.warmup = int(self.draws.integers(0, 25)) if self.draws.random() < 0.4 else 0
         self.session = self.fresh()
 
+    @in_threads
     def fresh(self) -> InProcessSession:
         """A session without examples."""
         plan = WorkPlan(shared_store=self.shared)
@@ -83,6 +101,7 @@ class Run:
         session.coordinator.keeps_open = bool(self.draws.random() < 0.5)  # type: ignore[attr-defined]
         return session
 
+    @in_threads
     def restart(self) -> None:
         """Go on with another session, from the state of this one."""
         state = self.session.state()
@@ -110,6 +129,7 @@ class Run:
             return float(self.draws.choice(labels[: int(self.draws.integers(5, 12))]) + self.offset)
         return float(self.draws.integers(0, int(self.draws.integers(1, 5))))
 
+    @in_threads
     def apply(self, updates: list[Update], check: bool = True) -> None:
         """Apply updates in batches; predictions are the twin's before each of them, if they are checked."""
         begin = 0

@@ -1,4 +1,4 @@
-"""BUILD with its columns of few values counted against BUILD with all columns sorted: the same tree, bit by bit."""
+"""BUILD with columns of few values counted, or divided among threads, and with all columns sorted: the same tree."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from raydt.learners.fudyadt import build_divided
 from raydt.learners.fudyadt.build import Listing, build, new_scratch
+from raydt.learners.fudyadt.build_divided import NODES_AT_ONCE, DividedBuild
 from raydt.learners.fudyadt.histograms import COUNTED, new_histograms
+from raydt.parallel.threads import limited
 from raydt.trees.counted_tree import TreeRules, new_tree, route
-from raydt.trees.records import MEMBER
+from raydt.trees.records import FREE, LEAVES, MEMBER, NODES, USED
 from tests.volume import examples
 
 KINDS = ("binary", "few", "category", "constant", "many", "mass", "most")
@@ -37,11 +40,13 @@ def table(rng: np.random.Generator, n: int, classes: int, kinds: list[str]) -> t
     return X, y.astype(np.int32)
 
 
-def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int) -> tuple[dict[str, Any], int]:
+def built(
+    X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int, threads: int = 0
+) -> tuple[dict[str, Any], int]:
     """The nodes of a tree in preorder with the leaf of each row, and how many columns of up to ``most`` values were
-    counted; the counters that were reserved sufficed."""
+    counted; the counters that were reserved sufficed. With ``threads``, the BUILD is divided among them."""
     n, d = X.shape
-    tree = new_tree(2 * n, classes)
+    tree = new_tree(2 * n + threads * NODES_AT_ONCE, classes)
     tree.counts[0] = np.bincount(y, minlength=classes)
     members = np.zeros(n, dtype=MEMBER)
     histograms = new_histograms(n, d, classes, most, 1)
@@ -49,9 +54,19 @@ def built(X: Any, y: Any, classes: int, categorical: Any, depth: int, most: int)
     histograms = histograms._replace(cells=np.full(reserved + 2 * n * d, -1, dtype=np.int32))
     scratch = new_scratch(n, d, classes)._replace(histograms=histograms)
     rows = np.arange(n, dtype=np.int32)
-    build(
-        tree, members, 0, Listing(X, categorical, rows, rows, y), TreeRules(0.1, 0.0, 2, depth, True, 0.2), 7, scratch
-    )
+    listing, rules = Listing(X, categorical, rows, rows, y), TreeRules(0.1, 0.0, 2, depth, True, 0.2)
+    if threads:
+        with limited(threads):
+            DividedBuild(tree, members, listing, rules, 7, scratch).run(0)
+        free, used, nodes, leaves = set(), *tree.reg[[USED, NODES, LEAVES]].tolist()
+        at = int(tree.reg[FREE])
+        while at >= 0:
+            free.add(at)
+            at = int(tree.nodes["left"][at])
+        assert len(free) == used - nodes
+        assert leaves == (nodes + 1) // 2
+    else:
+        build(tree, members, 0, listing, rules, 7, scratch)
     assert (histograms.cells[reserved:] == -1).all()
     order, stack = [], [0]
     while stack:
@@ -89,6 +104,10 @@ def test_counting_columns_changes_nothing(
     event(f"counted columns: {'none' if not some else 'all' if some == len(kinds) else 'some'}")
     assert none == 0
     assert counted == sorted_
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build_divided, "_FEW_CELLS", data.draw(st.sampled_from((1, 100, 2000))))
+        for threads in (1, 2, 3, 5):
+            assert built(X, y, classes, categorical, depth, data.draw(st.sampled_from((0, 256))), threads)[0] == counted
 
 
 def test_columns_of_few_values_are_counted() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,13 +14,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import DELETE, INSERT
+from raydt.exchange import driver
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import best_first as leafwise
-from raydt.learners.gbdt import ensemble
+from raydt.learners.gbdt import row_shard, trainer
 from raydt.learners.gbdt.audit import audit
-from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.row_shard import RowShard
+from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 from tests.oracles import online_gbdt
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
@@ -37,18 +39,27 @@ plans = st.builds(
     row_cache_bytes=st.sampled_from((0, 200, None)),
     shared_store=st.booleans(),
 )
-shard_counts = st.sampled_from((1, 2, 3))
-
-
-#: Leaves split ahead, at most: more than a tree has that is so small, or so few that it is soon used up.
-aheads = st.sampled_from((100, 1, 0))
+shard_counts = st.sampled_from((1, 2, 3, 5))
+#: Threads, and a seed: at every meeting they come in another order; 0: as they come.
+crews = st.tuples(st.sampled_from((1, 2, 3, 5)), st.integers(0, 9))
 
 
 @contextmanager
-def splitting_ahead(most: int) -> Iterator[None]:
-    """Another bound on the leaves that are split ahead."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leafwise, "split_ahead", lambda budget: np.minimum(budget, most))
+def threads_of(crew: tuple[int, int]) -> Iterator[None]:
+    """So many threads, however small the model."""
+    threads, seed = crew
+    rng = random.Random(seed)
+
+    def in_any_order(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+        order = rng.sample(range(len(tasks)), len(tasks))
+        results = {i: tasks[i]() for i in order}
+        return [results[i] for i in range(len(tasks))]
+
+    with pytest.MonkeyPatch.context() as patch, limited(threads):
+        patch.setattr(trainer, "CELLS_OF_A_THREAD", 1)
+        patch.setattr(trainer, "CHANGES_OF_A_THREAD", 1)
+        if seed:
+            patch.setattr(driver, "run", in_any_order)
         yield
 
 
@@ -56,7 +67,7 @@ def splitting_ahead(most: int) -> Iterator[None]:
 def _some_batches_are_small() -> Iterator[None]:
     """Batches of a third of the rows or more are large ones: with a two-hundredth, as else, all would be."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ensemble, online_gbdt):
+        for module in (row_shard, online_gbdt):
             patch.setattr(module, "LARGE", 3)
         yield
 
@@ -123,44 +134,44 @@ def assert_same_scores(session: InProcessSession, twin: OnlineGBDTTwin, stream: 
 
 
 @examples(40)
-@given(gbdt_streams(), gbdt_options("auto", "multiclass"), shard_counts, cuts(), plans, aheads)
+@given(gbdt_streams(), gbdt_options("auto", "multiclass"), shard_counts, cuts(), plans, crews)
 def test_classes(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
 ) -> None:
-    with splitting_ahead(ahead):
+    with threads_of(crew):
         assert_same(stream, options, shards, sizes, plan)
 
 
 @examples(25)
-@given(gbdt_streams(classes=2), gbdt_options("auto", "binary"), shard_counts, cuts(), plans, aheads)
+@given(gbdt_streams(classes=2), gbdt_options("auto", "binary"), shard_counts, cuts(), plans, crews)
 def test_two_classes(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
 ) -> None:
-    with splitting_ahead(ahead):
+    with threads_of(crew):
         assert_same(stream, options, shards, sizes, plan)
 
 
 @examples(25)
-@given(gbdt_streams(regression=True), gbdt_options("squared_error"), shard_counts, cuts(), plans, aheads)
+@given(gbdt_streams(regression=True), gbdt_options("squared_error"), shard_counts, cuts(), plans, crews)
 def test_targets(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
 ) -> None:
     spread = [y for y in stream.y[: stream.warmup] if not math.isnan(y)]
     widest = max(abs(y - math.fsum(spread) / len(spread)) for y in spread)
     late = [abs(y - math.fsum(spread) / len(spread)) for y in stream.y if not math.isnan(y)]
     assume(max(late) <= 16 * widest)  # any other target is refused
-    with splitting_ahead(ahead):
+    with threads_of(crew):
         assert_same(stream, options, shards, sizes, plan)
 
 
 @examples(25)
-@given(gbdt_streams(), gbdt_options("auto"), shard_counts, cuts(), plans, aheads)
+@given(gbdt_streams(), gbdt_options("auto"), shard_counts, cuts(), plans, crews)
 def test_no_digest_depends_on_shards_batches_or_where_work_is_done(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, ahead: int
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
 ) -> None:
     one, other = session_of(stream, options, 1, WorkPlan()), session_of(stream, options, shards, plan)
     for session, cut in ((one, [len(stream)]), (other, sizes)):
-        with splitting_ahead(ahead):
+        with threads_of(crew):
             for batch in stream.batches(cut):
                 session.apply(batch)
             session.finish()
@@ -209,14 +220,14 @@ def slow_stream(classes: int) -> Stream:
 @pytest.mark.parametrize("classes", [0, 2, 3])
 def test_rows_that_drift_are_compared_again(classes: int, plan: WorkPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     due = []
-    others = Ensemble.others
+    others = RowShard._others
 
-    def counted(self: Ensemble, slots: Any, anew: Any) -> Any:
-        found = others(self, slots, anew)
+    def counted(self: RowShard, *given: Any) -> Any:
+        found = yield from others(self, *given)
         due.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(Ensemble, "others", counted)
+    monkeypatch.setattr(RowShard, "_others", counted)
     options = {"max_iter": 4, "max_leaf_nodes": 4, "derivative_tolerance": 2.0, "update_every": 2, "retrain": "never"}
     objective = {"objective": "auto" if classes else "squared_error"}
     assert_same(slow_stream(classes), options | objective, 1, [7], plan)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydt.errors import SequenceGapError, StaleEpochError
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Exchange, Tell, in_requests
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.batch_coordinator import BatchCoordinator
 
@@ -102,7 +102,7 @@ class CoordinatorMachine(Machine):
     def run(self, exchange: Exchange[Any], done: Callable[[Any], None]) -> None:
         """Begin an exchange; ``done`` receives what it returns."""
         assert self._exchange is None
-        self._exchange, self._done = exchange, done
+        self._exchange, self._done = in_requests(exchange), done
         self._step(None)
 
     def receive(self, message: Message) -> bool:

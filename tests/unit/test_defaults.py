@@ -31,7 +31,7 @@ FOR_SMALL_DATA: dict[str, dict[str, Any]] = {
 #: Options that are fixed by the kind of labels, of which an estimator takes one.
 OF_LABELS = {"criterion", "objective", "label_range", "smoothing"}
 #: Parameters of an estimator that its adapter does not have.
-NOT_FOR_RIVER = {"n_features", "feature_groups"}
+NOT_FOR_RIVER = {"n_features", "feature_groups", "n_jobs"}
 #: Defaults of adapters that differ, for streams whose old examples are forgotten.
 OF_RIVER = {
     "RiverConfidenceTreeClassifier": {},
@@ -70,7 +70,7 @@ def test_parameters_are_the_options_with_their_defaults(estimator: type[Paramete
     options, given = estimator()._options(), defaults_of(estimator)
     fields = set(type(options).model_fields) - {"kind", *estimator._fixed}
     assert fields - set(given) <= OF_LABELS
-    assert set(given) - fields <= set(estimator._own)
+    assert set(given) - fields <= set(estimator.described)
     assert {name: given[name] for name in fields & set(given)} == {
         name: getattr(options, name) for name in fields & set(given)
     }

@@ -1,12 +1,16 @@
 """The in-process driver delivers requests as the contract says, and a shard refuses what is out of order."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange.driver import InProcessDriver
+from raydt.exchange.meeting import Meeting, alone, together
 from raydt.exchange.messages import SET_ASIDE, Ask, Tell
 from raydt.exchange.shard import FeatureShard
+from raydt.parallel.threads import limited
 from tests.refusals import refused
 
 
@@ -129,3 +133,58 @@ def test_parts_of_two_snapshots_are_never_mixed(shards):
     with refused("exchange.other_snapshot", ExchangeError, shard=0, found=(0, 2), wanted=(0, 1)):
         shard.take_aside(first)
     assert shard.take_aside(second)[7].rows["X"].tolist() == [2]
+
+
+class Adder:
+    """A worker whose passes add numbers: in each of two meetings every shard owns the sum of one column."""
+
+    def __init__(self, index: int, shards: int) -> None:
+        self.columns = np.array([])
+        self.meeting, self.index, self.shards = Meeting(), index, shards
+
+    def handle(self, method, payload):
+        if method == "add":
+            return self.meeting.begin(self.steps(**payload))
+        return self.meeting.receive(method, payload)
+
+    def steps(self, rounds, mine):
+        found = []
+        for r in range(rounds):
+            parts = yield [np.array([mine * 10**owner + r]) for owner in range(self.shards)]
+            answers = yield sum(parts)
+            found.append([int(answer[0]) for answer in answers])
+        return found
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 5])
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_shards_put_parts_together_and_all_receive_what_they_make_of_them(shards, rounds):
+    workers = [Adder(index, shards) for index in range(shards)]
+    driver = InProcessDriver([FeatureShard(worker, index) for index, worker in enumerate(workers)])
+    with limited(shards):
+        driver.run(together("add", {"rounds": rounds}, [{"mine": index + 1} for index in range(shards)]))
+    total = shards * (shards + 1) // 2
+    expected = [[total * 10**owner + shards * r for owner in range(shards)] for r in range(rounds)]
+    assert [worker.meeting.result for worker in workers] == [expected] * shards
+    assert driver.traffic.rounds == 1 + 2 * rounds
+
+
+def test_one_shard_alone_makes_the_same_pass():
+    assert alone(Adder(0, 1).steps(3, 4)) == [[4], [5], [6]]
+
+
+def test_all_shards_are_asked_at_the_same_time():
+    meeting = threading.Barrier(3)
+
+    class Waits(Recorder):
+        def handle(self, method, payload):
+            return meeting.wait(20)
+
+    with limited(3):
+        replies = []
+
+        def conversation():
+            replies.extend((yield Ask("wait", {})))
+
+        InProcessDriver([FeatureShard(Waits([]), index) for index in range(3)]).run(conversation())
+    assert sorted(replies) == [0, 1, 2]

@@ -20,8 +20,9 @@ from raydt import (
     SparseDynamicTreeClassifier,
 )
 from raydt.errors import InputError
+from raydt.trees import shapley
 from raydt.trees.canonical_arrays import SUMS
-from tests.oracles.shapley import shapley
+from tests.oracles.shapley import shapley as defined
 from tests.refusals import refused
 
 DRAW = np.random.default_rng(8)
@@ -100,7 +101,7 @@ def test_values_are_those_of_the_definition_and_add_up(name: str) -> None:
     assert found.values.shape == ((N, D) if numeric else (N, D, len(model.classes_)))
     assert np.abs(found.values.sum(axis=1) + found.base - expected).max() < 1e-9
     for row in range(0, N, 24):
-        values, base = shapley(tree, outputs, lambda node, row=row: left(row, node), D)
+        values, base = defined(tree, outputs, lambda node, row=row: left(row, node), D)
         np.testing.assert_allclose(found.values[row].reshape(D, -1), values, atol=1e-12)
         np.testing.assert_allclose(found.base, base.ravel() if not numeric else base[0], atol=1e-12)
 
@@ -189,11 +190,20 @@ def side_taken(trees: Any, x: Any, begin: int) -> Any:
 
 
 @pytest.mark.parametrize("name", SUMS_OF_TREES)
-def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: str) -> None:
+def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapley, "_TASK_NS", 1)  # so that few rows are divided among threads
     estimator, y = SUMS_OF_TREES[name]
     for categorical in (None, [0, 4]):
         model = fitted(estimator.set_params(categorical_features=categorical), DENSE, y, 60)
         trees, X, found = model.tree_sum(), model._rows(DENSE)[0], model.explain(DENSE)
+        for threads in (2, 3, 5):
+            again = model.set_params(n_jobs=threads).explain(DENSE)
+            assert (again.values.tobytes(), np.asarray(again.base).tobytes()) == (
+                found.values.tobytes(),
+                np.asarray(found.base).tobytes(),
+            )
         scores = trees.scores(X)[:, np.argsort(trees.codes) if len(trees.codes) else [0]]
         added = (found.values.sum(axis=1) + found.base).reshape(N, -1)
         assert np.abs(added - scores).max() < 1e-9
@@ -205,7 +215,7 @@ def test_values_of_sums_of_trees_are_those_of_the_definition_and_add_up(name: st
             for tree in range(trees.trees):
                 nodes, outputs = sums_of_tree(trees, tree)
                 left = side_taken(trees, X[row], int(trees.starts[tree]))
-                total += shapley(nodes, outputs, left, D)[0]
+                total += defined(nodes, outputs, left, D)[0]
             total = total / trees.trees if trees.mean else total
             total = total[:, np.argsort(trees.codes)] if len(trees.codes) > 1 else total
             np.testing.assert_allclose(found.values[row].reshape(D, -1), total, atol=1e-11)

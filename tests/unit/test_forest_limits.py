@@ -11,7 +11,7 @@ from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest import coordinator
-from raydt.learners.forest.voting import vote_of_model
+from raydt.learners.forest.voting import leaf_votes
 from raydt.sessions.session import InProcessSession
 from tests.refusals import refused
 
@@ -21,10 +21,7 @@ LEARNER = learners()["forest"]
 @pytest.mark.parametrize("rows", [2**23 - 1, 2**23, 9_000_000, 2**31 - 1])
 def test_votes_of_large_leaves_are_exact(rows: int) -> None:
     totals = np.array([[rows - 5, 5], [rows, 0]])
-    votes = np.zeros((1, 2), dtype=np.int64)
-    one = np.array([-1, -1]), np.zeros(2), np.array([-1, -1]), totals
-    vote_of_model(np.array([0, 1]), *one, np.array([False]), np.zeros((1, 1)), False, votes)
-    assert votes[0].tolist() == [((rows - 5 << 40) // rows) + (1 << 40), (5 << 40) // rows]
+    assert leaf_votes(totals, False).tolist() == [[(rows - 5 << 40) // rows, (5 << 40) // rows], [1 << 40, 0]]
 
 
 def session(**options: object) -> InProcessSession:

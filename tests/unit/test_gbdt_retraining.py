@@ -8,7 +8,7 @@ import pytest
 from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 from raydt.errors import UpdateError
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.retraining import TrainingRecord
+from raydt.learners.gbdt.update_batch import TrainingRecord
 
 
 def record(changes: int, work: int = 0, work_changes: int = 0) -> TrainingRecord:

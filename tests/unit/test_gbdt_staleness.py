@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt import OnlineGradientBoostingClassifier
-from raydt.learners.gbdt.derivative_tolerance import DRIFT_LIMIT, largest_moves, move, staleness
 from raydt.learners.gbdt.derivatives import Loss
-from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.local_driver import LocalTrees
+from raydt.learners.gbdt.row_shard import RowShard
+from raydt.learners.gbdt.staleness import DRIFT_LIMIT, largest_moves, move, staleness
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -47,16 +46,16 @@ def test_rows_below_retrained_subtrees_are_not_compared_at_once(monkeypatch: pyt
     X[:, 0] += 1.5 * y
     shared: dict[str, Any] = {"max_iter": 20, "max_leaf_nodes": 6, "robustness_tolerance": 0.0, "retrain": "never"}
     model = OnlineGradientBoostingClassifier(**shared).fit(X, y)
-    found, update = [], LocalTrees.update
+    found, update = [], RowShard.update
 
-    def counted(self: LocalTrees, *given: Any) -> Any:
+    def counted(self: RowShard, *given: Any) -> Any:
         counts = update(self, *given)
         e = self.ensemble
         assert int(e.drift.max()) + largest_moves(e.trees, e.per) <= DRIFT_LIMIT
         found.append((counts.rows, counts.refreshed, int(e.drift.max())))
         return counts
 
-    monkeypatch.setattr(LocalTrees, "update", counted)
+    monkeypatch.setattr(RowShard, "update", counted)
     for i in range(60):
         model.forget([i], digests=False)
     retrained, compared, drift = np.array(found).T
@@ -69,14 +68,14 @@ def test_rows_below_retrained_subtrees_are_not_compared_at_once(monkeypatch: pyt
 
 def test_large_batches_compare_whatever_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    others = Ensemble.others
+    others = RowShard._others
 
-    def noted(self: Ensemble, slots: Any, anew: Any) -> Any:
-        found = others(self, slots, anew)
-        seen.append(self.most_drift > 0)
+    def noted(self: RowShard, *given: Any) -> Any:
+        found = yield from others(self, *given)
+        seen.append(self.ensemble.most_drift > 0)
         return found
 
-    monkeypatch.setattr(Ensemble, "others", noted)
+    monkeypatch.setattr(RowShard, "_others", noted)
     rng = np.random.default_rng(4)
     model = OnlineGradientBoostingClassifier(max_iter=5, retrain="never").fit(
         rng.normal(size=(800, 2)), np.arange(800) % 2

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from raydt.arrays.kernel import kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.simd import add_pair, power_of_two
-from raydt.learners.gbdt.derivative_tolerance import compare, kept_entries, staleness
-from raydt.learners.gbdt.derivatives import TOGETHER, Loss, derive, derive_together, quantised
+from raydt.learners.gbdt.derivatives import TOGETHER, Loss, derive, derive_together, probabilities, quantise, quantised
+from raydt.learners.gbdt.staleness import compare, staleness
 
 
 @kernel
@@ -22,6 +22,27 @@ def _together(F: Any, first: int, stop: int, p: Any, out: Any) -> None:
 @kernel
 def _compare(model: Any, batch: Any, first: int, stop: int, stale: Any, p: Any) -> None:
     compare(model, batch, 1, first, stop, stale, p)
+
+
+@inner_kernel
+def kept_entries(F: Any, ledger: Any, first: int, slot: int, stays: Any, p: Any, out: Any, at: int, i: int) -> None:
+    """Entries of a row in the trees of an iteration, the first of which is ``first``, into ``out[at:, i]``.
+
+    Those of the ledger where they stay, else those of the present score ``F``, shape (K',).
+    """
+    if len(p) == 1:
+        entry = np.int64(ledger[first, slot])
+        if not (stays[entry, 0] <= F[0] <= stays[entry, 1]):
+            probabilities(F, p)
+            entry = quantise(p[0])
+        out[at, i] = entry
+        return
+    probabilities(F, p)
+    for k in range(len(p)):
+        entry = np.int64(ledger[first + k, slot])
+        if not (stays[entry, 0] <= p[k] <= stays[entry, 1]):
+            entry = quantise(p[k])
+        out[at + k, i] = entry
 
 
 @kernel

@@ -24,6 +24,7 @@ ROOMS = {
         ("redaction", "version"),
         ("messages",),
         ("errors", "namesakes", "settings"),
+        ("parallel",),
         ("arrays",),
         ("exchange",),
         ("examples",),

@@ -1,4 +1,4 @@
-"""The steps of a batch, in one compiled loop over the trees of a shard."""
+"""The steps of a batch, in one compiled loop over neighbouring trees of a shard."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def advance(
             scratch.row[j] = examples.X[slot, j]
         by = 1 if kind == ADD else -1
         for m in range(first, k):
-            tree = np.int64(examples.member[slot, m])
-            if tree < 0:
+            tree = np.int64(examples.member[slot, m]) - forest.first
+            if tree < 0 or tree >= len(forest.roots):
                 continue
             # Asked before anything changes: a rebuild that ran out of room half-way could not be repeated.
             if not _may_build(forest, tree, scratch):

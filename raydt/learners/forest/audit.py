@@ -8,6 +8,8 @@ the guarantee of this learner is equality, not a bound. Nothing of the fast path
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
 from raydt.learners.forest.recompute import members, scale_of, totals_of, tree_of, units_of
 from raydt.messages import Message, message
+from raydt.parallel.threads import run
 
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions
@@ -68,9 +71,13 @@ def audit(
             if counts != totals:
                 broken.append(message("audits.value", name=f"totals of tree {tree}", found=counts, expected=totals))
         built = options.model_copy(update={"max_depth": 0}) if warming else options
-        for tree in chosen if not broken else ():
+
+        def rebuilt(tree: int) -> list[Message]:
             mine = held[:, tree]
-            broken += _tree(state, tree, tree_of(built, kinds, tree, X[mine], y[mine], classes))
+            return _tree(state, tree, tree_of(built, kinds, tree, X[mine], y[mine], classes))
+
+        if not broken:
+            broken += chain.from_iterable(run([partial(rebuilt, tree) for tree in chosen]))
         if not broken:
             worst = out_of_sample(state, X, y, held, kinds, options.numeric)
     checked = {

@@ -22,7 +22,8 @@ from raydt.examples.features import Features
 from raydt.examples.targets import Targets
 from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, Scale
 from raydt.learners.forest.nodes import TreeArrays
-from raydt.learners.forest.voting import SHARE_BITS, leaf_votes, vote_of_model
+from raydt.learners.forest.voting import SHARE_BITS, leaf_votes
+from raydt.trees.packed_trees import PackedTrees, add_votes, packed
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -189,15 +190,27 @@ class ForestPredictor:
         self._d = len(features)
         self._order = model.get("order", np.empty(0, dtype=np.int64))
         self._exponent = int(model["exponent"][0]) if "exponent" in model else None
+        self._packed: tuple[PackedTrees, npt.NDArray[np.int64]] | None = None  # and votes, once they are needed
 
     def votes(self, X: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Votes of all trees, shape (n, K), or (n, 2) of numbers. O(trees depth) a row."""
-        feature, threshold, right, totals = self._nodes
-        numeric = self._exponent is not None
-        out = np.zeros((len(X), 2 if numeric else totals.shape[1]), dtype=np.int64)
-        rows = np.ascontiguousarray(X, dtype=np.float64)
-        vote_of_model(self._starts, feature, threshold, right, totals, self._categorical, rows, numeric, out)
+        if self._packed is None:
+            totals, every = self._nodes[-1], np.ones(len(self._starts), dtype=np.bool_)
+            trees = packed(self._sum_of(every, np.empty((len(totals), 0))))
+            self._packed = trees, leaf_votes(totals, self._exponent is not None)
+        trees, votes = self._packed
+        out = np.zeros((len(X), votes.shape[1]), dtype=np.int64)
+        add_votes(trees, votes, X, None, out)
         return out
+
+    def _sum_of(self, which: npt.NDArray[np.bool_], value: npt.NDArray[np.float64]) -> TreeSum:
+        """Some of the trees, and the values of their leaves."""
+        feature, threshold, right, _ = self._nodes
+        sizes = np.diff(np.append(self._starts, len(feature)))
+        kept, starts = np.repeat(which, sizes), np.concatenate([[0], np.cumsum(sizes[which])])
+        left = np.arange(starts[-1]) - np.repeat(starts[:-1], np.diff(starts)) + 1
+        stored = StoredTrees(starts, feature[kept], threshold[kept], left, right[kept])
+        return one_category_left(stored, self._categorical, 0, value)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class codes, or numbers, shape (n,)."""
@@ -212,18 +225,13 @@ class ForestPredictor:
 
     def tree_sum(self, n_classes: int) -> TreeSum:
         """Return the mean of the trees with examples; classes ascend by label, which decides equal votes."""
-        totals = self._nodes[-1]
-        sizes = np.diff(np.append(self._starts, len(totals)))
-        speak = totals[self._starts, 0] > 0 if self._exponent is not None else totals[self._starts].any(axis=1)
+        totals, numeric = self._nodes[-1], self._exponent is not None
+        speak = totals[self._starts, 0] > 0 if numeric else totals[self._starts].any(axis=1)
         if not speak.any():
-            silent = np.zeros(1) if self._exponent is not None else np.full(n_classes, 1.0 / max(1, n_classes))
+            silent = np.zeros(1) if numeric else np.full(n_classes, 1.0 / max(1, n_classes))
             return constant(self._d, 0, silent, 0, np.arange(n_classes))
-        kept = np.repeat(speak, sizes)
-        starts = np.concatenate([[0], np.cumsum(sizes[speak])])
-        feature, threshold, right, totals = (array[kept] for array in self._nodes)
-        left = np.arange(len(feature)) - np.repeat(starts[:-1], np.diff(starts)) + 1
-        stored = StoredTrees(starts, feature, threshold, left, right)
-        n = totals[:, 0] if self._exponent is not None else totals.sum(axis=1)
+        totals = totals[np.repeat(speak, np.diff(np.append(self._starts, len(totals))))]
+        n = totals[:, 0] if numeric else totals.sum(axis=1)
         if self._exponent is not None:
             codes = np.empty(0, dtype=np.int64)
             value = np.ldexp((totals[:, 1] // n).astype(np.float64), self._exponent - LABEL_BITS)[:, None]
@@ -231,10 +239,9 @@ class ForestPredictor:
             known = self._order[self._order < n_classes]
             codes = np.concatenate([known, np.setdiff1d(np.arange(n_classes), known)])
             votes = np.zeros((len(n), max(n_classes, totals.shape[1])), dtype=np.int64)
-            votes[:, : totals.shape[1]] = leaf_votes(totals)
+            votes[:, : totals.shape[1]] = leaf_votes(totals, numeric)
             value = np.ldexp(votes[:, codes].astype(np.float64), -SHARE_BITS)
-        trees = one_category_left(stored, self._categorical, 0, value)
-        return replace(trees, cover=n, codes=codes, mean=True)
+        return replace(self._sum_of(speak, value), cover=n, codes=codes, mean=True)
 
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""

@@ -170,7 +170,7 @@ class ForestScratch(NamedTuple):
 
 
 class ForestArrays(NamedTuple):
-    """Everything that kernels need of the trees of a shard.
+    """Everything that kernels need of neighbouring trees of a shard.
 
     ``members`` are the lists, by entry; ``roots`` are nodes by tree; ``shape``, (trees, 3), counts nodes, leaves and
     open leaves; ``levels``, (trees, depths), nodes by depth; ``order`` has the class codes in ascending order of their
@@ -187,6 +187,7 @@ class ForestArrays(NamedTuple):
     order: npt.NDArray[np.int64]
     touched: npt.NDArray[np.bool_]
     reg: npt.NDArray[np.int64]
+    first: int  #: Place of the first tree among those of the shard.
 
 
 def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, words: int) -> ForestArrays:
@@ -213,7 +214,7 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
     totals = np.zeros((trees, 4 if rules.numeric else classes), dtype=np.int64)
     roots, touched = np.arange(trees, dtype=np.int32), np.ones(trees, dtype=np.bool_)
     order = np.arange(totals.shape[1])
-    return ForestArrays(nodes, totals, blocks, members, roots, shape, levels, order, touched, reg)
+    return ForestArrays(nodes, totals, blocks, members, roots, shape, levels, order, touched, reg, 0)
 
 
 def with_room(forest: ForestArrays, rows: int) -> ForestArrays:

@@ -154,11 +154,11 @@ class ForestShard:
         self.trees.open_all(in_units(self._numbers, scale))
         if done is None or not self._eager:
             return
-        rows = self.trees.forest.totals[self.trees.forest.roots, 0]
+        rows, nodes = self.trees.sizes()
         self.trees.resolve()
         done[SUBTREES] += int((rows > 0).sum())
         done[ROWS] += int(rows.sum())
-        done[NODES] += int(self.trees.forest.shape[rows > 0, 0].sum())
+        done[NODES] += int(nodes[rows > 0].sum())
         if rows.any():
             done[DEPTH] = 0
 

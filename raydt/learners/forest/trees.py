@@ -1,91 +1,34 @@
-"""Exact trees of a shard: they take steps, build open leaves, and give canonical arrays."""
+"""Exact trees of a shard, in pools: they take steps, build open leaves, and give canonical arrays."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
+from raydt.arrays.blocks import put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
-from raydt.learners.forest.apply_steps import ENDED, advance, look
-from raydt.learners.forest.build import resolve
 from raydt.learners.forest.membership import memberships, seeds_of
-from raydt.learners.forest.node_pool import count, most_rows
-from raydt.learners.forest.nodes import (
-    MOST_ENTRIES,
-    ForestArrays,
-    ForestRows,
-    ForestSteps,
-    TreeArrays,
-    new_forest,
-    new_scratch,
-    with_classes,
-    with_room,
-)
+from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, ForestRows, ForestSteps, TreeArrays, new_forest
 from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.tree_pool import TreePool
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-from raydt.trees.records import link, next_in_preorder, unlink
+from raydt.parallel.threads import ranges, run
+from raydt.trees.records import MEMBER
 
+T = TypeVar("T")
 Slots = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
-
-@kernel
-def _copy_out(forest: Any, trees: Any, place: Any, out: Any) -> None:
-    """Write trees in preorder into ``TreeArrays``; an open leaf is a leaf. ``place`` is scratch by node."""
-    nodes, at = forest.nodes, 0
-    for i in range(len(trees)):
-        begin, root = at, np.int64(forest.roots[trees[i]])
-        node = root
-        while node >= 0:
-            parent = nodes[node].parent
-            if parent >= 0 and nodes[parent].right == node:
-                out.right[place[parent]] = at - begin
-            place[node] = at
-            out.feature[at] = max(np.int64(nodes[node].feature), np.int64(-1))
-            out.threshold[at] = nodes[node].threshold
-            out.right[at] = -1
-            for m in range(forest.totals.shape[1]):
-                out.totals[at, m] = forest.totals[node, m]
-            at += 1
-            node = next_in_preorder(nodes, node, root)
-
-
-@kernel
-def _mark(forest: Any, k: int, found: Any) -> None:
-    """Mark the slots of all rows."""
-    for tree in range(len(forest.roots)):
-        root = np.int64(forest.roots[tree])
-        node = root
-        while node >= 0:
-            entry = forest.nodes[node].head
-            while entry >= 0:
-                found[entry // k] = True
-                entry = forest.members[entry].next
-            node = next_in_preorder(forest.nodes, node, root)
-
-
-@kernel
-def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric: bool) -> None:
-    """Put rows into the open roots of their trees (``by`` 1), or take them out (-1)."""
-    k = examples.member.shape[1]
-    for i in range(len(slots)):
-        slot = np.int64(slots[i])
-        for at in range(k):
-            tree = np.int64(examples.member[slot, at])
-            if tree < 0:
-                continue
-            root = np.int64(forest.roots[tree])
-            count(forest, root, examples.y[slot], by, numeric)
-            forest.touched[tree] = True
-            if by > 0:
-                link(forest, forest.members, root, slot * k + at)
-            else:
-                unlink(forest, forest.members, slot * k + at)
+#: Pools for each thread: the last ones to end are small.
+_EACH = 4
+#: Rows, each counted in every tree that it is in, from which other threads are worth their start.
+_FEW = 32
 
 
 def _writable(value: Any) -> Any:
@@ -97,9 +40,6 @@ def _writable(value: Any) -> Any:
 
 class ExactTrees:
     """Exact trees of a shard, and the rows in slots that they hold."""
-
-    forest: ForestArrays
-    examples: ForestRows
 
     def __init__(self, options: ForestOptions, features: Features) -> None:
         self.options, self.features = options, features
@@ -117,48 +57,59 @@ class ExactTrees:
         self.numbers = numbers
         self._place[:] = -1
         self._place[numbers] = np.arange(len(numbers))
-        self._plant(self.width)
+        self._plant(self.width, self.pools[0].forest.order, self._members)
 
     @property
     def width(self) -> int:
         """Classes that are counted, or 4 numbers of numeric labels."""
-        width: int = self.forest.totals.shape[1]
-        return width
+        return self.pools[0].width
 
-    def _plant(self, width: int) -> None:
-        """Make every tree one open leaf without rows; entries keep their room."""
+    @property
+    def _members(self) -> npt.NDArray[np.void]:
+        """Return the lists of the rows in leaves, which all pools share."""
+        return self.pools[0].forest.members
+
+    def _plant(self, width: int, order: Ints, members: npt.NDArray[np.void]) -> None:
+        """Make every tree one open leaf without rows, in a pool; entries keep their room."""
         keys, words = bits(self.seeds.roots, self.numbers), (self._d + 63) // 64
-        forest = new_forest(keys, self.rules, width, words)
-        self.forest = forest._replace(members=self.forest.members, order=self.forest.order)
+        self.pools = []
+        for part in ranges(len(keys), each=_EACH):
+            forest = new_forest(keys[part], self.rules, width, words)
+            forest = forest._replace(members=members, order=order, first=part.start)
+            self.pools.append(TreePool(forest, self.rules, self._categorical))
 
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
         options, d = self.options, self._d
-        classes = 4 if self.rules.numeric else 2
-        self.forest = new_forest(bits(self.seeds.roots, self.numbers), self.rules, classes, (d + 63) // 64)
+        width = 4 if self.rules.numeric else 2
+        self._plant(width, np.arange(width), np.empty(0, dtype=MEMBER))
         self.examples = ForestRows(
             np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty((0, options.copies), np.int32), self._categorical
         )
-        self.scratch = new_scratch(0, classes, self.rules, self._categorical)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "scratch": None}  # it has rows that were at hand, deleted ones too
+        # Scratch has rows that were at hand, deleted ones too.
+        return {**self.__dict__, "pools": [pool.forest for pool in self.pools]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = state
-        self.forest, self.examples = map(_writable, (self.forest, self.examples))
-        self.scratch = new_scratch(0, self.forest.totals.shape[1], self.rules, self._categorical)
+        forests: list[Any] = state["pools"]
+        members, self.examples = _writable(forests[0].members), _writable(self.examples)
+        forests = [_writable(forest._replace(members=members)) for forest in forests]
+        self.pools = [TreePool(forest, self.rules, self._categorical) for forest in forests]
+
+    def _each(self, work: Callable[[TreePool], T], rows: int) -> list[T]:
+        """Do work for every pool, with so many rows in all of them: few of them in the calling thread."""
+        tasks = [partial(work, pool) for pool in self.pools]
+        return run(tasks) if rows >= _FEW else [task() for task in tasks]
 
     # ---------------------------------------------------------------- rows
 
     def know(self, order: Ints) -> None:
         """Room for all classes, whose codes are in ascending order of their labels."""
-        if self.rules.numeric:
-            return
-        grows = len(order) > self.forest.totals.shape[1]
-        self.forest = with_classes(self.forest, order)
-        if grows:
-            self.scratch = new_scratch(len(self.scratch.slots), len(order), self.rules, self._categorical)
+        if not self.rules.numeric:
+            for pool in self.pools:
+                pool.know(order)
 
     def reserve(self, slots: int) -> None:
         """Room for rows in slots below ``slots``."""
@@ -167,7 +118,9 @@ class ExactTrees:
             return
         k, held = self.options.copies, self.examples
         capacity = max(slots, min(max(had + had // 2, 64), MOST_ENTRIES // k))
-        self.forest = self.forest._replace(members=grown(self.forest.members, capacity * k))
+        members = grown(self._members, capacity * k)
+        for pool in self.pools:
+            pool.share(members)
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
@@ -176,7 +129,7 @@ class ExactTrees:
         """Keep new rows, of which nothing is in the trees yet."""
         if not len(slots):
             return
-        self.examples.X[slots] = X
+        put_rows(self.examples.X, slots, X)
         self.examples.y[slots] = y
         self.examples.member[slots] = self._place[self.members(ids)]
 
@@ -203,81 +156,74 @@ class ExactTrees:
                 self._wait(part, 1 if kind[begin] == ADD else -1)
             begin = stop + 1
 
-    # ---------------------------------------------------------------- steps
-
     def _wait(self, slots: Slots, by: int) -> None:
         """Put rows into the roots of their trees (``by`` 1), which are not built yet, or take them out (-1)."""
-        _gather_or_scatter(self.forest, slots, by, self.examples, self.rules.numeric)
+        self._each(lambda pool: pool.wait(slots, by, self.examples), len(slots) * self.options.copies)
+
+    # ---------------------------------------------------------------- steps
 
     def take(self, work: ForestSteps, begin: int, end: int) -> None:
         """Take steps; leaves that are opened may stay so."""
-        at, first = begin, -1
-        while True:
-            at, first, why = advance(self.forest, work, at, first, end, self.examples, self.scratch, self.rules)
-            if why == ENDED:
-                return
-            self._make_room()
+        if len(self.pools) == 1:
+            self.pools[0].take(work, begin, end, self.examples)
+            return
+
+        def of(pool: TreePool) -> ForestSteps:
+            own = work._replace(votes=np.zeros_like(work.votes), done=np.zeros_like(work.done))
+            pool.take(own, begin, end, self.examples)
+            return own
+
+        for own in self._each(of, (end - begin) * self.options.copies):
+            np.minimum(work.done[begin:end, DEPTH], own.done[begin:end, DEPTH], out=work.done[begin:end, DEPTH])
+            work.done[begin:end, :DEPTH] += own.done[begin:end, :DEPTH]
+            work.votes[...] += own.votes
 
     def votes(self, X: npt.NDArray[np.float64]) -> Ints:
         """Votes of these trees, shape (n, K), or (n, 2) of numbers; open leaves that no row passes stay open."""
-        out = np.zeros((len(X), 2 if self.rules.numeric else self.forest.totals.shape[1]), dtype=np.int64)
-        rows, at = np.ascontiguousarray(X, dtype=np.float64), 0
-        while (at := look(self.forest, rows, at, self.examples, self.scratch, self.rules, out)) < len(X):
-            self._make_room()
-        return out
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        parts = self._each(lambda pool: pool.votes(rows, self.examples), len(rows) * len(self.numbers))
+        votes: Ints = np.sum(parts, axis=0)
+        return votes
 
     def resolve(self) -> None:
         """Build all open leaves."""
-        for tree in np.flatnonzero(self.forest.shape[:, 2]).tolist():
-            while not resolve(self.forest, tree, self.examples, self.scratch, self.rules):
-                self._make_room()
-
-    def _make_room(self) -> None:
-        """Room to build the largest tree again, with one row more."""
-        rows = int(most_rows(self.forest)) + 1
-        self.forest = with_room(self.forest, rows)
-        if len(self.scratch.slots) <= rows:
-            width = self.forest.totals.shape[1]
-            self.scratch = new_scratch(max(rows + rows // 4, 64), width, self.rules, self._categorical)
+        self._each(lambda pool: pool.resolve(self.examples), sum(pool.open_rows() for pool in self.pools))
 
     def open_all(self, y: Ints) -> None:
         """Make every tree one open leaf of its rows, which get other labels, by slot."""
         slots = self._live()
         self.examples.y[: len(y)] = y
-        self._plant(self.forest.totals.shape[1])
-        _gather_or_scatter(self.forest, slots, 1, self.examples, self.rules.numeric)
+        self._plant(self.width, self.pools[0].forest.order, self._members)
+        self._wait(slots, 1)
 
     def _live(self) -> Slots:
         """Slots of the rows in the trees, ascending. O(nodes + rows k)."""
         found = np.zeros(len(self.examples.y), dtype=np.bool_)
-        _mark(self.forest, self.options.copies, found)
+        for pool in self.pools:
+            pool.mark(found, self.options.copies)
         return np.flatnonzero(found).astype(np.int32)
 
     # ---------------------------------------------------------------- what there is
 
+    def sizes(self) -> tuple[Ints, Ints]:
+        """Return the rows of each tree, of numeric labels, and its nodes."""
+        forests = [pool.forest for pool in self.pools]
+        rows = np.concatenate([forest.totals[forest.roots, 0] for forest in forests])
+        return rows, np.concatenate([forest.shape[:, 0] for forest in forests]).astype(np.int64)
+
     def touched(self) -> Ints:
         """Places of the trees that have changed since the last call."""
-        trees = np.flatnonzero(self.forest.touched)
-        self.forest.touched[:] = False
-        return trees
+        return np.concatenate([pool.touched() for pool in self.pools])
 
     def arrays(self, trees: Ints | None = None) -> TreeArrays:
-        """Some of the trees, by place, in canonical form; all by default. O(nodes)."""
+        """Some of the trees, by place ascending, in canonical form; all by default. O(nodes)."""
         places = np.arange(len(self.numbers)) if trees is None else trees
-        sizes = self.forest.shape[places, 0].astype(np.int64)
-        n = int(sizes.sum())
-        out = TreeArrays(
-            sizes,
-            np.empty(n, dtype=np.int32),
-            np.empty(n),
-            np.empty(n, dtype=np.int32),
-            np.empty((n, self.forest.totals.shape[1]), dtype=np.int64),
-        )
-        _copy_out(self.forest, places, np.empty(len(self.forest.nodes), dtype=np.int64), out)
-        return out
+        parts = self._each(lambda pool: pool.arrays(places), len(self.examples.y))
+        return TreeArrays(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def shape(self) -> tuple[int, int, int]:
         """Nodes, leaves, and the depth of the deepest node."""
-        nodes, leaves = self.forest.shape[:, :2].sum(axis=0, dtype=np.int64).tolist()
-        deep = np.flatnonzero(self.forest.levels.any(axis=0))
+        forests = [pool.forest for pool in self.pools]
+        nodes, leaves = np.sum([forest.shape[:, :2].sum(axis=0, dtype=np.int64) for forest in forests], axis=0).tolist()
+        deep = np.flatnonzero(np.any([forest.levels.any(axis=0) for forest in forests], axis=0))
         return nodes, leaves, int(deep[-1]) if len(deep) else 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.kernel import inner_kernel
 from raydt.trees.records import goes_left
 
 #: A share of a class is counted in parts of 2**-40.
@@ -38,12 +38,17 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
                 votes[k] += (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
 
 
-def leaf_votes(totals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The votes of leaves with examples, shape (n, K), as :func:`add_vote` counts them."""
-    n = totals.sum(axis=1, keepdims=True)
+def leaf_votes(totals: npt.NDArray[np.int64], numeric: bool) -> npt.NDArray[np.int64]:
+    """The votes of leaves, shape (leaves, K) or, of numbers, (leaves, 2), as :func:`add_vote` counts them."""
+    n = totals[:, 0] if numeric else totals.sum(axis=1)
+    some = np.maximum(n, 1)
+    if numeric:
+        return np.where(n[:, None] > 0, np.stack([totals[:, 1] // some, np.ones_like(n)], axis=1), 0)
     parts = totals << _HALF_BITS
-    whole = parts // n
-    votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * n) << _HALF_BITS) // n
+    whole = parts // some[:, None]
+    votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[
+        :, None
+    ]
     return votes
 
 
@@ -59,29 +64,3 @@ def vote(forest: Any, row: Any, examples: Any, numeric: bool, votes: Any) -> Non
             node = np.int64(nodes[node].left) if left else np.int64(nodes[node].right)
             j = nodes[node].feature
         add_vote(forest.totals, node, numeric, votes)
-
-
-@kernel
-def vote_of_model(
-    starts: Any,
-    feature: Any,
-    threshold: Any,
-    right: Any,
-    totals: Any,
-    categorical: Any,
-    X: Any,
-    numeric: bool,
-    out: Any,
-) -> None:
-    """Votes of a saved model for each row of ``X``: trees in preorder from ``starts`` on, the right child by number."""
-    for tree in range(len(starts)):
-        root = starts[tree]
-        for i in range(len(X)):
-            node = root
-            while feature[node] >= 0:
-                j = feature[node]
-                if goes_left(X[i, j], threshold[node], categorical[j]):
-                    node += 1
-                else:
-                    node = root + right[node]
-            add_vote(totals, node, numeric, out[i])

@@ -1,6 +1,7 @@
 """BUILD (Algorithm 2) in one process: code or sort each column once, then scan and partition down the levels.
 
-Not here: the same BUILD spread over shards, one round per level (``build_sharded``); both use ``split_search``.
+Not here: its division among threads (``build_divided``), and the same BUILD spread over shards, one round per level
+(``build_sharded``); all use ``split_search``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from raydt.learners.fudyadt.histograms import (
     MOST_VALUES,
     Histograms,
     best_value,
+    choose_counted,
     count_side,
     divide,
-    encode,
+    encode_columns,
     mark_rows,
+    most_counted,
     new_histograms,
     to_elements,
     value_at,
@@ -28,7 +31,7 @@ from raydt.learners.fudyadt.histograms import (
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
 from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan_column, sum_left
 from raydt.trees.counted_tree import start_children, start_node, stays_leaf
-from raydt.trees.records import link, split_node, threshold_between
+from raydt.trees.records import NODES, link, split_node, threshold_between
 
 
 class BuildScratch(NamedTuple):
@@ -95,102 +98,103 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
     O(n d log n) for the columns of few values, which are counted (``histograms``), and a pass over the rows alone per
     level.
     """
-    slots, categorical = listing.slots, listing.categorical
-    start_node(tree, root, stamp, rules)
-    if stays_leaf(tree, root, rules):
-        for slot in slots:
-            link(tree, members, root, slot)
+    if not start_root(tree, members, root, listing, rules, stamp):
         return
-    E, side, stack, H = scratch.E, scratch.side, scratch.stack, scratch.histograms
-    d = len(E) - 1
-    K = tree.counts.shape[1]
-    label_bits = label_bits_of(K)
-    histogram = _fill_columns(listing, scratch, label_bits, K)
-    top = push(stack, np.int64(0), np.int64(root), np.int64(0), np.int64(len(slots)), histogram)
-    while top:
-        top -= 1
-        node, first, stop, histogram = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
-        size = stop - first
-        listed = E[d if histogram >= 0 else 0, first:stop]  # the node's rows, in any order
-        feature, at = _best_split(tree, node, listing, scratch, first, stop, histogram, label_bits)
-        if feature < 0:  # nothing separates the rows
-            for i in range(size):
-                link(tree, members, node, slots[(listed[i] & 0xFFFFFFFF) >> label_bits])
-            continue
-        threshold, n_left = _divide_rows(listing, scratch, first, stop, histogram, label_bits, feature, at)
-        left, right = split_node(tree, node, feature, threshold)
-        for k in range(K):
-            tree.counts[left, k] = scratch.left[k]
-            tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]
-        if K == 1:
-            q, squares = sum_left(listed, label_bits, side, listing.numbers)
-            tree.sums[left, 0], tree.sums[left, 1] = q, squares
-            tree.sums[right, 0], tree.sums[right, 1] = tree.sums[node, 0] - q, tree.sums[node, 1] - squares
-        start_children(tree, node, stamp, rules)
-        left_open = not stays_leaf(tree, left, rules)
-        right_open = not stays_leaf(tree, right, rules)
-        if not (left_open and right_open):
-            for i in range(size):
-                row = (listed[i] & 0xFFFFFFFF) >> label_bits
-                if side[row]:
-                    if not right_open:
-                        link(tree, members, right, slots[row])
-                elif not left_open:
-                    link(tree, members, left, slots[row])
-        if not (left_open or right_open):
-            continue
-        of_left = of_right = np.int64(-1)
-        if histogram >= 0:
-            of_left, of_right = divide(H, histogram, listed, label_bits, K, side, n_left, left_open, right_open)
-        in_order = feature if left_open and not categorical[feature] else -1
-        _partition_columns(scratch, first, stop, histogram, label_bits, in_order, left_open, right_open)
-        middle = first + n_left if left_open else first
-        end = middle + size - n_left
-        if histogram >= 0 and left_open and of_left < 0:
-            to_elements(H, E, first, n_left, label_bits, scratch.digits)
-        if histogram >= 0 and right_open and of_right < 0:
-            to_elements(H, E, middle, size - n_left, label_bits, scratch.digits)
-        # The later histogram belongs on top.
-        if left_open and of_left < of_right:
-            top = push(stack, top, left, first, first + n_left, of_left)
-        if right_open:
-            top = push(stack, top, right, middle, end, of_right)
-        if left_open and of_left >= of_right:
-            top = push(stack, top, left, first, first + n_left, of_left)
+    E, H = scratch.E, scratch.histograms
+    n, d, K = len(listing.slots), np.int64(len(E) - 1), tree.counts.shape[1]
+    label_bits, most = label_bits_of(K), most_counted(H, n)
+    fill_codes(listing.X, listing.rows, np.int64(0), n, E)
+    encode_columns(H, E, n, most, np.int64(0), d)
+    choose_counted(H, most, n, K)
+    sort_columns(listing, scratch, label_bits, np.int64(0), d)
+    histogram = count_root(listing, scratch, label_bits, K)
+    top = push(scratch.stack, np.int64(0), np.int64(root), np.int64(0), np.int64(n), histogram)
+    grow(tree, members, listing, rules, stamp, scratch, top, tree.reg[NODES] + 2 * n)
 
 
-@inlined_kernel
-def _fill_columns(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
-    """Code or sort every column; the number of the root's histogram, -1 if all columns are sorted."""
-    E, H, side = scratch.E, scratch.histograms, scratch.side
-    n, d, labels = len(listing.slots), len(E) - 1, listing.labels
-    fill_codes(listing.X, listing.rows, n, E[:d])
-    encode(H, E, n, K)
-    for j in range(d):
+@kernel
+def start_root(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: int) -> bool:
+    """Start the root of a subtree; False, and its rows are listed, if it stays a leaf."""
+    start_node(tree, root, stamp, rules)
+    if not stays_leaf(tree, root, rules):
+        return True
+    for slot in listing.slots:
+        link(tree, members, root, slot)
+    return False
+
+
+@kernel
+def sort_columns(listing: Any, scratch: Any, label_bits: int, begin: int, end: int) -> None:
+    """Sort those of the columns from ``begin`` to before ``end`` that are not counted."""
+    E, H, labels, n = scratch.E, scratch.histograms, listing.labels, len(listing.slots)
+    for j in range(begin, end):
         if not H.width[j]:
             sort_column(E[j, :n], j, labels, label_bits, listing.X, listing.rows, scratch.spare, scratch.digits)
+
+
+@kernel
+def count_root(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
+    """List the rows and count the root's histogram, if columns are counted; its number, else -1."""
+    E, H, side, n = scratch.E, scratch.histograms, scratch.side, len(listing.slots)
     histogram: int = np.int64(0 if H.reg[COUNTED] else -1)
     if histogram < 0:
         return histogram
     for i in range(n):
-        E[d, i] = (i << label_bits) | labels[i]
+        E[len(E) - 1, i] = (i << label_bits) | listing.labels[i]
         side[i] = 0
-    count_side(H, histogram, E[d, :n], label_bits, K, side, np.int64(0))
+    count_side(H, histogram, E[len(E) - 1, :n], label_bits, K, side, np.int64(0))
     return histogram
 
 
-@inlined_kernel
-def _best_split(
-    tree: Any, node: int, listing: Any, scratch: Any, first: int, stop: int, histogram: int, label_bits: int
-) -> tuple[int, int]:
-    """Feature of a node's best split (-1: none), and the element or code that ends its left side."""
+@kernel
+def grow(tree: Any, members: Any, listing: Any, rules: Any, stamp: int, scratch: Any, top: int, most: int) -> int:
+    """Build the subtrees of the ``top`` open nodes on the stack while the tree has fewer than ``most - 1`` nodes.
+
+    Returns the number of nodes that are left on the stack.
+    """
+    stack, label_bits = scratch.stack, label_bits_of(tree.counts.shape[1])
+    while top > 0 and most - tree.reg[NODES] >= 2:
+        top -= 1
+        node, first, stop, histogram = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
+        columns = np.int64(len(scratch.E) - 1)
+        _, feature, at = search(tree, node, listing, scratch, first, stop, histogram, np.int64(0), columns)
+        sides = divide_node(
+            tree, members, node, listing, rules, stamp, scratch, first, stop, histogram, np.int64(feature), np.int64(at)
+        )
+        _, left_open, right_open, _, _ = sides
+        if left_open or right_open:
+            in_order = in_order_of(listing, feature, left_open)
+            last = columns + (histogram >= 0)
+            partition_columns(
+                scratch, first, stop, histogram, label_bits, in_order, left_open, right_open, np.int64(0), last
+            )
+            top = push_children(tree, node, scratch, first, stop, histogram, label_bits, sides, top)
+    return top
+
+
+@kernel
+def search(
+    tree: Any,
+    node: int,
+    listing: Any,
+    scratch: Any,
+    first: int,
+    stop: int,
+    histogram: int,
+    begin: int,
+    end: int,
+) -> tuple[float, int, int]:
+    """Find a node's best split among the columns from ``begin`` to before ``end``.
+
+    Returns its score and feature (-1: none), and the element or code that ends its left side.
+    """
     E, H, counts, left, categorical = scratch.E, scratch.histograms, tree.counts, scratch.left, listing.categorical
-    perfect = np.inf
+    label_bits, perfect = label_bits_of(counts.shape[1]), np.inf
     if len(left) == 2:
         perfect = 2.0 * np.float64(counts[node, 0]) * np.float64(counts[node, 1])
     best = -1.0
     feature, at = -1, -1
-    for j in range(len(E) - 1):
+    for j in range(begin, end):
         if histogram >= 0 and H.width[j]:
             score, here = best_value(H, j, histogram, stop - first, categorical[j], counts, node, left, best)
         else:
@@ -202,7 +206,99 @@ def _best_split(
             best, feature, at = score, j, here
             if best >= perfect:  # both sides pure: no later feature can do better
                 break
-    return feature, at
+    return best, feature, at
+
+
+@kernel
+def divide_node(
+    tree: Any,
+    members: Any,
+    node: int,
+    listing: Any,
+    rules: Any,
+    stamp: int,
+    scratch: Any,
+    first: int,
+    stop: int,
+    histogram: int,
+    feature: int,
+    at: int,
+) -> tuple[int, bool, bool, int, int]:
+    """Split a node and list the rows of children that are leaves; list its own if nothing separates them (feature -1).
+
+    Returns the number of rows on the left, which children stay open, and their histograms.
+    """
+    E, side, H, slots = scratch.E, scratch.side, scratch.histograms, listing.slots
+    K, size = tree.counts.shape[1], stop - first
+    label_bits = label_bits_of(K)
+    listed = E[len(E) - 1 if histogram >= 0 else 0, first:stop]  # the node's rows, in any order
+    of_left = of_right = np.int64(-1)
+    if feature < 0:
+        for i in range(size):
+            link(tree, members, node, slots[(listed[i] & 0xFFFFFFFF) >> label_bits])
+        return np.int64(0), False, False, of_left, of_right
+    threshold, n_left = _divide_rows(listing, scratch, first, stop, histogram, label_bits, feature, at)
+    left, right = split_node(tree, node, feature, threshold)
+    for k in range(K):
+        tree.counts[left, k] = scratch.left[k]
+        tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]
+    if K == 1:
+        q, squares = sum_left(listed, label_bits, side, listing.numbers)
+        tree.sums[left, 0], tree.sums[left, 1] = q, squares
+        tree.sums[right, 0], tree.sums[right, 1] = tree.sums[node, 0] - q, tree.sums[node, 1] - squares
+    start_children(tree, node, stamp, rules)
+    left_open = not stays_leaf(tree, left, rules)
+    right_open = not stays_leaf(tree, right, rules)
+    if not (left_open and right_open):
+        for i in range(size):
+            row = (listed[i] & 0xFFFFFFFF) >> label_bits
+            if side[row]:
+                if not right_open:
+                    link(tree, members, right, slots[row])
+            elif not left_open:
+                link(tree, members, left, slots[row])
+    if histogram >= 0 and (left_open or right_open):
+        of_left, of_right = divide(H, histogram, listed, label_bits, K, side, n_left, left_open, right_open)
+    return np.int64(n_left), left_open, right_open, of_left, of_right
+
+
+@kernel
+def push_children(
+    tree: Any,
+    node: int,
+    scratch: Any,
+    first: int,
+    stop: int,
+    histogram: int,
+    label_bits: int,
+    sides: tuple[int, bool, bool, int, int],
+    top: int,
+) -> int:
+    """Put the open children of a node, whose columns are partitioned, on the stack; return its new height."""
+    E, H, stack = scratch.E, scratch.histograms, scratch.stack
+    n_left, left_open, right_open, of_left, of_right = sides
+    left, right = np.int64(tree.nodes[node].left), np.int64(tree.nodes[node].right)
+    middle = first + n_left if left_open else first
+    end = middle + stop - first - n_left
+    if histogram >= 0 and left_open and of_left < 0:
+        to_elements(H, E, first, n_left, label_bits, scratch.digits)
+    if histogram >= 0 and right_open and of_right < 0:
+        to_elements(H, E, middle, end - middle, label_bits, scratch.digits)
+    # The later histogram belongs on top.
+    if left_open and of_left < of_right:
+        top = push(stack, top, left, first, first + n_left, of_left)
+    if right_open:
+        top = push(stack, top, right, middle, end, of_right)
+    if left_open and of_left >= of_right:
+        top = push(stack, top, left, first, first + n_left, of_left)
+    return top
+
+
+@kernel
+def in_order_of(listing: Any, feature: int, left_open: bool) -> int:
+    """The column that a split leaves partitioned already (-1: none)."""
+    in_order: int = np.int64(feature if left_open and not listing.categorical[feature] else -1)
+    return in_order
 
 
 @inlined_kernel
@@ -224,17 +320,26 @@ def _divide_rows(
     return threshold, mark_sides(S, at, category, label_bits, side, left)
 
 
-@inlined_kernel
-def _partition_columns(
-    scratch: Any, first: int, stop: int, histogram: int, label_bits: int, in_order: int, left: bool, right: bool
+@kernel
+def partition_columns(
+    scratch: Any,
+    first: int,
+    stop: int,
+    histogram: int,
+    label_bits: int,
+    in_order: int,
+    left: bool,
+    right: bool,
+    begin: int,
+    end: int,
 ) -> None:
-    """Partition the sorted columns but that ``in_order`` and, where columns are counted, the list of the rows.
+    """Partition those from ``begin`` to before ``end`` of the columns and, where columns are counted, the list of rows.
 
-    ``left`` and ``right`` tell which children stay open.
+    The counted columns and ``in_order`` stay as they are. ``left`` and ``right`` tell which children stay open.
     """
     E, H = scratch.E, scratch.histograms
     d, counted = len(E) - 1, histogram >= 0
-    for j in range(d + counted):
+    for j in range(begin, end):
         if j == in_order or (counted and j < d and H.width[j]):
             continue
         S = E[j, first:stop]

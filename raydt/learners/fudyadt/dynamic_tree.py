@@ -19,7 +19,8 @@ from raydt.examples.updates import UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, build, new_scratch
+from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, new_scratch
+from raydt.learners.fudyadt.build_divided import NODES_AT_ONCE, DividedBuild
 from raydt.learners.fudyadt.build_sharded import (
     Children,
     OpenLevel,
@@ -35,6 +36,7 @@ from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
+from raydt.parallel.threads import threads
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import (
     most_nodes,
@@ -147,7 +149,8 @@ class FuDyADTTree(LiveTree):
         began = time.perf_counter()
         n, depth = int(self.tree.statistics["n"][node]), self.tree.nodes["depth"][node]
         if n * len(self.features) < self.plan.local_work_limit:
-            self.tree = with_room(self.tree, most_nodes(n, depth, self.rules), self.tree.counts.shape[1])
+            room = most_nodes(n, depth, self.rules) + threads() * NODES_AT_ONCE
+            self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
         slots = np.empty(n, dtype=np.int32)
         take_rows(self.tree, self.members, node, slots)
         slots.sort()  # reads memory in order; the result does not depend on it
@@ -192,7 +195,7 @@ class FuDyADTTree(LiveTree):
             labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
         listing = Listing(X, self.categorical, rows, slots, labels, numbers)
         scratch = self._scratch_for(len(slots))
-        build(self.tree, self.members, node, listing, self.rules, stamp, scratch)
+        DividedBuild(self.tree, self.members, listing, self.rules, stamp, scratch).run(node)
 
     def _features_of(
         self, slots: npt.NDArray[np.int32]
@@ -246,6 +249,6 @@ class FuDyADTTree(LiveTree):
         X, rows = yield from self._features_of(slots)
         stops = np.cumsum(np.bincount(node_of[waiting], minlength=len(nodes)))
         for node, begin, stop in zip(nodes.tolist(), [0, *stops[:-1].tolist()], stops.tolist(), strict=True):
-            room = most_nodes(stop - begin, self.tree.nodes["depth"][node], self.rules)
+            room = most_nodes(stop - begin, self.tree.nodes["depth"][node], self.rules) + threads() * NODES_AT_ONCE
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
             self._build(node, X, rows[begin:stop], slots[begin:stop], stamp)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.presort import code_of
 from raydt.learners.fudyadt.split_search import split_score
@@ -83,7 +83,7 @@ def new_histograms(
 
 @inner_kernel
 def _encode_column(H: Any, S: Any, j: int, most: int) -> int:
-    """Codes of one column, given as ``code_of`` values; their number, or ``most + 1`` for a column of more values."""
+    """Code one column, given as ``code_of`` values; the number of codes, or ``most + 1`` of a column of more values."""
     table, found, rank = H.table, H.found, H.rank
     bits = 4
     while (1 << bits) < 2 * most:
@@ -122,26 +122,36 @@ def _encode_column(H: Any, S: Any, j: int, most: int) -> int:
     return distinct
 
 
-@inner_kernel
-def encode(H: Any, E: Any, n: int, K: int) -> None:
-    """Give codes to the columns of few values; to none, unless they are half of those that vary.
+@kernel
+def encode_columns(H: Any, E: Any, n: int, most: int, begin: int, end: int) -> None:
+    """Give codes to the columns of few values among those from ``begin`` to before ``end``; ``width`` has how many.
 
-    ``E`` has ``code_of`` each value (``presort.fill_codes``). O(n d + values^2 d): a column of many values is given up
-    as soon as they are seen.
+    ``E`` has ``code_of`` each value (``presort.fill_codes``). O(n d + values^2 d): a column of more than ``most``
+    values is given up as soon as they are seen.
     """
-    H.width[:] = 0
+    for j in range(begin, end):
+        H.width[j] = _encode_column(H, E[j, :n], j, most) if most > 0 else 1
+
+
+@kernel
+def most_counted(H: Any, n: int) -> int:
+    """Most distinct values of a column that n rows count; 0: no column is counted."""
+    most: int = min(np.int64(H.bits.shape[1]), np.int64(n // H.rows_per_value))
+    return most if most >= FEWEST_VALUES else 0
+
+
+@kernel
+def choose_counted(H: Any, most: int, n: int, K: int) -> None:
+    """Decide which columns are counted: those of up to ``most`` values; none, unless half of those that vary are."""
     H.reg[COUNTED] = H.reg[CELLS] = 0
-    most = min(H.bits.shape[1], n // H.rows_per_value)
-    if most < FEWEST_VALUES:
-        return
     few = many = counted = cells = 0
     for j in range(len(H.width)):
-        distinct = _encode_column(H, E[j, :n], j, most)
+        distinct = H.width[j]
         if distinct > most:
             many += 1
+            H.width[j] = 0
             continue
         few += distinct > 1
-        H.width[j] = distinct
         H.offset[j] = cells
         H.columns[counted] = j
         counted += 1

@@ -224,13 +224,16 @@ def _sort_long(
         E[i] = (rank << 32) | (element & low_mask)
 
 
-@inner_kernel
-def fill_codes(X: Any, rows: Any, n: int, E: Any) -> None:
-    """``E[j, i]`` = ``code_of`` the value of row i in column j. Rows are read once, so that each cache line is."""
+@kernel
+def fill_codes(X: Any, rows: Any, begin: int, stop: int, E: Any) -> None:
+    """``E[j, i]`` = ``code_of`` the value of row i, from ``begin`` to before ``stop``, in each column j of ``X``.
+
+    Rows are read once, so that each cache line is.
+    """
     Xbits = X.view(np.int64)
-    for i in range(n):
+    for i in range(begin, stop):
         row = rows[i]
-        for j in range(E.shape[0]):
+        for j in range(X.shape[1]):
             E[j, i] = code_of(Xbits[row, j])
 
 
@@ -256,6 +259,6 @@ def presort(X: Any, rows: Any, labels: Any, n: int, label_bits: int, E: Any, spa
     O(n d) for codes of fixed width. ``rows`` lists rows of ``X``, ``labels`` has the class of each, below ``1 <<
     label_bits``; ``spare`` (n) and ``count`` (``DIGITS``) are scratch.
     """
-    fill_codes(X, rows, n, E)
+    fill_codes(X, rows, 0, n, E)
     for j in range(E.shape[0]):
         sort_column(E[j, :n], j, labels, label_bits, X, rows, spare, count)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.recorded_tree import Bools, Floats, Ints, RankedColumn, RecordedTree, best_of, best_splits
+from raydt.audits.recorded_tree import Bools, Floats, Ints, RankedColumn, RecordedTree, best_of, best_splits, each
 from raydt.audits.routed_history import BuildHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -128,8 +129,8 @@ class Variance(Gini):
     def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
         """By sums."""
         n, q, _ = statistics.T
-        splits = (column.best_splits_of_numbers(rows, labels, node, n, q) for column in columns)
-        return best_of(len(n), splits)
+        tasks = [partial(column.best_splits_of_numbers, rows, labels, node, n, q) for column in columns]
+        return best_of(len(n), each(tasks, len(rows)))
 
 
 def _scores(left: Ints, whole: Ints, n_left: Ints, n: Ints) -> Floats:

@@ -26,8 +26,14 @@ from raydt.audits.tree_audit import wrong_values
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
-from raydt.learners.gbdt.recompute import RawRows, RecomputedTree, only, recorded_trees
-from raydt.learners.gbdt.recompute_candidates import RecomputedCandidates, training_bins
+from raydt.learners.gbdt.recompute import (
+    RawRows,
+    RecomputedCandidates,
+    RecomputedTree,
+    only,
+    recorded_trees,
+    training_bins,
+)
 from raydt.messages import Message, message
 from raydt.presentation.words import counted
 

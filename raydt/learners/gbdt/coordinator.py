@@ -2,9 +2,9 @@
 
 One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
 the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
-passes through the trees, first its deletions, then its insertions (``update``), or all trees and bins are made again
+passes through the trees, first its deletions, then its insertions (``passes``), or all trees and bins are made again
 (``retraining``). Predictions are made by the model of the last such end. Where the trees are trained and updated is up
-to a trainer (``trainers``), chosen once.
+to a trainer (``trainer``), chosen once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import Digest, Padded, begin_digest, digest
 from raydt.batches.binning import SPARSE, Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
@@ -37,16 +38,12 @@ from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
-from raydt.learners.gbdt.log import UpdateLog
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.pending_updates import TO_DELETE, TO_INSERT, PendingUpdates
-from raydt.learners.gbdt.retraining import TrainingRecord
-from raydt.learners.gbdt.trainers import DistributedTrainer, LocalTrainer
-from raydt.learners.gbdt.training import HeldOut, held_out_rows
+from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows
 from raydt.learners.gbdt.trees import extent
-from raydt.learners.gbdt.update import Counts
-from raydt.learners.gbdt.window import DELETED, INSERTED
+from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
+from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 Slots = npt.NDArray[np.int32]
 
@@ -56,8 +53,8 @@ class GBDTCoordinator(BatchCoordinator):
 
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features
-        self._trainer_of = LocalTrainer if plan.shared_store else DistributedTrainer
-        self._trainer: LocalTrainer | DistributedTrainer | None = None  # of the ensemble, once there is one
+        self._trainer_of = ThreadTrainer if plan.shared_store else ShardTrainer
+        self._trainer: ThreadTrainer | ShardTrainer | None = None  # of the ensemble, once there is one
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
         self._store = ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
@@ -129,11 +126,11 @@ class GBDTCoordinator(BatchCoordinator):
         """Keep the admitted updates of a part pending, and give the shards the new rows."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
-        new = RowBlock.of(batch.X[rows], None if batch.sparse is None else batch.sparse[rows])
+        new = RowBlock.of(batch.X[as_slice(rows)], None if batch.sparse is None else batch.sparse[rows])
         old = admitted.old[part]
-        # Before there is a model the coordinator needs no features.
-        needed = None if self._trainer is None else self._trainer.take(slots, new)
-        self._pending.add(slots, needed, old[old >= 0])
+        if self._trainer is not None:
+            self._trainer.take(slots, new)
+        self._pending.add(slots, old[old >= 0])
         yield from self._rows.put(slots, new)
         return {}
 
@@ -179,7 +176,7 @@ class GBDTCoordinator(BatchCoordinator):
         counts = Counts()
         self._record.changes += len(pending)
         former, live = self.ensemble, pending.inserts
-        inserts, rows = pending.inserts, None
+        inserts = pending.inserts
         if former is not None:
             due = self._record.is_due(self.options, len(pending), self.store.live, len(former.leaf))
             live = self.store.slots() if due else live[:0]
@@ -188,9 +185,8 @@ class GBDTCoordinator(BatchCoordinator):
             counts.trained = len(live)
             inserts = yield from self._train(live)
         elif former is not None:
-            rows = pending.rows
-            counts.add((yield from self._update(pending.deletes, DELETED, None, live[:0])))
-        counts.add((yield from self._insert(inserts, rows)))
+            counts.add((yield from self._update(pending.deletes, DELETED, live[:0])))
+        counts.add((yield from self._insert(inserts)))
         if counts.trees_checked and not counts.trained:
             assert self.ensemble is not None
             self._record.add_update(counts.work(self.ensemble, len(pending)), len(pending))
@@ -225,16 +221,16 @@ class GBDTCoordinator(BatchCoordinator):
         held = np.setdiff1d(self.store.slots(), self._pending.inserts)
         return np.union1d(held, self._pending.deletes).astype(np.int32)
 
-    def _update(self, slots: Slots, role: int, rows: RowBlock | None, anew: Slots) -> Exchange[Counts]:
+    def _update(self, slots: Slots, role: int, anew: Slots) -> Exchange[Counts]:
         """Delete rows from the trees or insert them, and compute derivatives of others anew."""
         if not len(slots):
             return Counts()
         assert self._trainer is not None
-        counts, taken = yield from self._trainer.update(self.store.y, slots, role, rows, anew)
+        counts, taken = yield from self._trainer.update(self.store.y, slots, role, anew)
         self._note(taken)
         return counts
 
-    def _insert(self, slots: Slots, rows: RowBlock | None) -> Exchange[Counts]:
+    def _insert(self, slots: Slots) -> Exchange[Counts]:
         """Insert rows into the trees; a class that was never seen gets trees of its own first."""
         if not len(slots):
             return Counts()
@@ -243,17 +239,24 @@ class GBDTCoordinator(BatchCoordinator):
         e.reserve(self.store.capacity)
         classes = int(y[slots].max()) + 1 if e.classes else 0
         if classes > e.classes:
+            yield from self._trainer.gather()
             anew = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
             self._note_all()
             yield from self._trainer.extend(with_class(e, classes, y, anew), y, anew, slots)
-        return (yield from self._update(slots, INSERTED, rows, anew))
+        return (yield from self._update(slots, INSERTED, anew))
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
         if self._restored and self._trainer is not None:
-            inserts = self._pending.inserts
-            self._pending.rows = yield from self._trainer.resume(self.store.y, self._held(), inserts)
+            yield from self._trainer.resume(self.store.y, self._held(), self._pending.inserts)
         self._restored = False
+
+    def gather(self) -> Exchange[None]:
+        """Fetch leaves, ledger and drift of the rows, where shards have them."""
+        if self._trainer is not None:
+            yield from self._trainer.gather()
+
+    gather_state = gather
 
     # ---------------------------------------------------------------- the model
 
@@ -367,6 +370,8 @@ class GBDTCoordinator(BatchCoordinator):
             state |= e.bins.arrays() | e.nodes()
             state["origin"], state["drift"] = np.array([e.loss.origin]), e.drift[slots]
             state["leaf"], state["ledger"] = e.leaves_of(slots), np.ascontiguousarray(e.ledger[:, slots].T)
+            for name in ("ledger", "drift"):  # former rows may have left something in the slots of pending ones
+                state[name][state["pending"] == TO_INSERT] = 0
         return state
 
     def restore(self, state: Arrays) -> None:
@@ -379,7 +384,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
         self._pending = PendingUpdates()
         slots = np.arange(n, dtype=np.int32)
-        self._pending.add(slots[pending == TO_INSERT], None, slots[pending == TO_DELETE])
+        self._pending.add(slots[pending == TO_INSERT], slots[pending == TO_DELETE])
         self._trainer, self._restored, self._extent = None, True, None
         if "tree_nodes" in state:
             ensemble = restored(self.options, state, self.store.capacity)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,11 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.batches.binning import Bins
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
-from raydt.learners.gbdt.derivative_tolerance import LARGE, add_moves, largest_moves, staleness
 from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
-from raydt.learners.gbdt.grower import Grower
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
+from raydt.learners.gbdt.staleness import staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
-from raydt.learners.gbdt.window import ModelArrays
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -32,6 +30,20 @@ ROOM_BITS = 5
 LARGEST_EXPONENT = 900
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
 _NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "above", "below")
+
+
+class ModelArrays(NamedTuple):
+    """Trees, leaves and ledger, as kernels take them."""
+
+    trees: Trees
+    #: Shape (trees, capacity): leaf of the row in each slot, ``absent`` of a row that is not in the model.
+    leaf: npt.NDArray[Any]
+    ledger: npt.NDArray[Any]  #: Shape (trees, capacity): the derivative that was added for it.
+    absent: int
+    loss: Loss
+    rates: Rates
+    bins: Bins
+    drift: npt.NDArray[np.uint16]  #: Shape (capacity,): how far the scores of each row may have moved (``staleness``).
 
 
 @kernel
@@ -109,6 +121,7 @@ class Ensemble:
         #: By slot: units by which its scores have moved, at most, since all of them were compared, without what
         #: the trees still have of its leaves (``staleness``).
         self.drift = np.zeros(capacity, dtype=np.uint16)
+        self.most_drift = 0  #: Of a row that does not join the batch of the pass.
         self.candidates = int(count.sum())
         self.tolerance = tolerance(o.robustness_tolerance, o.candidate_fraction, o.max_bins, self.candidates)
         self.trees = new_trees(iterations * self.loss.trees, o.max_leaf_nodes)
@@ -135,20 +148,10 @@ class Ensemble:
             self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins, self.drift
         )
 
-    def grower(self) -> Grower:
-        """Grows these trees with the shards."""
-        return Grower(self.trees, self.units, self.rates, self.per, self.candidates)
-
     def begin(self) -> dict[str, Any]:
-        """The request ``begin``, by which shards make room for the histograms of these trees."""
-        return {
-            "bins": self.bins.arrays(),
-            "all_cuts": self.bins.cuts(),
-            "trees": len(self.trees.feature),
-            "per": self.per,
-            "squared": self.loss.squared,
-            "units": tuple(self.units),
-        }
+        """What shards make an ensemble of their own of: parameters of this class, and the bins as arrays."""
+        named = {"classes": self.classes, "origin": self.loss.origin, "exponent": self.exponent}
+        return {"bins": self.bins.arrays(), **named, "iterations": self.iterations}
 
     def reserve(self, capacity: int) -> None:
         """Make room for ``capacity`` slots."""
@@ -162,31 +165,6 @@ class Ensemble:
             drift = np.zeros(capacity, dtype=np.uint16)
             drift[:have] = self.drift[:have]
             self.drift, self.ledger, self.leaf = drift, ledger, leaf  # the last one says how many slots there are
-
-    def others(self, slots: npt.NDArray[np.int32], anew: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], bool]:
-        """Rows that go through all trees beside those of a batch; and whether their ledger entries may stay.
-
-        They are ``anew`` if it has any, whose entries may not; else those whose drift is due, which begins again at 0.
-        O(slots), or O(slots x trees) where moves of leaves become drift of rows.
-        """
-        self.drift[slots] = 0
-        compares, stale = self.options.bounded and self.stale.compares, self.stale
-        self.most_drift = 0
-        if len(anew):
-            return anew, False
-        due = np.empty(0, dtype=np.int32)
-        if compares:
-            moved = largest_moves(self.trees, self.per)
-            if int(self.drift.max(initial=0)) + moved > stale.most:
-                add_moves(self.leaf, self.trees, self.per, self.drift)
-                self.drift[slots] = 0  # of rows to delete, which are still in their leaves
-                moved = 0
-                if int(self.drift.max()) > stale.most:
-                    due = np.flatnonzero(self.drift > stale.most // 2).astype(np.int32)
-                    self.drift[due] = 0
-            rows = int(np.count_nonzero(self.leaf[0] != self.absent))
-            self.most_drift = stale.most - moved if LARGE * len(slots) < rows else 0
-        return due, compares
 
     def shortened(self, iterations: int) -> Ensemble:
         """The same model with its first iterations only."""

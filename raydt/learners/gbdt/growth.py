@@ -1,270 +1,376 @@
-"""A shard's half of growing trees: leaves are opened, searched and split, many in a round of the coordinator.
+"""Leaf-wise growth of one tree: in one call where one shard has all rows, or in rounds with other shards.
 
-A *job* grows one tree from some open leaves (its roots). It always splits the leaf whose best split gains most (the one
-opened first among equals), until the tree may gain no more leaves or no open leaf can be split; the coordinator decides
-which one that is (``leafwise``).
+The leaf whose best split gains most is split next (the one opened first among equals), until the tree may gain no more
+leaves or no open leaf can be split.
 
-Invariant: a split, made or ahead, changes the leaves of the request only. The trees are changed at the end, by the
-splits that the coordinator has made.
+With other shards, each shard has some rows with all features and parts them, and *owns* a range of features: it has the
+histograms of all rows over their segments. In a round each shard opens the children of some leaves and sums up the
+smaller child of each over its own rows; the owners add these parts, subtract them from the parents', and answer with
+their best splits. All shards make the same splits on the same answers. Only the owners know the gains of the children
+of a leaf, so leaves that may be split later are opened *ahead*, in the same round. They are found by growing as if no
+unknown child could be split; so a tree takes about as many rounds as it is deep.
+
+Invariants: the histogram of an open leaf lies in the pool. That of the smaller child is summed up from its rows, and
+the parent's, less that one, becomes the larger child's: exactly, since sums are integers. What is opened ahead changes
+no result: only :func:`_put_split` makes splits.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
-from raydt.learners.gbdt.binned_rows import Places, no_places
-from raydt.learners.gbdt.candidates import row_of
-from raydt.learners.gbdt.leaf_search import OPEN_LEAF, copy_sums, search, sum_up_leaf
-from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS
+from raydt.learners.gbdt.cells import add_cells, add_places
+from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEFT_G, LEFT_H, gain_of, least_gain, scan
+from raydt.learners.gbdt.trees import FREE, LEAF, set_values
+from raydt.learners.gbdt.workspace import AHEAD, BUDGET, HISTOGRAM, MADE, MOST_AHEAD, NODE, OPENED, ORDER, SEARCHED
 
-#: A split that a job has made: its node, children and the number of its histogram in the tree, and the sums of its left
-#: side.
-SPLIT = np.dtype(
-    [
-        ("job", np.int32),
-        ("node", np.int16),
-        ("left", np.int16),
-        ("right", np.int16),
-        ("histogram", np.int16),
-        ("feature", np.int32),
-        ("cut", np.int32),
-        ("left_G", np.int64),
-        ("left_H", np.int64),
-    ]
-)
-
-
-class Jobs(NamedTuple):
-    """Trees to grow, and from which roots: the request ``grow``."""
-
-    #: ``tree``, ``iteration``, ``budget``, ``room``: Shape (jobs,): the tree, its iteration, how many leaves it may
-    #: gain, and how many leaves shards may split, those that are split ahead too.
-    tree: npt.NDArray[np.int64]
-    iteration: npt.NDArray[np.int64]
-    budget: npt.NDArray[np.int64]
-    room: npt.NDArray[np.int64]
-    first_root: npt.NDArray[np.int64]  #: Shape (jobs + 1,): number of the first root of each job.
-    root: npt.NDArray[np.int64]  #: Shape (roots,): their nodes, in preorder.
-    #: Shape (roots,): number of the histogram that the tree still has of a root (it was an inner node), -1 if none.
-    histogram: npt.NDArray[np.int64]
-    #: ``begin``, ``end``: Shape (roots,): the rows of each root, among those of the request.
-    begin: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-    totals: npt.NDArray[np.int64]  #: Shape (roots, 2): g and H.
-    free_nodes: npt.NDArray[np.int16]  #: Shape (jobs, nodes of a tree): nodes to use for children, in this order.
-    #: Shape (jobs, inner nodes of a tree): numbers to use for histograms, in this order.
-    free_histograms: npt.NDArray[np.int16]
-
-
-#: A leaf to split: its job, its number, and the sums of its left side.
-STEP = np.dtype([("job", np.int64), ("leaf", np.int64), ("left_G", np.int64), ("left_H", np.int64)])
-
-
-class Growth(NamedTuple):
-    """A request to grow, and the leaves opened for it: job after job, those of one job in the order of opening."""
-
-    jobs: Jobs
-    slots: npt.NDArray[np.int32]  #: ``slots``, ``g``: Shape (rows,): rows leaf after leaf, and their first derivatives.
-    g: npt.NDArray[np.int32]
-    spare_slots: npt.NDArray[np.int32]  #: ``spare_slots``, ``spare_g``: Shape (rows,): scratch.
-    spare_g: npt.NDArray[np.int32]
-    squared: bool  #: Whether every second derivative is 1.
-    first: npt.NDArray[np.int64]  #: Shape (jobs + 1,): number of the first leaf of each job.
-    #: ``opened``, ``pooled``: Shape (jobs,): leaves that a job has opened, and histograms of the pool that it uses.
-    opened: npt.NDArray[np.int64]
-    pooled: npt.NDArray[np.int64]
-    leaf: npt.NDArray[np.void]  #: Shape (leaves,).
-    found: npt.NDArray[np.int64]  #: Shape (leaves, FIELDS): the best split of each leaf.
-    best: npt.NDArray[np.float64]  #: Shape (1,): scratch: the gain of one.
-    pool: npt.NDArray[np.int64]  #: Shape (histograms, S + 1, 2).
-    pool_first: npt.NDArray[np.int64]  #: Shape (jobs,): first histogram of each job.
-    places: Places  #: Of no rows: what is looked up would serve one tree only.
-
-
-def new_growth(
-    jobs: Jobs, slots: npt.NDArray[np.int32], g: npt.NDArray[np.int32], squared: bool, segments: int
-) -> Growth:
-    """Room for the roots of each job and the children of ``jobs.room`` leaves, over histograms of ``segments``."""
-    roots, n = np.diff(jobs.first_root), len(slots)
-    first = np.concatenate([[0], np.cumsum(roots + 2 * jobs.room)]).astype(np.int64)
-    histograms = roots + jobs.room
-    leaf = np.zeros(int(first[-1]), dtype=OPEN_LEAF)
-    leaf["left"] = -1
-    opened, pooled = (np.zeros(len(roots), dtype=np.int64) for _ in range(2))
-    return Growth(
-        jobs,
-        *(np.array(slots), np.array(g), np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)),
-        squared,
-        *(first, opened, pooled),
-        leaf,
-        np.full((len(leaf), FIELDS), -1),
-        np.empty(1),
-        np.empty((int(histograms.sum()), segments + 1, 2), dtype=np.int64),
-        np.cumsum(histograms) - histograms,
-        no_places(segments),
-    )
+# -------------------------------------------------------------------- one leaf
 
 
 @inner_kernel
-def _new_histogram(growth: Any, job: int) -> int:
-    """Take the next histogram of the pool."""
-    h = growth.pool_first[job] + growth.pooled[job]
-    growth.pooled[job] += 1
-    return int(h)
-
-
-@kernel
-def open_roots(growth: Any, local: Any) -> None:
-    """Open the roots of all jobs."""
-    jobs = growth.jobs
-    for job in range(len(jobs.tree)):
-        row = row_of(local.candidates, jobs.iteration[job])
-        for r in range(jobs.first_root[job], jobs.first_root[job + 1]):
-            e = growth.first[job] + growth.opened[job]
-            leaf = growth.leaf[e]
-            leaf.node, leaf.begin, leaf.end = jobs.root[r], jobs.begin[r], jobs.end[r]
-            leaf.G, leaf.H = jobs.totals[r, 0], jobs.totals[r, 1]
-            leaf.histogram = _new_histogram(growth, job)
-            if jobs.histogram[r] >= 0:
-                copy_sums(local.sums[jobs.tree[job], jobs.histogram[r]], growth.pool[leaf.histogram])
-            else:
-                sum_up_leaf(local, row, growth, e, growth.squared)
-            search(local, row, growth, e)
-            growth.opened[job] += 1
-
-
-@inner_kernel
-def _part(growth: Any, begin: int, end: int, on_left: Any) -> int:
-    """Part the rows of a leaf; ``on_left`` has a bit for each. Returns where those on the right begin."""
-    slots, g, spare_slots, spare_g = growth.slots, growth.g, growth.spare_slots, growth.spare_g
+def _part(room: Any, begin: int, end: int, j: int, cut: int, cells: Any, candidates: Any) -> int:
+    """Part the rows of a leaf by a split; returns where those on the right begin. Both sides keep their order."""
+    slots, g, spare_slots, spare_g = room.slots, room.g, room.spare_slots, room.spare_g
     n_left, n_right = np.uint64(begin), np.uint64(0)
     one = np.uint64(1)
-    for i in range(np.uint64(end - begin)):
-        slot, of_slot = slots[np.uint64(begin) + i], g[np.uint64(begin) + i]
-        left = (np.uint64(on_left[i >> np.uint64(3)]) >> (i & np.uint64(7))) & one
-        slots[n_left], g[n_left] = slot, of_slot  # no branch: the side of a row cannot be predicted
-        spare_slots[n_right], spare_g[n_right] = slot, of_slot
-        n_left += left
-        n_right += one - left
+    if j < len(cells.columns):
+        column = cells.columns[j]
+        exact = candidates.categorical[j] != 0
+        for i in range(np.uint64(begin), np.uint64(end)):
+            slot, of_slot = slots[i], g[i]
+            code = column[np.uint32(slot)]
+            left = np.uint64(code == cut if exact else code <= cut)
+            slots[n_left], g[n_left] = slot, of_slot  # no branch: the side of a row cannot be predicted
+            spare_slots[n_right], spare_g[n_right] = slot, of_slot
+            n_left += left
+            n_right += one - left
+    else:
+        entry = candidates.offsets[j] + 1  # of a sparse feature: its rows without this entry go left
+        for i in range(np.uint64(begin), np.uint64(end)):
+            slot, of_slot = slots[i], g[i]
+            left = np.uint64(not is_one(cells.values, cells.begin[slot], cells.end[slot], entry))
+            slots[n_left], g[n_left] = slot, of_slot
+            spare_slots[n_right], spare_g[n_right] = slot, of_slot
+            n_left += left
+            n_right += one - left
     for i in range(n_right):
         slots[n_left + i], g[n_left + i] = spare_slots[i], spare_g[i]
     return int(n_left)
 
 
-@kernel
-def split_leaves(growth: Any, local: Any, steps: Any, on_left: Any, children: Any) -> None:
-    """Split some open leaves (``STEP``); ``children``, shape (steps, 2), takes the left and right child of each.
-
-    ``on_left``, uint8, has a bit for each row of these leaves, one leaf after the other, each from a new byte on. The
-    histogram of a leaf is overwritten by that of its larger child. O(rows x features).
-    """
-    used = 0
-    for i in range(len(steps)):
-        job, e = steps[i].job, steps[i].leaf
-        row = row_of(local.candidates, growth.jobs.iteration[job])
-        leaf = growth.leaf[e]
-        begin, end = leaf.begin, leaf.end
-        middle = _part(growth, begin, end, on_left[used:])
-        used += (end - begin + 7) >> 3
-        a = growth.first[job] + growth.opened[job]
-        b = a + 1
-        growth.opened[job] += 2
-        leaf.gain, leaf.left = 0.0, a
-        left, right = growth.leaf[a], growth.leaf[b]
-        left.begin, left.end, left.G, left.H = begin, middle, steps[i].left_G, steps[i].left_H
-        right.begin, right.end, right.G, right.H = middle, end, leaf.G - left.G, leaf.H - left.H
-        small, large = (a, b) if middle - begin <= end - middle else (b, a)
-        growth.leaf[large].histogram = leaf.histogram
-        growth.leaf[small].histogram = _new_histogram(growth, job)
-        sum_up_leaf(local, row, growth, small, growth.squared)
-        _subtract(growth.pool[leaf.histogram], growth.pool[growth.leaf[small].histogram])
-        search(local, row, growth, a)
-        search(local, row, growth, b)
-        children[i, 0], children[i, 1] = a, b
-
-
-@kernel
-def part_rows(growth: Any, which: Any, on_left: Any) -> None:
-    """Part the rows of some leaves, as :func:`split_leaves` does, but open no children."""
-    used = 0
-    for e in which:
-        begin, end = growth.leaf[e].begin, growth.leaf[e].end
-        _part(growth, begin, end, on_left[used:])
-        used += (end - begin + 7) >> 3
+@inner_kernel
+def _sum_up(local: Any, row: int, room: Any, e: int, sums: Any, squared: bool) -> None:
+    """Make the histogram of an open leaf from its rows."""
+    a, b = room.leaf[e].begin, room.leaf[e].end
+    sums[:] = 0
+    if len(room.places.ends):
+        add_places(room.slots[a:b], room.g[a:b], squared, room.places, sums)
+    else:
+        add_cells(room.slots[a:b], room.g[a:b], squared, local.cells, local.candidates.segment[row], sums)
 
 
 @inner_kernel
-def _subtract(sums: Any, less: Any) -> None:
-    """Subtract a histogram from another one."""
+def _copy(sums: Any, into: Any, begin: int, end: int) -> None:
+    """Copy some segments of a histogram."""
+    for s in range(begin, end):
+        into[s, 0] = sums[s, 0]
+        into[s, 1] = sums[s, 1]
+
+
+@inner_kernel
+def _keep_and_subtract(sums: Any, into: Any, less: Any) -> None:
+    """Copy a histogram, and subtract another one from it."""
     for s in range(len(sums)):
-        sums[s, 0] -= less[s, 0]
-        sums[s, 1] -= less[s, 1]
+        G, H = sums[s, 0], sums[s, 1]
+        into[s, 0], into[s, 1] = G, H
+        sums[s, 0], sums[s, 1] = G - less[s, 0], H - less[s, 1]
 
 
-@kernel
-def sides(growth: Any, local: Any, which: Any, out: Any, left: Any) -> int:
-    """Which rows of some leaves their best splits send to the left, as the bits that :func:`split_leaves` takes.
+@inner_kernel
+def _search(local: Any, row: int, room: Any, e: int) -> None:
+    """Find the best split of an open leaf among the features that this shard owns."""
+    leaf, found = room.leaf[e], room.found[e]
+    least = least_gain(leaf.G, leaf.H, local.units)
+    scan(room.pool[leaf.histogram], leaf.G, leaf.H, local, row, least, room.best, found)
+    leaf.gain = room.best[0] if found[FEATURE] >= 0 else 0.0
 
-    ``out``, uint8, takes them of those leaves that have a split, ``left``, int64, shape (leaves,), how many there are;
-    returns how many bytes are used.
-    """
-    cells, candidates = local.cells, local.candidates
-    used = np.uint64(0)
-    one, eight = np.uint64(1), np.uint64(8)
-    for w in range(len(which)):
-        leaf, j, cut = growth.leaf[which[w]], growth.found[which[w], FEATURE], growth.found[which[w], CUT]
-        left[w] = 0
-        if j < 0:
+
+# -------------------------------------------------------------------- the tree
+
+
+@inner_kernel
+def _open_roots(model: Any, t: int, room: Any, roots: int) -> None:
+    """Make open leaves of the roots of a tree (``room.root``), and begin to grow it."""
+    trees, register = model.trees, room.register
+    feature, nodes = trees.feature[t], trees.feature.shape[1]
+    budget = nodes // 2 + 1 - trees.leaves[t]
+    register[:] = 0
+    register[OPENED], register[BUDGET], register[AHEAD], register[ORDER] = roots, budget, MOST_AHEAD * budget, roots
+    room.used[:] = False
+    for node in range(nodes):
+        if feature[node] >= 0:
+            room.used[trees.histogram[t, node]] = True
+    begin = np.int64(0)
+    for e in range(roots):
+        leaf, node = room.leaf[e], room.root[e, 0]
+        leaf.node, leaf.left, leaf.order, leaf.begin, leaf.end, leaf.histogram = node, -1, e, begin, room.ends[e], e
+        leaf.G, leaf.H, leaf.gain = trees.G[t, node], trees.H[t, node], 0.0
+        begin = leaf.end
+        trees.tried_h[t, node], room.made[e], room.root_of[e] = -1, 0, e
+
+
+@inner_kernel
+def _best_leaf(room: Any) -> int:
+    """The leaf of the tree to split next; -1: none."""
+    best, gain, order = np.int64(-1), 0.0, np.int64(0)
+    for e in range(room.register[OPENED]):
+        leaf = room.leaf[e]
+        if leaf.order >= 0 and (leaf.gain > gain or (leaf.gain == gain and leaf.order < order)):
+            best, gain, order = np.int64(e), leaf.gain, leaf.order
+    return int(best)
+
+
+@inner_kernel
+def _open_children(local: Any, room: Any, e: int) -> int:
+    """Part the rows of an open leaf by its best split, and open its children; returns the left one."""
+    leaf, found, a = room.leaf[e], room.found[e], room.register[OPENED]
+    middle = _part(room, leaf.begin, leaf.end, found[FEATURE], found[CUT], local.cells, local.candidates)
+    left, right = room.leaf[a], room.leaf[a + 1]
+    left.begin, left.end, left.G, left.H = leaf.begin, middle, found[LEFT_G], found[LEFT_H]
+    right.begin, right.end, right.G, right.H = middle, leaf.end, leaf.G - found[LEFT_G], leaf.H - found[LEFT_H]
+    for child in range(a, a + 2):
+        one = room.leaf[child]
+        one.node, one.left, one.order, one.gain, one.histogram = -1, -1, -1, 0.0, child
+        room.root_of[child] = room.root_of[e]
+    leaf.left = a
+    room.register[OPENED] += 2
+    return int(a)
+
+
+@inner_kernel
+def _put_split(trees: Any, t: int, room: Any, e: int) -> int:
+    """Make the split of an open leaf, whose children are open, in the tree; returns the number of its histogram."""
+    register, leaf, found = room.register, room.leaf[e], room.found[e]
+    feature, node = trees.feature[t], leaf.node
+    while room.used[register[HISTOGRAM]]:
+        register[HISTOGRAM] += 1
+    h = register[HISTOGRAM]
+    room.used[h] = True
+    feature[node], trees.cut[t, node], trees.value[t, node] = found[FEATURE], found[CUT], 0.0
+    trees.histogram[t, node] = h
+    for side in range(2):
+        while feature[register[NODE]] != FREE:
+            register[NODE] += 1
+        free, child = register[NODE], room.leaf[leaf.left + side]
+        child.node, child.order = free, register[ORDER]
+        register[ORDER] += 1
+        if side == 0:
+            trees.left[t, node] = free
+        else:
+            trees.right[t, node] = free
+        trees.G[t, free], trees.H[t, free], feature[free], trees.parent[t, free] = child.G, child.H, LEAF, node
+        trees.histogram[t, free] = trees.tried_h[t, free] = -1
+    room.made[room.root_of[e]] += 1
+    leaf.order, leaf.gain = -1, 0.0
+    register[MADE] += 1
+    return int(h)
+
+
+@inner_kernel
+def _end_tree(model: Any, t: int, room: Any) -> None:
+    """Note the leaves of the rows, which leaves could not be split, and the values of the leaves."""
+    trees, of_row, made = model.trees, model.leaf[t], room.register[MADE]
+    trees.leaves[t] += made
+    for e in range(room.register[OPENED]):
+        leaf = room.leaf[e]
+        if leaf.order < 0:
             continue
-        slots = growth.slots[leaf.begin : leaf.end]
-        n, n_left = np.uint64(len(slots)), np.uint64(0)
-        dense, exact = j < len(cells.columns), candidates.categorical[j] != 0
-        entry = candidates.offsets[j] + 1  # of a sparse feature: its rows without this entry go left
-        for first in range(np.uint64(0), n, eight):
-            bits = np.uint64(0)
-            for i in range(first, min(first + eight, n)):
-                slot = np.uint32(slots[i])
-                if dense:
-                    code = cells.columns[j, slot]
-                    one_left = np.uint64(code == cut if exact else code <= cut)
-                else:
-                    one_left = np.uint64(not is_one(cells.values, cells.begin[slot], cells.end[slot], entry))
-                bits |= one_left << (i - first)
-                n_left += one_left
-            out[used] = bits
-            used += one
-        left[w] = n_left
-    return int(used)
+        node = leaf.node
+        if made < room.register[BUDGET]:
+            trees.tried_g[t, node], trees.tried_h[t, node] = trees.G[t, node], trees.H[t, node]
+        for i in range(leaf.begin, leaf.end):
+            of_row[np.uint32(room.slots[i])] = node
+    set_values(trees, t, model.rates)
+
+
+@inner_kernel
+def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -> None:
+    """Grow one tree from ``roots`` leaves (``room.root``), set its values and the leaves of the rows below them.
+
+    ``row`` is that of the candidates. ``room.slots`` and ``room.g`` hold the rows, root after root, and ``room.made``
+    takes the splits of each root. O(rows x features x depth).
+    """
+    trees, squared, register, pool = model.trees, model.loss.squared, room.register, room.pool
+    sums, segments = local.sums[t], local.sums.shape[2]
+    _open_roots(model, t, room, roots)
+    if register[BUDGET] > 0:
+        for e in range(roots):
+            if room.root[e, 1] >= 0:
+                _copy(sums[room.root[e, 1]], pool[e], 0, segments)
+            else:
+                _sum_up(local, row, room, e, pool[e], squared)
+            if room.leaf[e].end - room.leaf[e].begin > 1:
+                _search(local, row, room, e)
+    pooled = roots
+    while register[MADE] < register[BUDGET]:
+        best = _best_leaf(room)
+        if best < 0:
+            break
+        leaf = room.leaf[best]
+        a = _open_children(local, room, best)
+        h = _put_split(trees, t, room, best)
+        if register[MADE] < register[BUDGET]:
+            left, right = room.leaf[a], room.leaf[a + 1]
+            left_rows, right_rows = left.end - left.begin, right.end - right.begin
+            small, large = (a, a + 1) if left_rows <= right_rows else (a + 1, a)
+            room.leaf[large].histogram, room.leaf[small].histogram = leaf.histogram, pooled
+            _sum_up(local, row, room, small, pool[pooled], squared)
+            _keep_and_subtract(pool[leaf.histogram], sums[h], pool[pooled])
+            pooled += 1
+            for child in range(a, a + 2):
+                if room.leaf[child].end - room.leaf[child].begin > 1:
+                    _search(local, row, room, child)
+        else:
+            _copy(pool[leaf.histogram], sums[h], 0, segments)
+    _end_tree(model, t, room)
+
+
+# -------------------------------------------------------------------- with other shards
 
 
 @kernel
-def keep_splits(growth: Any, local: Any, splits: Any, histogram: Any, parent: Any, of_node: Any) -> None:
-    """Put the splits that were made (``SPLIT``) into the trees: ``parent`` and ``of_node``, shape (trees, nodes).
+def sum_up_roots(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -> int:
+    """Begin to grow a tree: the parts of the roots without a histogram; returns how many these are (``room.small``)."""
+    _open_roots(model, t, room, roots)
+    n = 0
+    for e in range(roots):
+        if room.root[e, 1] < 0:
+            _sum_up(local, row, room, e, room.parts[n], model.loss.squared)
+            room.small[n] = e
+            n += 1
+    return n
 
-    ``histogram``, shape (leaves,), has the number of the histogram that the trees keep of a leaf, -1 for none. That
-    of a leaf that was split is the sum of its children's: the pool is rolled back to before each split.
+
+@kernel
+def add_parts(into: Any, which: Any, part: Any, begin: int, adds: bool) -> None:
+    """Add histograms of another shard, shape (n, segments, 2), to some of ``into``, or put them there.
+
+    ``begin`` is the first of their segments.
     """
-    jobs, pool = growth.jobs, growth.pool
-    for i in range(len(splits)):
-        split, tree = splits[i], jobs.tree[splits[i].job]
-        of_node[tree, split.node] = split.histogram
-        for child in (split.left, split.right):
-            parent[tree, child], of_node[tree, child] = split.node, -1
-    for job in range(len(jobs.tree)):
-        first = growth.first[job]
-        for e in range(first + growth.opened[job] - 1, first - 1, -1):
-            leaf = growth.leaf[e]
-            sums, left = pool[leaf.histogram], leaf.left
-            if left >= 0:
-                small = left if growth.leaf[left].histogram != leaf.histogram else left + 1
-                less = pool[growth.leaf[small].histogram]
-                for s in range(len(sums)):
-                    sums[s, 0] += less[s, 0]
-                    sums[s, 1] += less[s, 1]
-            if histogram[e] >= 0:
-                copy_sums(sums, local.sums[jobs.tree[job], histogram[e]])
+    for i in range(len(which)):
+        sums, of_shard = into[which[i]], part[i]
+        if adds:
+            for s in range(len(of_shard)):
+                sums[begin + s, 0] += of_shard[s, 0]
+                sums[begin + s, 1] += of_shard[s, 1]
+        else:
+            for s in range(len(of_shard)):
+                sums[begin + s, 0] = of_shard[s, 0]
+                sums[begin + s, 1] = of_shard[s, 1]
+
+
+@kernel
+def search_roots(model: Any, local: Any, t: int, row: int, room: Any) -> None:
+    """Search the roots of a tree, once the parts of all shards are in the pool."""
+    for e in range(room.register[OPENED]):
+        leaf, h = room.leaf[e], room.root[e, 1]
+        leaf.G, leaf.H = model.trees.G[t, leaf.node], model.trees.H[t, leaf.node]
+        if h >= 0:
+            _copy(local.sums[t, h], room.pool[e], local.begin, local.end)
+        _search(local, row, room, e)
+
+
+@kernel
+def search_children(local: Any, row: int, room: Any, n: int) -> None:
+    """Search the children opened in a round of ``n`` leaves, once the parts of all shards are in the pool."""
+    for i in range(n):
+        e, small = room.step[i], room.small[i]
+        a = room.leaf[e].left
+        above, less, into = room.pool[e], room.pool[small], room.pool[2 * a + 1 - small]
+        for s in range(local.begin, local.end):
+            into[s, 0] = above[s, 0] - less[s, 0]
+            into[s, 1] = above[s, 1] - less[s, 1]
+        _search(local, row, room, a)
+        _search(local, row, room, a + 1)
+
+
+@inner_kernel
+def _take_answers(local: Any, room: Any, answers: Any) -> None:
+    """The best split of all owners, of each leaf opened last: largest gain, then the smaller feature."""
+    register = room.register
+    for e in range(register[SEARCHED], register[OPENED]):
+        leaf, found, i = room.leaf[e], room.found[e], e - register[SEARCHED]
+        leaf.gain, found[FEATURE] = 0.0, -1
+        for owner in range(len(answers)):  # in the order of their features
+            split = answers[owner, i]
+            if split[FEATURE] < 0:
+                continue
+            gain = gain_of(split[LEFT_G], split[LEFT_H], leaf.G, leaf.H, local.units)
+            if gain > leaf.gain:
+                leaf.gain = gain
+                for field in range(FIELDS):
+                    found[field] = split[field]
+    register[SEARCHED] = register[OPENED]
+
+
+@inner_kernel
+def _look_ahead(room: Any) -> int:
+    """List the leaves whose children are to be opened (``room.step``), the one needed first; returns how many."""
+    register, gain, turn = room.register, room.ahead, room.turn
+    opened, order, n = register[OPENED], register[ORDER], 0
+    for e in range(opened):
+        leaf = room.leaf[e]
+        gain[e], turn[e] = leaf.gain if leaf.order >= 0 else 0.0, leaf.order
+    for _ in range(register[BUDGET] - register[MADE] - 1):
+        best = -1
+        for e in range(opened):
+            if gain[e] > 0.0 and (best < 0 or gain[e] > gain[best] or (gain[e] == gain[best] and turn[e] < turn[best])):
+                best = e
+        if best < 0:
+            break
+        gain[best], a = 0.0, room.leaf[best].left
+        if a < 0:
+            room.step[n] = best
+            n += 1
+        else:
+            for child in range(a, a + 2):
+                gain[child], turn[child] = room.leaf[child].gain, order
+                order += 1
+    return int(min(n, 1 + max(np.int64(0), register[AHEAD])))
+
+
+@kernel
+def next_leaves(model: Any, local: Any, t: int, row: int, room: Any, answers: Any) -> int:
+    """Make all splits that are known from the answers of the owners, int64, shape (owners, leaves, FIELDS).
+
+    Then open the children of some leaves and sum up the smaller one of each over the own rows, and return of how many;
+    or 0, if the tree is grown.
+    """
+    trees, register = model.trees, room.register
+    _take_answers(local, room, answers)
+    while True:
+        best = _best_leaf(room) if register[MADE] < register[BUDGET] else -1
+        if best < 0:
+            _end_tree(model, t, room)
+            return 0
+        if room.leaf[best].left >= 0:
+            register[AHEAD] += 1
+        elif register[MADE] + 1 < register[BUDGET]:
+            break
+        else:  # the children of the last split are searched by nobody
+            _open_children(local, room, best)
+        h = _put_split(trees, t, room, best)
+        _copy(room.pool[best], local.sums[t, h], local.begin, local.end)
+    n = _look_ahead(room)
+    register[AHEAD] -= n
+    for i in range(n):
+        e = room.step[i]
+        a = _open_children(local, room, e)
+        small = a if 2 * room.leaf[a].H <= room.leaf[e].H else a + 1  # the same at all shards, unlike their rows
+        room.small[i] = small
+        _sum_up(local, row, room, small, room.parts[i], model.loss.squared)
+    return n

@@ -1,61 +1,296 @@
-"""A shard's histograms: sums of derivatives by candidate segment at every inner node, changed along paths of rows."""
+"""What the rows of a batch change in one tree: their leaves and ledger entries, sums of nodes, histograms.
+
+With other shards, each changes its own rows and sums up by how much the leaves change and, at the nodes above these,
+the histograms. All shards add the changes of all leaves, and the owners of features those of their histograms; then
+they move the changes up the tree.
+
+Invariant: a histogram is the sum over the rows below its node, whichever way it was changed: sums are integers.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
-from raydt.arrays.simd import add_pair
-from raydt.learners.gbdt.binned_rows import segments_of
+from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.candidates import row_of
+from raydt.learners.gbdt.cells import is_left, segments_of
+from raydt.learners.gbdt.derivatives import gradient, hessian
+from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
+from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 
-class ShardTrees(NamedTuple):
-    """A shard's view of the trees."""
+@inner_kernel
+def _route(model: Any, local: Any, t: int, slot: int) -> int:
+    """Leaf of a row in one tree, by its cells. O(depth)."""
+    feature, cut, left, right = model.trees.feature[t], model.trees.cut[t], model.trees.left[t], model.trees.right[t]
+    categorical, offsets = local.candidates.categorical, local.candidates.offsets
+    node = np.int64(0)
+    while feature[node] >= 0:
+        goes_left = is_left(local.cells, slot, np.int64(feature[node]), np.int64(cut[node]), categorical, offsets)
+        node = np.int64(left[node] if goes_left else right[node])
+    return int(node)
 
-    parent: npt.NDArray[np.int16]  #: Shape (trees, nodes): -1: none.
-    histogram: npt.NDArray[np.int16]  #: Shape (trees, nodes): number of the histogram of each inner node in its tree.
-    sums: npt.NDArray[np.int64]  #: Shape (trees, inner nodes, S + 1, 2): the histograms: G and H by stored segment.
-    per: int  #: Trees of an iteration.
+
+@inner_kernel
+def _note(room: Any, n: int, slot: int, node: int, G: int, H: int) -> None:
+    """Note one row that changes the tree."""
+    room.slots[n], room.leaf[n], room.g[n], room.h[n] = slot, node, G, H
+    room.G[node] += G
+    room.H[node] += H
+    room.absolute[node, 0] += abs(G)
+    room.absolute[node, 1] += abs(H)
+    room.rows[node] += 1
 
 
-class SumChange(NamedTuple):
-    """Rows whose derivatives change in the trees ``first`` up to before ``stop``."""
+@inner_kernel
+def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, own: int, n: int, room: Any) -> int:
+    """Change ledger and leaves of the rows of a batch in one tree; returns how many rows change its sums."""
+    loss, leaf, ledger = model.loss, model.leaf[t], model.ledger[t]
+    slots, y, entry = batch.slots, batch.y, batch.entry[k]
+    changed = 0
+    if role == DELETED:
+        for i in range(own):
+            slot = slots[i]
+            g = gradient(np.int64(ledger[slot]), y[slot], k, loss)
+            _note(room, changed, slot, np.int64(leaf[slot]), -g, -hessian(g, loss.squared))
+            changed += 1
+            leaf[slot] = model.absent
+    elif role == INSERTED:
+        for i in range(own):
+            slot = slots[i]
+            g = gradient(np.int64(entry[i]), y[slot], k, loss)
+            node = _route(model, local, t, np.int64(slot))
+            _note(room, changed, slot, node, g, hessian(g, loss.squared))
+            changed += 1
+            leaf[slot], ledger[slot] = node, entry[i]
+    if not batch.differs[k]:
+        return changed
+    for i in range(np.uint64(own), np.uint64(n)):  # unsigned: no test for an index from the end
+        slot = np.uint32(slots[i])
+        before, now = np.int64(ledger[slot]), np.int64(entry[i])
+        if before == now:
+            continue
+        old, new = gradient(before, y[slot], k, loss), gradient(now, y[slot], k, loss)
+        G, H = new - old, hessian(new, loss.squared) - hessian(old, loss.squared)
+        _note(room, changed, slot, np.int64(leaf[slot]), G, H)
+        changed += 1
+        ledger[slot] = now
+    return changed
 
-    first: int
-    stop: int
-    slots: npt.NDArray[np.int32]  #: Shape (rows,).
-    leaf: npt.NDArray[np.int16]  #: Shape (trees, rows): the leaf each row is in.
-    dg: npt.NDArray[np.int32]  #: ``dg``, ``dh``: Shape (trees, rows).
-    dh: npt.NDArray[np.int32]
 
-    def since(self, tree: int) -> SumChange:
-        """The part of it from a tree on."""
-        i = max(tree - self.first, 0)
-        return SumChange(self.first + i, self.stop, self.slots, self.leaf[i:], self.dg[i:], self.dh[i:])
+@inner_kernel
+def list_nodes(trees: Any, t: int, room: Any) -> int:
+    """Nodes in preorder and their depths; returns how many there are."""
+    n = 0
+    node = np.int64(0)
+    room.depth[0] = 0
+    while node >= 0:
+        if n:
+            room.depth[node] = room.depth[trees.parent[t, node]] + 1
+        room.order[n] = node
+        n += 1
+        node = np.int64(next_in_preorder(trees, t, node))
+    return n
+
+
+@inner_kernel
+def change_nodes(model: Any, t: int, nodes: int, room: Any) -> tuple[int, int]:
+    """Change the sums of all nodes above changed leaves (``room.G``, ``H``, ``rows``), and the values of the leaves.
+
+    Marks them in ``room.touched``. Returns how many inner nodes these are, and the sum of the depths of the rows.
+    """
+    trees = model.trees
+    feature, parent, G, H = trees.feature[t], trees.parent[t], trees.G[t], trees.H[t]
+    path, inner = np.int64(0), np.int64(0)
+    room.touched[:] = 0
+    for q in range(nodes - 1, -1, -1):
+        node = np.int64(room.order[q])
+        if feature[node] == LEAF:
+            path += room.rows[node] * room.depth[node]
+        if room.rows[node]:
+            room.touched[node] = 1
+            G[node] += room.G[node]
+            H[node] += room.H[node]
+            absolute = room.absolute[node]
+            room.slack.G[t, node] += absolute[0]
+            room.slack.H[t, node] += absolute[1]
+            if feature[node] == LEAF:
+                trees.value[t, node] = value_of(G[node], H[node], model.rates)
+            else:
+                inner += 1
+            up = np.int64(parent[node])
+            if up >= 0:
+                room.G[up] += room.G[node]
+                room.H[up] += room.H[node]
+                room.rows[up] += room.rows[node]
+                room.absolute[up, 0] += absolute[0]
+                room.absolute[up, 1] += absolute[1]
+            absolute[0] = absolute[1] = 0
+            room.G[node] = room.H[node] = room.rows[node] = 0
+    return inner, path
+
+
+@inner_kernel
+def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: int, room: Any) -> None:
+    """Change the sums of all nodes on the paths of some rows, the values of their leaves, and the histograms."""
+    inner, path = change_nodes(model, t, nodes, room)
+    if not inner:
+        return
+    parent, sums, histogram = model.trees.parent[t], local.sums[t], model.trees.histogram[t]
+    segment, stored = local.candidates.segment[row], sums.shape[1]
+    # Along the paths, or to the last inner node and then from node to node: the same sums, whichever takes longer.
+    bottom_up = (path - changed) * len(room.segments) > inner * stored
+    into = room.delta if bottom_up else sums
+    for i in range(changed):
+        node = np.int64(parent[room.leaf[i]])
+        if room.g[i] == 0 and room.h[i] == 0:
+            continue
+        dg, dh = np.int64(room.g[i]), np.int64(room.h[i])
+        length = segments_of(np.uint32(room.slots[i]), local.cells, segment, room.segments)
+        while node >= 0:
+            of_node = into[histogram[node]]
+            for e in range(np.uint64(length)):
+                s = room.segments[e]
+                of_node[s, 0] += dg
+                of_node[s, 1] += dh
+            node = -1 if bottom_up else np.int64(parent[node])
+    if bottom_up:
+        _move_all_up(model.trees, local, t, nodes, room, 0, stored)
+
+
+@inner_kernel
+def _move_all_up(trees: Any, local: Any, t: int, nodes: int, room: Any, begin: int, end: int) -> None:
+    """Add the changes of histograms (``room.delta``) to them and to all above, and make them 0."""
+    sums, histogram = local.sums[t], trees.histogram[t]
+    for q in range(nodes - 1, -1, -1):
+        node = np.int64(room.order[q])
+        if trees.feature[t, node] < 0 or not room.touched[node]:
+            continue
+        h, up = np.int64(histogram[node]), np.int64(trees.parent[t, node])
+        if up >= 0:
+            _move_up(room.delta[h], sums[h], room.delta[histogram[up]], begin, end)
+        else:
+            _move_in(room.delta[h], sums[h], begin, end)
 
 
 @kernel
-def change_sums(nodes: Any, change: Any, sign: int, cells: Any, candidates: Any, scratch: Any) -> None:
-    """Add a :class:`SumChange` (``sign`` 1), or subtract it (-1), at all nodes above the leaves of its rows.
+def sum_up_changes(
+    model: Any, local: Any, batch: Any, t: int, k: int, role: int, own: int, n: int, room: Any, head: Any
+) -> int:
+    """Change the rows of a shard in one tree, and sum up by how much; returns how many histograms change.
 
-    ``scratch``, uint32, has room for the features. O(trees x rows x depth x entries of a row).
+    ``head``, int64, shape (nodes, 5), takes the changes of leaves: G, H, their absolute values, and rows. Those of
+    histograms are in ``room.delta``, for the nodes in ``room.changed``.
     """
-    slots = change.slots
-    for t in range(change.first, change.stop):
-        w = t - change.first
-        segment = candidates.segment[row_of(candidates, t // nodes.per)]
+    trees, row = model.trees, row_of(local.candidates, t // model.loss.trees)
+    changed, parent, n_changed = change_rows(model, local, batch, t, k, role, own, n, room), trees.parent[t], 0
+    room.touched[:] = 0
+    for node in range(len(head)):
+        absolute = room.absolute[node]
+        head[node, 0], head[node, 1], head[node, 2], head[node, 3] = (
+            room.G[node],
+            room.H[node],
+            absolute[0],
+            absolute[1],
+        )
+        head[node, 4] = room.rows[node]
+        absolute[0] = absolute[1] = room.G[node] = room.H[node] = room.rows[node] = 0
+    for i in range(changed):
+        node = np.int64(parent[room.leaf[i]])
+        if node < 0 or (room.g[i] == 0 and room.h[i] == 0):
+            continue
+        h = np.int64(trees.histogram[t, node])
+        if not room.touched[node]:
+            room.touched[node] = 1
+            room.changed[n_changed] = h
+            n_changed += 1
+        dg, dh, of_node = np.int64(room.g[i]), np.int64(room.h[i]), room.delta[h]
+        length = segments_of(np.uint32(room.slots[i]), local.cells, local.candidates.segment[row], room.segments)
+        for e in range(np.uint64(length)):
+            s = room.segments[e]
+            of_node[s, 0] += dg
+            of_node[s, 1] += dh
+    return n_changed
+
+
+@inner_kernel
+def change_by_all(model: Any, local: Any, t: int, head: Any, room: Any) -> int:
+    """Change the sums of a tree by what all shards have changed; returns how many nodes it has (``room.order``).
+
+    ``head`` is the sum of theirs, ``room.delta`` that of the histograms over the features that this shard owns.
+    """
+    for node in range(len(head)):
+        room.value[node] = model.trees.value[t, node]
+        room.G[node], room.H[node], room.rows[node] = head[node, 0], head[node, 1], head[node, 4]
+        room.absolute[node, 0], room.absolute[node, 1] = head[node, 2], head[node, 3]
+    nodes = list_nodes(model.trees, t, room)
+    change_nodes(model, t, nodes, room)
+    _move_all_up(model.trees, local, t, nodes, room, local.begin, local.end)
+    return int(nodes)
+
+
+@inner_kernel
+def _move_up(delta: Any, into: Any, above: Any, begin: int, end: int) -> None:
+    """Add segments of a histogram to two others, and make them 0."""
+    for s in range(np.uint64(begin), np.uint64(end)):
+        G, H = delta[s, 0], delta[s, 1]
+        into[s, 0] += G
+        into[s, 1] += H
+        above[s, 0] += G
+        above[s, 1] += H
+        delta[s, 0], delta[s, 1] = 0, 0
+
+
+@inner_kernel
+def _move_in(delta: Any, into: Any, begin: int, end: int) -> None:
+    """Add segments of a histogram to another one, and make them 0."""
+    for s in range(np.uint64(begin), np.uint64(end)):
+        into[s, 0] += delta[s, 0]
+        into[s, 1] += delta[s, 1]
+        delta[s, 0], delta[s, 1] = 0, 0
+
+
+@kernel
+def sum_up(model: Any, local: Any, y: Any, slots: Any, first: int, stop: int, room: Any, into: Any) -> None:
+    """Make the histograms of the trees ``first`` to before ``stop`` from leaves and ledger entries of some rows.
+
+    ``into``, int64, shape (trees, inner nodes, S + 1, 2), takes them.
+    """
+    trees, loss = model.trees, model.loss
+    for t in range(first, stop):
+        row = row_of(local.candidates, t // loss.trees)
+        ledger, leaf = model.ledger[t], model.leaf[t]
+        nodes = list_nodes(trees, t, room)
+        sums, histogram, parent = into[t - first], trees.histogram[t], trees.parent[t]
+        segment = local.candidates.segment[row]
+        for q in range(nodes):
+            node = np.int64(room.order[q])
+            if trees.feature[t, node] >= 0:
+                sums[histogram[node]] = 0
         for i in range(len(slots)):
-            G, H = np.int64(change.dg[w, i]) * sign, np.int64(change.dh[w, i]) * sign
-            node = nodes.parent[t, change.leaf[w, i]]
-            if node < 0 or (G == 0 and H == 0):
+            slot = slots[i]
+            node = np.int64(parent[leaf[slot]])
+            if node < 0:
                 continue
-            length = segments_of(np.uint32(slots[i]), cells, segment, scratch)
-            while node >= 0:
-                sums = nodes.sums[t, nodes.histogram[t, node]]
-                for e in range(length):
-                    add_pair(sums, scratch[e], G, H)
-                node = nodes.parent[t, node]
+            g = gradient(np.int64(ledger[slot]), y[slot], t % loss.trees, loss)
+            dg, dh = np.int64(g), np.int64(hessian(g, loss.squared))
+            length = segments_of(np.uint32(slot), local.cells, segment, room.segments)
+            of_node = sums[histogram[node]]
+            for e in range(np.uint64(length)):
+                s = room.segments[e]
+                of_node[s, 0] += dg
+                of_node[s, 1] += dh
+        for q in range(nodes - 1, 0, -1):
+            node = np.int64(room.order[q])
+            if trees.feature[t, node] >= 0:
+                _add(sums[histogram[node]], sums[histogram[parent[node]]])
+
+
+@inner_kernel
+def _add(sums: Any, into: Any) -> None:
+    """Add a histogram to another one."""
+    for s in range(len(sums)):
+        into[s, 0] += sums[s, 0]
+        into[s, 1] += sums[s, 1]

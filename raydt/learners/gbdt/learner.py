@@ -17,9 +17,8 @@ from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.pending_updates import TO_DELETE, TO_INSERT
-from raydt.learners.gbdt.retraining import RECORD, outlook
 from raydt.learners.gbdt.shard import GBDTShard
+from raydt.learners.gbdt.update_batch import RECORD, TO_DELETE, TO_INSERT, outlook
 from raydt.messages import message
 from raydt.trees.state_schema import (
     BINS,

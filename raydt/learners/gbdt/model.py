@@ -20,7 +20,11 @@ from raydt.learners.gbdt.derivatives import softmax
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows
+from raydt.trees.packed_trees import PackedTrees, add_values, packed
 from raydt.trees.tree_sum import StoredTrees, TreeSum, binned, constant
+
+#: Rows for which the trees are not packed.
+_FEW = 1000
 
 
 @kernel
@@ -95,6 +99,7 @@ class GBDTPredictor:
     ) -> None:
         self._trees, self._bins, self._classes, self._per, self._origin = trees, bins, classes, per, origin
         self._width, (self._gain, self._cover) = width, counted
+        self._packed: tuple[PackedTrees, npt.NDArray[np.float64]] | None = None  # and values, once they are needed
 
     @property
     def iterations(self) -> int:
@@ -111,7 +116,14 @@ class GBDTPredictor:
     def scores(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.float64]:
         """F, shape (n, trees of an iteration). O(depth) a row and tree."""
         F = np.full((len(X), self._per), self._origin)
-        self._add(0, self.iterations, RowBlock.of(X, sparse), F)
+        if len(X) < _FEW:
+            self._add(0, self.iterations, RowBlock.of(X, sparse), F)
+            return F
+        if self._packed is None:
+            trees = self.tree_sum(self._classes)
+            tree = np.repeat(np.arange(trees.trees), np.diff(trees.starts))
+            self._packed = packed(trees), trees.value[np.arange(len(tree)), tree % self._per]
+        add_values(*self._packed, X, sparse, F)
         return F
 
     def _add(self, first: int, stop: int, rows: RowBlock, F: npt.NDArray[np.float64]) -> None:

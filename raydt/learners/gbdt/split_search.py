@@ -1,8 +1,16 @@
-"""The gain of a split, and the candidates of a node searched for the best one or for the rank of the current one.
+"""The split search: candidates of a node searched for the best one, or counted for the rank of the node's split.
 
-The rank decides whether a split stays (paper, section 3.4).
+The rank decides whether a split stays (paper, section 3.4): as long as fewer than ``tolerance`` candidates gain more.
+So a look at all candidates notes a *level* below the split and a *reach*: as long as rows have changed the sums by no
+more than the reach, fewer than ``tolerance`` others can have risen above the level. While that holds and the split is
+not below the level, it stays without another look.
 
-Invariant: a gain depends on integer sums only, through one function; gains are compared, never added.
+Invariants: a gain depends on integer sums only, through one function; gains are compared, never added. A split that
+surely stays would be kept by a look, so what is noted changes no result. A gain is the sum of the parts G**2 / (H + l2)
+of both sides, less that of the whole, which all candidates share and which is left out here. If rows change G and H of
+a node by at most x in all, either side of a candidate is at most (abs(G) + x)**2 / max(H + l2 - x, l2). That is convex
+in how much of the change falls on which side, so the sum of both parts is largest if all of the change of G is on one
+side. It holds for a side without rows, too, which may get some.
 """
 
 from __future__ import annotations
@@ -10,9 +18,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.gbdt.candidates import row_of
+from raydt.arrays.kernel import inner_kernel
 
 #: A split must gain more than this to be made, since what remains of gains that are 0 is rounding: with classes as it
 #: is; of a regression, whose targets have no scale of their own, times the part of the node.
@@ -21,8 +29,6 @@ LEAST_GAIN, LEAST_SHARE = 1e-10, 2.0**-44
 _SURELY_LESS = 1.0 - 1e-12
 #: Fields of a split that was found: local feature, cut, and the sums of its left side.
 FEATURE, CUT, LEFT_G, LEFT_H, FIELDS = 0, 1, 2, 3, 4
-#: A split that is to be ranked: sums of its node, and its gain (infinite if a side is empty, which nothing exceeds).
-RANKED = np.dtype([("tree", np.int64), ("node", np.int64), ("G", np.int64), ("H", np.int64), ("gain", np.float64)])
 
 
 class Units(NamedTuple):
@@ -69,18 +75,16 @@ def rest_of(sums: Any, G: int, H: int, c: Any, row: int, j: int) -> tuple[int, i
 
 
 @inner_kernel
-def scan(sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, top: Any, found: Any) -> int:
-    """Search all candidates of a node for those that gain more than ``limit``.
+def scan(sums: Any, G: int, H: int, local: Any, row: int, limit: float, best: Any, found: Any) -> None:
+    """Search the candidates of a node, on the features of a shard, for the one that gains most, and more than a limit.
 
-    If ``top``, float64, has an entry, it takes the largest such gain (``limit`` if there is none) and ``found`` its
-    split (FIELDS), feature -1 if there is none: of equal gains the smaller feature, then the smaller cut. Returns how
-    many gains there are, if ``top`` is empty. O(C).
+    ``best``, float64, shape (1,), takes its gain and ``found`` the split (FIELDS), feature -1 if there is none: of
+    equal gains the smaller feature, then the smaller cut. O(C).
     """
-    top[:] = limit
+    c, units = local.candidates, local.units
     whole = part(G, H, units) if H > 0 else 0.0
-    better, best = 0, len(top) == 1
     found[FEATURE] = -1
-    for j in range(len(c.first) - 1):
+    for j in range(local.first, local.stop):
         begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
         if begin == end:
             continue
@@ -103,26 +107,123 @@ def scan(sums: Any, G: int, H: int, c: Any, row: int, units: Any, limit: float, 
             if a * a * y + b * b * x < (limit + whole) * (x * y) * _SURELY_LESS:
                 continue
             gain = part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole
-            if gain <= limit:
-                continue
-            if best:
-                top[0] = limit = gain
+            if gain > limit:
+                best[0] = limit = gain
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
-            else:
-                better += 1
-    return better
 
 
-@kernel
-def count_better(splits: Any, nodes: Any, candidates: Any, units: Any, none: Any, better: Any) -> None:
-    """How many candidates of the node of each split (``RANKED``) gain more than the split. O(splits x C).
+# -------------------------------------------------------------------- ranks
 
-    ``better``, int64, shape (splits,), takes the counts; ``none`` are two arrays of scratch, float64 of no and int64 of
-    ``FIELDS`` entries.
+#: Reaches that a look tries: the largest and its halves.
+REACHES = 20
+_LARGEST = 32.0
+#: Of a level: for rounding, which is far below.
+_A_LITTLE = 2.0**-40
+
+
+class Slack(NamedTuple):
+    """By tree and node, since the last look at all its candidates."""
+
+    #: The sum of the parts that fewer than ``tolerance`` other candidates can exceed; infinite before the first look.
+    level: npt.NDArray[np.float64]
+    reach: npt.NDArray[np.float64]  #: By how much rows may change G and H meanwhile.
+    G: npt.NDArray[np.int64]  #: ``G``, ``H``: By how much rows have changed the sums: the sums of absolute values.
+    H: npt.NDArray[np.int64]
+
+
+def no_slack(trees: int, nodes: int) -> Slack:
+    """Nothing is known."""
+    shape = trees, nodes
+    return Slack(np.full(shape, np.inf), np.zeros(shape), np.zeros(shape, dtype=np.int64), np.zeros(shape, np.int64))
+
+
+@inner_kernel
+def surely_stays(trees: Any, t: int, node: int, units: Any, slack: Any) -> bool:
+    """Return True if fewer candidates than the tolerance gain more than a split, by what the last look has noted."""
+    left, G, H = np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
+    left_G, left_H = trees.G[t, left], trees.H[t, left]
+    parts = part(left_G, left_H, units) + part(G - left_G, H - left_H, units)
+    changed = max(slack.G[t, node] * units.g, slack.H[t, node] * units.h)
+    return bool(changed <= slack.reach[t, node] and slack.level[t, node] <= parts)
+
+
+@inner_kernel
+def _around(trees: Any, t: int, node: int, units: Any) -> tuple[float, float, float]:
+    """Gain and parts of a split with rows on both sides, and how steeply the parts fall."""
+    left, G, H = np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
+    left_G, left_H = trees.G[t, left], trees.H[t, left]
+    parts = part(left_G, left_H, units) + part(G - left_G, H - left_H, units)
+    steep = abs(left_G * units.g) / (left_H * units.h + units.l2)
+    steep = max(steep, abs((G - left_G) * units.g) / ((H - left_H) * units.h + units.l2))
+    return gain_of(left_G, left_H, G, H, units), parts, steep
+
+
+@inner_kernel
+def judged(trees: Any, t: int, node: int, units: Any, slack: Any, tolerance: int, rank: Any) -> bool:
+    """Return True if fewer than ``tolerance`` candidates gain more than a split, by a look at those of all shards.
+
+    ``rank``, the sum of what :func:`look` found, also tells what is noted in ``slack``.
     """
-    for i in range(len(splits)):
-        split = splits[i]
-        row = row_of(candidates, split.tree // nodes.per)
-        sums = nodes.sums[split.tree, nodes.histogram[split.tree, split.node]]
-        better[i] = scan(sums, split.G, split.H, candidates, row, units, split.gain, none[0], none[1])
+    _, parts, steep = _around(trees, t, node, units)
+    n, reach = 0 if units.l2 > 0 else REACHES, _LARGEST  # without L2 nothing is sure
+    while n < REACHES and rank[n] > tolerance:
+        n, reach = n + 1, reach / 2.0
+    slack.level[t, node] = parts * (1.0 - _A_LITTLE) - steep * reach if n < REACHES else np.inf
+    slack.reach[t, node] = reach if n < REACHES else 0.0
+    slack.G[t, node] = slack.H[t, node] = 0
+    return bool(rank[REACHES] < tolerance)
+
+
+@inner_kernel
+def look(trees: Any, t: int, node: int, local: Any, row: int, tolerance: int, rank: Any) -> None:
+    """Count the candidates of a node, among the features of a shard, that gain more than its split or may come to.
+
+    ``rank``, int64, shape (REACHES + 1,), takes how many may rise above the level of each reach (of a reach that more
+    than ``tolerance`` pass, maybe fewer), and last how many gain more. The split is one of the candidates, and beyond
+    every level. O(C).
+    """
+    c, units, l2 = local.candidates, local.units, local.units.l2
+    G, H, sums = trees.G[t, node], trees.H[t, node], local.sums[t, trees.histogram[t, node]]
+    gain, parts, steep = _around(trees, t, node, units)
+    whole = part(G, H, units)
+    rank[:] = 0
+    tried, reach = 0 if l2 > 0 else REACHES, _LARGEST
+    level = parts * (1.0 - _A_LITTLE) - steep * reach
+    for j in range(local.first, local.stop):
+        begin, end = np.uint64(c.first[j]), np.uint64(c.first[j + 1])
+        if begin == end:
+            continue
+        s, categorical = np.uint64(c.stored[j]), c.categorical[j] != 0
+        default, rest_G, rest_H = rest_of(sums, G, H, c, row, j)
+        left_G, left_H = np.int64(0), np.int64(0)
+        for i in range(np.int64(end - begin)):
+            is_rest = i == default
+            g, h = rest_G, rest_H
+            if not is_rest or categorical:  # as in ``split_search.scan``
+                if not is_rest:
+                    g, h = sums[s, 0], sums[s, 1]
+                s += np.uint64(1)
+            left_G, left_H = (g, h) if categorical else (left_G + g, left_H + h)
+            a, x = abs(left_G * units.g), left_H * units.h + l2
+            b, y = abs((G - left_G) * units.g), (H - left_H) * units.h + l2
+            if tried < REACHES and not _rises(a, x, b, y, reach, l2, level):
+                continue
+            if 0 < left_H < H and part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole > gain:
+                rank[REACHES] += 1
+            n, r, of_r = tried, reach, level
+            while n < REACHES and _rises(a, x, b, y, r, l2, of_r):
+                rank[n] += 1
+                n, r = n + 1, r / 2.0
+                of_r = parts * (1.0 - _A_LITTLE) - steep * r
+            while tried < REACHES and rank[tried] > tolerance:
+                tried, reach = tried + 1, reach / 2.0
+                level = parts * (1.0 - _A_LITTLE) - steep * reach
+
+
+@inner_kernel
+def _rises(a: float, x: float, b: float, y: float, change: float, l2: float, level: float) -> bool:
+    """Whether the parts a**2 / x + b**2 / y may exceed a level, if G and H change by so much; without a division."""
+    x1, y1 = max(x - change, l2), max(y - change, l2)
+    more = max((2.0 * a + change) * y1, (2.0 * b + change) * x1) * change
+    return not a * a * y1 + b * b * x1 + more <= level * (x1 * y1)

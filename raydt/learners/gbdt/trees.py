@@ -136,17 +136,6 @@ def gains(trees: Any, units: Any, out: Any) -> None:
 
 
 @kernel
-def add_scores(trees: Any, first: int, stop: int, leaf: Any, slots: Any, F: Any) -> None:
-    """Add the leaf values of the iterations from ``first`` up to before ``stop`` to F, shape (rows, K')."""
-    per = F.shape[1]
-    for m in range(first, stop):
-        for k in range(per):
-            t = m * per + k
-            for i in range(len(slots)):
-                F[i, k] += trees.value[t, leaf[t, slots[i]]]
-
-
-@kernel
 def score_rows(trees: Any, first: int, stop: int, rows: Any, bins: Any, F: Any) -> None:
     """Add the leaf values of rows in iterations ``first`` up to before ``stop`` to F, shape (rows, K')."""
     per = F.shape[1]

@@ -1,338 +1,309 @@
-"""An update in place (Algorithms 2 and 3): one pass of a batch D' through all trees.
-
-The batch passes through a *window* of iterations as if no tree had to be retrained: one round with the shards. Where
-derivatives do not depend on earlier trees (deletions whose effect on other rows is not followed), all trees that must
-be retrained are retrained together. Else the first change, the first iteration with such a tree, ends the window: its
-trees are retrained, later iterations are rolled back, and the next window processes them again. The width of a window
-changes the number of rounds and the work that is rolled back, never a result.
-"""
+"""How a tree of an update in place changes: which of its splits fail, how it grows again, which rows join the batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from raydt.batches.rows_on_shards import RowBlock
-from raydt.exchange.messages import Ask, Exchange
-from raydt.learners.gbdt.ensemble import Ensemble
-from raydt.learners.gbdt.histograms import SumChange
-from raydt.learners.gbdt.regrowth import Roots, collapse
-from raydt.learners.gbdt.split_search import RANKED
-from raydt.learners.gbdt.trees import LEAF, add_scores
-from raydt.learners.gbdt.window import (
-    DELETED,
-    INSERTED,
-    REFRESHED,
-    Batch,
-    Window,
-    growing_trees,
-    move_leaves,
-    new_window,
-    process_window,
-    roll_back,
-    row_moves,
-    touched_splits,
-)
+from raydt.arrays.kernel import inner_kernel
+from raydt.learners.gbdt.derivatives import gradient
+from raydt.learners.gbdt.split_search import judged, look, surely_stays
+from raydt.learners.gbdt.staleness import move
+from raydt.learners.gbdt.trees import FREE, LEAF, next_in_preorder
+from raydt.learners.gbdt.workspace import DEPTH, NODES, ROWS, SUBTREES, TREES_RETRAINED
 
-#: Entries (trees x rows) of a window, at most: 14 bytes each.
-_LARGEST_WINDOW = 1 << 22
+#: Leaves of a tree up to which its rows are compared with each.
+_FEW = 4
 
 
-@dataclass(slots=True)
-class Counts:
-    """Costs of an update: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed.
+@inner_kernel
+def _has_rows(trees: Any, t: int, node: int) -> bool:
+    """Return True if a split has rows on both sides."""
+    left_H = trees.H[t, np.int64(trees.left[t, node])]
+    return bool(0 < left_H < trees.H[t, node])
 
-    ``trained``: rows that all trees were trained on instead, 0 if they were updated.
+
+@inner_kernel
+def look_at_splits(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, room: Any) -> int:
+    """Count, among the features of a shard, the rivals of the touched splits that may fail (``room.ranks``).
+
+    Lists their nodes in ``room.judged`` and returns how many there are: the same at all shards.
     """
-
-    trees_checked: int = 0
-    trees_retrained: int = 0
-    subtrees: int = 0
-    rows: int = 0
-    nodes: int = 0
-    depth: int = -1
-    refreshed: int = 0
-    rounds: int = 0
-    trained: int = 0
-
-    def work(self, ensemble: Ensemble, changes: int) -> int:
-        """Work of an update of so many rows, in rows that a tree is trained on.
-
-        The weights are those of kernels on one core: a derivative is compared in a quarter of the time in which a tree
-        is trained on a row, a candidate of a node judged in a twentieth.
-        """
-        trees, inner = len(ensemble.leaf), ensemble.options.max_leaf_nodes - 1
-        judged = self.trees_checked * inner * ensemble.candidates
-        return self.rows + (self.refreshed * trees) // 4 + 2 * changes * trees + judged // 20
-
-    def add(self, other: Counts) -> None:
-        """Add the counts of another pass; the depth is the smaller one."""
-        for field in fields(self):
-            if field.name != "depth":
-                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-        self.depth = min([d for d in (self.depth, other.depth) if d >= 0], default=-1)
+    trees, n = model.trees, 0
+    for q in range(nodes):
+        node = np.int64(room.order[q])
+        if not room.touched[node] or trees.feature[t, node] < 0 or not _has_rows(trees, t, node):
+            continue
+        if not surely_stays(trees, t, node, local.units, room.slack):
+            look(trees, t, node, local, row, rules.tolerance, room.ranks[node])
+            room.judged[n] = node
+            n += 1
+    return n
 
 
-class PassGrowth(NamedTuple):
-    """The rows below the roots from which trees of a window have grown."""
+@inner_kernel
+def has_to_grow(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, room: Any, looks: bool) -> bool:
+    """Mark the topmost touched nodes whose split fails; returns whether the tree has to grow.
 
-    tree: npt.NDArray[np.int64]  #: Shape (rows,).
-    slots: npt.NDArray[np.int32]  #: Shape (rows,).
-    before: npt.NDArray[np.float64]  #: Shape (rows,): value of the row's leaf before the batch.
-    #: ``above``, ``below``: Shape (rows,): ``Trees.above`` and ``Trees.below`` of that leaf.
-    above: npt.NDArray[np.uint16]
-    below: npt.NDArray[np.uint16]
-    #: Shape (trees, nodes): the leaves, before the growth, that are no roots; None where nothing has grown. The last
-    #: trees are those of the last iteration with one that has grown.
-    kept: npt.NDArray[np.bool_] | None
-    changed_rows: npt.NDArray[np.int32]  #: Slots of those rows below roots that were subtrees, or have become some.
-
-
-_NO_GROWTH = PassGrowth(
-    np.empty(0, dtype=np.int64),
-    np.empty(0, dtype=np.int32),
-    np.empty(0),
-    *(np.empty(0, dtype=np.uint16), np.empty(0, dtype=np.uint16)),
-    None,
-    np.empty(0, dtype=np.int32),
-)
-
-
-class InPlaceUpdate:
-    """One pass through all trees: rows are deleted, or rows are inserted.
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-    y : ndarray, by slot
-    slots : ndarray of int32
-        Rows to delete or insert.
-    role : int
-        DELETED or INSERTED.
-    rows : RowBlock
-        Features of the inserted rows.
-    anew : ndarray of int32
-        Rows whose derivatives are all computed anew.
+    ``looks``: the candidates that are to be counted lie here; else the counts of all shards are in ``room.ranks``.
     """
-
-    def __init__(
-        self,
-        ensemble: Ensemble,
-        y: npt.NDArray[Any],
-        slots: npt.NDArray[np.int32],
-        role: int,
-        rows: RowBlock,
-        anew: npt.NDArray[np.int32],
-    ) -> None:
-        self._ensemble = ensemble
-        self._mode = ensemble.options.derivatives
-        self._bounded, self._stale = ensemble.options.bounded, ensemble.stale
-        refreshed, self._compares = ensemble.others(slots, anew)
-        every = np.concatenate([slots, refreshed]).astype(np.int32)
-        roles = np.concatenate([np.full(len(slots), role), np.full(len(refreshed), REFRESHED)]).astype(np.int8)
-        self._batch = Batch(every, roles, rows, ensemble.origins(len(every)), y)
-        self._in_batch = np.zeros(ensemble.leaf.shape[1], dtype=np.bool_)
-        self._in_batch[every] = True
-        self._chained = role == INSERTED or self._mode != "never" or len(refreshed) > 0
-        self.counts = Counts(refreshed=len(refreshed))
-
-    def run(self) -> Exchange[Counts]:
-        """Take the batch through all trees."""
-        e, per = self._ensemble, self._ensemble.per
-        m, width = 0, 1 if self._bounded else e.iterations
-        keep = len(e.trees.feature)  # the shards keep all that earlier passes changed
-        while m < e.iterations:
-            most = max(1, _LARGEST_WINDOW // (per * max(1, len(self._batch.slots))))
-            window = new_window(e.arrays(), m, min(m + min(width, most), e.iterations), len(self._batch.slots))
-            before = self._batch.F.copy()
-            failed, needs = yield from self._process(window, keep)
-            stop = self._first_change(window, needs) if self._chained else window.stop
-            keep = stop * per
-            if stop < window.stop:  # the shards roll back with the next change
-                roll_back(e.arrays(), self._batch, window, keep)
-            which = np.flatnonzero(needs[: keep - m * per])
-            self.counts.trees_checked += keep - m * per
-            growth = yield from self._retrain(window, which, failed[which])
-            if self._bounded:
-                joining = self._follow(window, stop, growth)
-            else:
-                joining = self._joining(np.unique(growth.changed_rows))
-            if len(which) or stop < window.stop:
-                self._score_again(before, m, stop)
-            if self._mode != "never":
-                self._refresh(joining, stop)
-            if self._bounded:
-                width = 1 if stop < window.stop else 2 * width
-            m = stop
-        return self.counts
-
-    @property
-    def taken(self) -> npt.NDArray[np.int32]:
-        """Slots of the rows that were taken through the trees."""
-        return self._batch.slots
-
-    def _first_change(self, window: Window, needs: npt.NDArray[np.bool_]) -> int:
-        """End of the first iteration of a window that changes which rows are in the batch, or that has to grow."""
-        e, per = self._ensemble, self._ensemble.per
-        grows = np.asarray(needs.reshape(-1, per).any(axis=1))
-        if not self._bounded:
-            return window.first + int(np.flatnonzero(grows)[0]) + 1 if grows.any() else window.stop
-        trees = slice(window.first * per, window.stop * per)
-        kept = np.asarray(e.trees.feature[trees] == LEAF)
-        for m in range(window.first, window.stop):
-            # The last iteration of a window is judged again, with what its trees have grown.
-            if grows[m - window.first] or self._move_leaves(window, m, kept[(m - window.first) * per :][:per])[1].any():
-                return m + 1
-        return window.stop
-
-    def _move_leaves(
-        self, window: Window, m: int, kept: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-        """What :func:`move_leaves` finds for one iteration, and which leaves move by more than a step."""
-        e, per = self._ensemble, self._ensemble.per
-        part, trees = slice((m - window.first) * per, (m - window.first + 1) * per), slice(m * per, (m + 1) * per)
-        moved = np.empty((2, *kept.shape), dtype=np.int32)
-        move_leaves(e.trees, m * per, window.touched[part], window.value[part], kept, self._stale, moved)
-        far = moved.sum(axis=0) > e.trees.above[trees].astype(np.int64) + e.trees.below[trees] + self._stale.step
-        return moved, np.asarray(far)
-
-    def _follow(self, window: Window, stop: int, growth: PassGrowth) -> npt.NDArray[np.int32]:
-        """Note how far the scores of rows move by the iterations of a window; returns those that join the batch."""
-        e, per = self._ensemble, self._ensemble.per
-        joining = [growth.slots[:0]]
-        for m in range(window.first, min(stop, e.iterations - 1)):
-            part = slice(m * per, (m + 1) * per)
-            grown = growth.kept if m + 1 == stop else None
-            kept = np.asarray(e.trees.feature[part] == LEAF) if grown is None else grown[-per:]
-            moved, far = self._move_leaves(window, m, kept)
-            charged = np.where(far, moved.sum(axis=0), 0)
-            e.trees.above[part], e.trees.below[part] = np.where(far, 0, moved)
-            for k in range(per):
-                t = m * per + k
-                if grown is not None:
-                    mine = np.flatnonzero(growth.tree == t)
-                    joining.append(self._charge(growth.slots[mine], self._row_moves(t, growth, mine)))
-                if far[k].any():
-                    units = np.append(charged[k], np.zeros(e.absent, dtype=np.int64))[e.leaf[t]]
-                    slots = np.flatnonzero(units).astype(np.int32)
-                    joining.append(self._charge(slots, units[slots]))
-        return np.concatenate(joining)
-
-    def _row_moves(self, t: int, growth: PassGrowth, which: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How far the scores of some rows below roots of a tree have moved."""
-        moves = np.empty(len(which), dtype=np.int64)
-        before, above, below = growth.before[which], growth.above[which], growth.below[which]
-        row_moves(self._ensemble.arrays(), t, growth.slots[which], before, above, below, self._stale, moves)
-        return moves
-
-    def _charge(self, slots: npt.NDArray[np.int32], units: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Add moves to the drift of rows outside the batch; returns those that join it, where it grew too large."""
-        drift = self._ensemble.drift
-        outside = ~self._in_batch[slots]
-        slots, moved = slots[outside], drift[slots[outside]] + units[outside]
-        fits = moved <= self._ensemble.most_drift
-        drift[slots[fits]] = moved[fits]
-        return self._joining(slots[~fits])
-
-    def _joining(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Those of some rows, each once, that are not in the batch; they are noted as in it."""
-        new = slots[~self._in_batch[slots]]
-        self._in_batch[new] = True
-        return new
-
-    def _process(self, window: Window, keep: int) -> Exchange[tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]]:
-        """Process a window, after the shards have rolled back the trees from ``keep`` on.
-
-        Returns which nodes fail, uint8, shape (trees, nodes), and which trees have to grow, bool, shape (trees,).
-        """
-        e, trees, batch = self._ensemble, self._ensemble.trees, self._batch
-        first, last = window.first * e.per, window.stop * e.per
-        process_window(e.arrays(), batch, window, self._stale, self._compares, np.empty(e.per))
-        most = int(window.touched.sum())
-        splits, valid = np.empty(most, dtype=RANKED), np.empty(most, dtype=np.bool_)
-        count = int(touched_splits(trees, first, window.touched, e.units, splits, valid))
-        splits, valid = splits[:count], valid[:count]
-        change = SumChange(first, last, batch.slots, window.leaf, window.dg, window.dh)
-        self.counts.rounds += 1
-        replies = yield Ask("change", {"change": change, "keep": keep, "splits": splits})
-        fails = ~valid | (np.sum(replies, axis=0) + 1 > e.tolerance)
-        failed = np.zeros(window.touched.shape, dtype=np.uint8)
-        failed[splits["tree"][fails] - first, splits["node"][fails]] = 1
-        needs = np.asarray(failed.any(axis=1))
-        growing_trees(trees, first, window.touched, e.options.robustness_tolerance, e.options.max_leaf_nodes, needs)
-        return failed, needs
-
-    def _retrain(
-        self, window: Window, which: npt.NDArray[np.int64], failed: npt.NDArray[np.uint8]
-    ) -> Exchange[PassGrowth]:
-        """Grow trees of a window again below the nodes that failed."""
-        e, o = self._ensemble, self._ensemble.options
-        if not len(which):
-            return _NO_GROWTH
-        trees = which + window.first * e.per
-        sigma, most = o.robustness_tolerance, o.max_leaf_nodes
-        roots = collapse(e.trees, trees, window.touched[which], failed, sigma, most, e.leaf)
-        if not len(roots.tree):
-            return _NO_GROWTH
-        kept = e.trees.feature[window.first * e.per : (int(which[-1]) // e.per + window.first + 1) * e.per] == LEAF
-        kept[roots.tree - window.first * e.per, roots.node] = False
-        spans = [(t, *span) for t, span in _spans(roots)]
-        g = np.concatenate([e.gradients(t, roots.slots[begin:end], self._batch.y) for t, begin, end in spans])
-        slots, tree = roots.slots.copy(), np.repeat(roots.tree, roots.end - roots.begin)
-        leaf = e.leaf[tree, slots]
-        before = window.value[tree - window.first * e.per, leaf]
-        above, below = e.trees.above[tree, leaf], e.trees.below[tree, leaf]
-        grower = e.grower()
-        splits = yield from grower.grow(roots, g, e.leaf)
-        changed = roots.collapsed | (splits > 0)
-        rows = (roots.end - roots.begin)[changed]
-        c = self.counts
-        c.rounds += grower.rounds
-        c.trees_retrained += len(np.unique(roots.tree[changed]))
-        c.subtrees += int(changed.sum())
-        c.rows += int(rows.sum())
-        depths = [_depth(e.trees.parent, t, v) for t, v in zip(roots.tree[changed], roots.node[changed], strict=True)]
-        c.depth = min([d for d in [c.depth, *depths] if d >= 0], default=-1)
-        c.nodes += int((2 * splits + roots.collapsed)[changed].sum())
-        again = roots.slots[np.repeat(changed, roots.end - roots.begin)]
-        return PassGrowth(tree, slots, before, above, below, kept, again)
-
-    def _score_again(self, before: npt.NDArray[np.float64], first: int, stop: int) -> None:
-        """Compute F before iteration ``stop`` again, from that before ``first``: trees between were retrained."""
-        stay = np.flatnonzero(self._batch.role != DELETED)
-        F = before[stay]
-        add_scores(self._ensemble.trees, first, stop, self._ensemble.leaf, self._batch.slots[stay], F)
-        self._batch.F[stay] = F
-
-    def _refresh(self, new: npt.NDArray[np.int32], stop: int) -> None:
-        """Add rows to the batch whose derivatives are computed again from iteration ``stop`` on."""
-        if not len(new) or stop == self._ensemble.iterations:
-            return
-        F = self._ensemble.origins(len(new))
-        add_scores(self._ensemble.trees, 0, stop, self._ensemble.leaf, new, F)
-        batch = self._batch
-        self._batch = batch._replace(
-            slots=np.concatenate([batch.slots, new]),
-            role=np.concatenate([batch.role, np.full(len(new), REFRESHED, dtype=np.int8)]),
-            F=np.concatenate([batch.F, F]),
-        )
-        self.counts.refreshed += len(new)
+    trees = model.trees
+    feature = trees.feature[t]
+    needs = False
+    room.failed[:] = 0
+    for q in range(nodes):
+        node = np.int64(room.order[q])
+        if not room.touched[node]:
+            continue
+        up = np.int64(trees.parent[t, node])
+        if up >= 0 and room.failed[up]:  # nodes below need no verdict
+            room.failed[node] = 1
+        elif feature[node] >= 0:
+            stays = _has_rows(trees, t, node)
+            if stays and not surely_stays(trees, t, node, local.units, room.slack):
+                if looks:
+                    look(trees, t, node, local, row, rules.tolerance, room.ranks[node])
+                stays = judged(trees, t, node, local.units, room.slack, rules.tolerance, room.ranks[node])
+            if not stays:
+                room.failed[node] = 1
+                needs = True
+    if needs or trees.leaves[t] >= trees.feature.shape[1] // 2 + 1:
+        return needs
+    for q in range(nodes):
+        node = np.int64(room.order[q])
+        if room.touched[node] and feature[node] == LEAF and _may_grow(trees, t, node, rules.sigma):
+            return True
+    return False
 
 
-def _spans(roots: Roots) -> list[tuple[int, tuple[int, int]]]:
-    """Each tree of some roots, and the range of its rows among those of all."""
-    trees, first = np.unique(roots.tree, return_index=True)
-    last = np.append(first[1:], len(roots.tree)) - 1
-    ranges = zip(roots.begin[first].tolist(), roots.end[last].tolist(), strict=True)
-    return list(zip(trees.tolist(), ranges, strict=True))
+@inner_kernel
+def _may_grow(trees: Any, t: int, node: int, sigma: float) -> bool:
+    """Whether a leaf is to be tried: its sums have moved by more than sigma of what they were when it failed."""
+    H = trees.tried_h[t, node]
+    if H < 0:
+        return True
+    G = trees.tried_g[t, node]
+    return bool(abs(trees.G[t, node] - G) > sigma * abs(G) or abs(trees.H[t, node] - H) > sigma * H)
 
 
-def _depth(parent: npt.NDArray[np.int16], tree: int, node: int) -> int:
-    """Edges from the root to a node."""
-    depth = 0
-    while parent[tree, node] >= 0:
-        node, depth = int(parent[tree, node]), depth + 1
-    return depth
+@inner_kernel
+def _collapse(trees: Any, t: int, touched: Any, failed: Any, sigma: float, most: int, mark: Any, roots: Any) -> int:
+    """Make leaves of the topmost failed nodes of a tree and list the roots it grows from; returns how many.
+
+    ``touched`` and ``failed`` are by node, and so is ``mark``, which takes the root above each node (-1: none).
+    ``roots`` takes node and histogram of each.
+    """
+    mark[:] = -1
+    node = np.int64(0)
+    while node >= 0:  # in preorder
+        up = np.int64(trees.parent[t, node])
+        if up >= 0 and mark[up] >= 0:
+            mark[node] = mark[up]
+        elif trees.feature[t, node] >= 0 and failed[node]:
+            mark[node] = node
+        node = next_in_preorder(trees, t, node)
+    for node in range(len(mark)):
+        if mark[node] < 0:
+            continue
+        if trees.feature[t, node] == LEAF:
+            trees.leaves[t] -= 1
+        if mark[node] == node:
+            trees.feature[t, node] = LEAF
+            trees.tried_h[t, node] = -1
+            trees.leaves[t] += 1
+        else:
+            trees.feature[t, node] = FREE
+    n = 0
+    node = np.int64(0)
+    while node >= 0:
+        if trees.feature[t, node] == LEAF:
+            collapsed = mark[node] == node
+            if collapsed or (trees.leaves[t] < most and touched[node] and _may_grow(trees, t, node, sigma)):
+                mark[node] = node
+                roots[n, 0], roots[n, 1] = node, trees.histogram[t, node]
+                trees.histogram[t, node] = -1
+                n += 1
+        node = next_in_preorder(trees, t, node)
+    return n
+
+
+@inner_kernel
+def _rows_below(leaf: Any, begin: int, end: int, roots: int, room: Any, grow_room: Any) -> int:
+    """List the rows below the roots in slots ``begin`` to before ``end``, root after root; returns how many there are.
+
+    ``room.number`` has the root above each leaf, -1 for none. ``grow_room.slots`` takes the rows, ``ends`` where those
+    of each root end.
+    """
+    root, below, ends, slots = room.number, grow_room.spare_slots, grow_room.ends, grow_room.slots
+    n = 0
+    for slot in range(begin, end):  # no branch: whether a row is below a root cannot be predicted
+        below[n] = slot
+        n += root[leaf[slot]] >= 0
+    ends[:] = 0
+    for i in range(n):
+        ends[root[leaf[below[i]]]] += 1
+    total = np.int64(0)
+    for r in range(roots):
+        total, ends[r] = total + ends[r], total
+    for i in range(n):
+        r = root[leaf[below[i]]]
+        slots[ends[r]] = below[i]
+        ends[r] += 1
+    return n
+
+
+@inner_kernel
+def collapse(model: Any, y: Any, t: int, k: int, rules: Any, room: Any, grow_room: Any) -> int:
+    """Collapse the subtrees that failed; returns how many roots the tree is to grow from, whose rows are listed."""
+    trees, loss = model.trees, model.loss
+    most = trees.feature.shape[1] // 2 + 1
+    roots = _collapse(trees, t, room.touched, room.failed, rules.sigma, most, room.mark, grow_room.root)
+    if not roots:
+        return 0
+    for node in range(len(room.mark)):
+        room.number[node] = -1
+    for r in range(roots):
+        room.number[grow_room.root[r, 0]] = r
+    for node in range(len(room.mark)):  # of the nodes that were below a root, too
+        if room.mark[node] >= 0:
+            room.number[node] = room.number[room.mark[node]]
+    rows = _rows_below(model.leaf[t], rules.begin, rules.end, roots, room, grow_room)
+    ledger = model.ledger[t]
+    for i in range(rows):
+        slot = grow_room.slots[i]
+        grow_room.g[i] = gradient(np.int64(ledger[slot]), y[slot], k, loss)
+        leaf = model.leaf[t, slot]
+        room.before[slot] = room.value[leaf]
+        room.above[slot], room.below[slot] = trees.above[t, leaf], trees.below[t, leaf]
+    return int(roots)
+
+
+@inner_kernel
+def count_growth(model: Any, t: int, roots: int, room: Any, grow_room: Any, counts: Any) -> None:
+    """Count the work of a tree that has grown, and forget what was noted of its nodes."""
+    trees = model.trees
+    for node in range(len(room.mark)):
+        if room.number[node] >= 0:
+            room.slack.level[t, node] = np.inf
+    begin, again = np.int64(0), False
+    for r in range(roots):
+        collapsed, made = grow_room.root[r, 1] >= 0, grow_room.made[r]
+        if collapsed or made:
+            again = True
+            counts[SUBTREES] += 1
+            counts[ROWS] += grow_room.ends[r] - begin
+            counts[NODES] += 2 * made + collapsed
+            depth, node = np.int64(0), np.int64(trees.parent[t, grow_room.root[r, 0]])
+            while node >= 0:
+                depth, node = depth + 1, np.int64(trees.parent[t, node])
+            counts[DEPTH] = depth if counts[DEPTH] < 0 else min(counts[DEPTH], depth)
+        begin = grow_room.ends[r]
+    counts[TREES_RETRAINED] += again
+
+
+@inner_kernel
+def join_below(batch: Any, joined: int, roots: int, grow_room: Any) -> int:
+    """Let the rows of retrained subtrees join the batch; returns how many rows it has then."""
+    begin = np.int64(0)
+    for r in range(roots):
+        end = grow_room.ends[r]
+        if grow_room.root[r, 1] >= 0 or grow_room.made[r]:
+            for i in range(begin, end):
+                joined = _join(batch, joined, grow_room.slots[i])
+        begin = end
+    return joined
+
+
+@inner_kernel
+def _join(batch: Any, joined: int, slot: int) -> int:
+    """Let a row join the batch, if it is no member; returns how many rows it has then."""
+    batch.slots[joined] = slot
+    joined += not batch.member[slot]
+    batch.member[slot] = True
+    return joined
+
+
+@inner_kernel
+def _charge(drift: Any, batch: Any, joined: int, slot: int, units: int, most: int) -> int:
+    """Add how far the scores of a row may have moved to its drift or, if it grew too large, let the row join the batch.
+
+    Nothing is added for members. Returns how many rows the batch has then.
+    """
+    if batch.member[slot]:
+        return joined
+    if np.int64(drift[slot]) + units > most:
+        return _join(batch, joined, slot)
+    drift[slot] += units
+    return joined
+
+
+@inner_kernel
+def _charge_leaf(leaf: Any, node: Any, drift: Any, batch: Any, joined: int, units: int, rules: Any) -> int:
+    """The same for all rows of a leaf."""
+    most, begin, end = rules.most_drift, np.uint64(rules.begin), np.uint64(rules.end)
+    member, fits = batch.member, np.uint16(max(0, most - units))
+    some = units > most
+    if not some:
+        for i in range(begin, end):  # no branch: many rows are looked at together
+            some |= (leaf[i] == node) & (not member[i]) & (drift[i] > fits)
+    if some:
+        for slot in range(begin, end):
+            if leaf[slot] == node:
+                joined = _charge(drift, batch, joined, slot, units, most)
+    else:
+        more = np.uint16(units)
+        for i in range(begin, end):
+            drift[i] += more if (leaf[i] == node) & (not member[i]) else np.uint16(0)
+    return joined
+
+
+@inner_kernel
+def _charge_leaves(leaf: Any, charge: Any, drift: Any, batch: Any, joined: int, rules: Any) -> int:
+    """Charge every row: ``charge`` has the units of each leaf."""
+    most = rules.most_drift
+    for slot in range(np.uint64(rules.begin), np.uint64(rules.end)):
+        units = np.int64(charge[leaf[slot]])
+        units = 0 if batch.member[slot] else units
+        moved = np.int64(drift[slot]) + units
+        if (units > 0) & (moved > most):
+            joined = _join(batch, joined, slot)
+        else:
+            drift[slot] = moved
+    return joined
+
+
+@inner_kernel
+def follow(model: Any, batch: Any, t: int, joined: int, roots: int, rules: Any, room: Any, grow_room: Any) -> int:
+    """Note how far the scores of rows move by a tree; those that move too far join the batch.
+
+    Returns how many rows it has then. Moves of a step or less are noted by leaf, others by row.
+    """
+    trees, stale, most, drift = model.trees, rules.stale, rules.most_drift, model.drift
+    feature, value, H, leaf = trees.feature[t], trees.value[t], trees.H[t], model.leaf[t]
+    above, below, far = trees.above[t], trees.below[t], 0
+    outside = joined < rules.rows  # there are rows whose drift counts
+    for i in range(grow_room.ends[roots - 1] if roots and outside else 0):
+        slot = grow_room.slots[i]
+        change = value[leaf[slot]] - room.before[slot]
+        a, b = move(np.int64(room.above[slot]), np.int64(room.below[slot]), change, stale)
+        joined = _charge(drift, batch, joined, slot, a + b, most)
+    for node in range(len(feature)):
+        room.charge[node] = 0
+        if roots and room.number[node] >= 0:
+            above[node], below[node] = 0, 0
+        elif feature[node] == LEAF and room.touched[node]:
+            had, a, b = np.int64(above[node]) + np.int64(below[node]), 0, 0
+            if H[node] > 0:
+                a, b = move(np.int64(above[node]), np.int64(below[node]), value[node] - room.value[node], stale)
+            if a + b > had + stale.step:
+                room.charge[node] = a + b
+                far += 1
+                a, b = 0, 0
+            above[node], below[node] = a, b
+    if far > _FEW and outside:
+        return _charge_leaves(leaf, room.charge, drift, batch, joined, rules)
+    for node in range(len(feature) if far and outside else 0):
+        if room.charge[node]:
+            joined = _charge_leaf(leaf, node, drift, batch, joined, np.int64(room.charge[node]), rules)
+    return joined

@@ -1,16 +1,22 @@
-"""What a pass through all trees in one process needs: its rules, its batch, and room to work."""
+"""What a pass through all trees needs: its rules, its batch, histograms, and room to work and to grow trees."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.gbdt.derivative_tolerance import Staleness
 from raydt.learners.gbdt.derivatives import TOGETHER
-from raydt.learners.gbdt.rank_cache import REACHES, Slack, no_slack
+from raydt.learners.gbdt.split_search import FIELDS, REACHES, Slack, Units, no_slack
 
+if TYPE_CHECKING:
+    from raydt.learners.gbdt.candidates import Candidates
+    from raydt.learners.gbdt.cells import Cells, Places
+    from raydt.learners.gbdt.staleness import Staleness
+
+#: Role of a row in a batch.
+DELETED, INSERTED = 0, 1
 #: What an update follows: nothing, rows of retrained subtrees, or rows of leaves whose value changes (``staleness``).
 NEVER, RETRAINED, BOUNDED = 0, 1, 2
 #: Fields of the counts of a pass; ``DEPTH`` is the smallest depth of a root that was grown again (-1: none).
@@ -23,7 +29,9 @@ class PassRules(NamedTuple):
     follow: int  #: NEVER, RETRAINED or BOUNDED.
     sigma: float  #: ``robustness_tolerance``.
     tolerance: int  #: Rank down to which a split stays.
-    rows: int  #: Of the model, with those of the batch.
+    rows: int  #: Of the model at this shard, with those of the batch.
+    begin: int  #: ``begin``, ``end``: The slots of the shard's rows.
+    end: int
     stale: Staleness
     most_drift: int  #: Of a row that does not join the batch.
 
@@ -68,7 +76,9 @@ class PassRoom(NamedTuple):
     delta: npt.NDArray[np.int64]  #: Shape (inner nodes, S + 1, 2): 0 between trees.
     segments: npt.NDArray[np.uint32]  #: Shape (longest row,).
     p: npt.NDArray[np.float64]  #: Shape (K' + 2, TOGETHER): as in ``derivatives.probabilities_together``.
-    beyond: npt.NDArray[np.int64]  #: Shape (REACHES,).
+    ranks: npt.NDArray[np.int64]  #: Shape (nodes, REACHES + 1): what a look at each split has found.
+    judged: npt.NDArray[np.int64]  #: Shape (nodes,): nodes that were looked at.
+    changed: npt.NDArray[np.int64]  #: Shape (inner nodes,): histograms that the own rows change.
 
 
 def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
@@ -93,5 +103,97 @@ def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, 
         delta,
         segments,
         np.empty((per + 2, TOGETHER)),
-        np.empty(REACHES, dtype=np.int64),
+        np.zeros((nodes, REACHES + 1), dtype=np.int64),
+        *(np.empty(nodes, dtype=np.int64), np.empty(inner, dtype=np.int64)),
+    )
+
+
+#: A leaf that was opened. ``node``: of the tree; ``left``: its left child among the open leaves, the right one being
+#: the next (-1: no children); ``order``: how many leaves of the tree were opened before it (-1: it is no leaf of the
+#: tree, or not any more); its rows ``slots[begin:end]`` and the sums of all rows; ``gain``: of its best split, 0 if
+#: there is none or the leaf is split; ``histogram``: in the pool, its own or that of its larger child.
+OPEN_LEAF = np.dtype(
+    [
+        ("node", np.int64),
+        ("left", np.int64),
+        ("order", np.int64),
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("G", np.int64),
+        ("H", np.int64),
+        ("gain", np.float64),
+        ("histogram", np.int64),
+    ]
+)
+#: Registers of a growth: leaves opened, and how many of these have been searched; splits made, and how many may be;
+#: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far.
+OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, REGISTERS = range(9)
+#: Leaves that may be opened ahead at a time, in parts of the leaves that a tree may gain.
+MOST_AHEAD = 1
+
+
+class LocalSums(NamedTuple):
+    """Rows, candidates, and the histogram of every inner node over the features that a shard owns.
+
+    ``sums``, int64, shape (trees, inner nodes, S + 1, 2), has G and H by stored segment; of several shards each fills
+    in its own range.
+    """
+
+    cells: Cells
+    candidates: Candidates
+    units: Units
+    sums: npt.NDArray[np.int64]
+    first: int  #: ``first``, ``stop``: Features that the shard owns.
+    stop: int
+    begin: int  #: ``begin``, ``end``: Their stored segments.
+    end: int
+
+
+class GrowthRoom(NamedTuple):
+    """Room to grow one tree after the other."""
+
+    #: ``slots``, ``g``, ``spare_slots``, ``spare_g``: Shape (capacity,): rows leaf after leaf, their first derivatives,
+    #: and scratch.
+    slots: npt.NDArray[np.int32]
+    g: npt.NDArray[np.int32]
+    spare_slots: npt.NDArray[np.int32]
+    spare_g: npt.NDArray[np.int32]
+    root: npt.NDArray[np.int64]  #: Shape (leaves, 2): node and former histogram (-1: none) of the roots to grow from.
+    ends: npt.NDArray[np.int64]  #: Shape (leaves,): where the rows of each root end.
+    made: npt.NDArray[np.int64]  #: Shape (leaves,): splits below each root.
+    leaf: npt.NDArray[np.void]  #: Shape (opened,).
+    root_of: npt.NDArray[np.int64]  #: Shape (opened,): root above each opened leaf.
+    found: npt.NDArray[np.int64]  #: Shape (opened, FIELDS): its best split.
+    best: npt.NDArray[np.float64]  #: Shape (1,): scratch: the gain of one.
+    pool: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2); with other shards (opened, S + 1, 2).
+    used: npt.NDArray[np.bool_]  #: Shape (inner nodes,): histograms of the tree that are in use.
+    places: Places  #: Where all rows add, or of no rows: then it is looked up whenever a row is added.
+    register: npt.NDArray[np.int64]  #: Shape (REGISTERS,).
+    step: npt.NDArray[np.int64]  #: Shape (leaves,): leaves whose children a round opens.
+    #: Shape (leaves,): which leaves were summed up over the own rows in a round.
+    small: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2): their histograms over the own rows; alone none.
+    ahead: npt.NDArray[np.float64]  #: ``ahead``, ``turn``: Shape (opened,): gain and order of leaves, to look ahead.
+    turn: npt.NDArray[np.int64]
+
+
+def growth_room(capacity: int, leaves: int, segments: int, places: Places, alone: bool) -> GrowthRoom:
+    """Room for trees of so many leaves over histograms of ``segments``; ``alone``: no other shard grows them too."""
+    slots, g, spare_slots, spare_g = (np.empty(capacity, dtype=np.int32) for _ in range(4))
+    ends, made, step, small = (np.empty(leaves, dtype=np.int64) for _ in range(4))
+    opened = 2 * leaves * (1 if alone else 2 + MOST_AHEAD)
+    return GrowthRoom(
+        *(slots, g, spare_slots, spare_g),
+        np.empty((leaves, 2), dtype=np.int64),
+        *(ends, made),
+        np.empty(opened, dtype=OPEN_LEAF),
+        np.empty(opened, dtype=np.int64),
+        np.empty((opened, FIELDS), dtype=np.int64),
+        np.empty(1),
+        np.empty((leaves if alone else opened, segments + 1, 2), dtype=np.int64),
+        np.empty(max(1, leaves - 1), dtype=np.bool_),
+        places,
+        np.empty(REGISTERS, dtype=np.int64),
+        *(step, small, np.empty((0 if alone else leaves, segments + 1, 2), dtype=np.int64)),
+        *(np.empty(opened), np.empty(opened, dtype=np.int64)),
     )

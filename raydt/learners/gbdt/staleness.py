@@ -33,7 +33,6 @@ from raydt.learners.gbdt.derivatives import (
     TOGETHER,
     Loss,
     logistic,
-    probabilities,
     probabilities_together,
     quantise,
     residual,
@@ -181,9 +180,9 @@ def _move_in(largest: Any, drift: Any) -> None:
 
 
 @kernel
-def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any) -> None:
-    for begin in range(0, len(drift), len(room)):
-        end = min(begin + len(room), len(drift))
+def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any, first_slot: int, end_slot: int) -> None:
+    for begin in range(first_slot, end_slot, len(room)):
+        end = min(begin + len(room), end_slot)
         largest = room[: end - begin]
         for first in range(0, len(moved), per):
             moves = 0
@@ -203,13 +202,13 @@ def _add_moves(leaf: Any, moved: Any, per: int, room: Any, drift: Any) -> None:
                 _move_in(largest, drift[begin:end])
 
 
-def add_moves(leaf: npt.NDArray[Any], trees: Any, per: int, drift: Units) -> None:
-    """Add what the leaves of each row have moved to its drift, by slot; they begin again at 0. O(slots x trees).
+def add_moves(leaf: npt.NDArray[Any], trees: Any, per: int, drift: Units, begin: int, end: int) -> None:
+    """Add what leaves have moved to the drift of their rows, in a range of slots; they begin again at 0.
 
-    ``leaf`` has shape (trees, slots), and absent rows are in no node. Of several trees in an iteration the largest
-    counts.
+    O(slots x trees). ``leaf`` has shape (trees, slots), and absent rows are in no node. Of several trees in an
+    iteration the largest counts.
     """
-    _add_moves(leaf, trees.above + trees.below, per, np.zeros(_TOGETHER, dtype=np.uint16), drift)
+    _add_moves(leaf, trees.above + trees.below, per, np.zeros(_TOGETHER, dtype=np.uint16), drift, begin, end)
     trees.above[:] = trees.below[:] = 0
 
 
@@ -220,32 +219,11 @@ def kept_residual(entry: int, now: int, width: int) -> int:
 
 
 @inner_kernel
-def kept_entries(F: Any, ledger: Any, first: int, slot: int, stays: Any, p: Any, out: Any, at: int, i: int) -> None:
-    """Entries of a row in the trees of an iteration, the first of which is ``first``, into ``out[at:, i]``.
-
-    Those of the ledger where they stay, else those of the present score ``F``, shape (K',).
-    """
-    if len(p) == 1:
-        entry = np.int64(ledger[first, slot])
-        if not (stays[entry, 0] <= F[0] <= stays[entry, 1]):
-            probabilities(F, p)
-            entry = quantise(p[0])
-        out[at, i] = entry
-        return
-    probabilities(F, p)
-    for k in range(len(p)):
-        entry = np.int64(ledger[first + k, slot])
-        if not (stays[entry, 0] <= p[k] <= stays[entry, 1]):
-            entry = quantise(p[k])
-        out[at + k, i] = entry
-
-
-@inner_kernel
 def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p: Any) -> None:
-    """Entries of some rows of a local batch in iteration ``m``: those of the ledger that may stay, and new ones.
+    """Entries of some rows of a batch in iteration ``m``: those of the ledger that may stay, and new ones.
 
-    ``batch.F`` has shape (K', rows); ``p`` is scratch, as in ``derivatives.probabilities_together``. The entries are
-    those of :func:`kept_entries`. Notes in ``batch.differs`` in which trees some may not be those of the ledger.
+    ``batch.F`` has shape (K', rows); ``p`` is scratch, as in ``derivatives.probabilities_together``. Notes in
+    ``batch.differs`` in which trees some may not be those of the ledger.
     """
     loss, ledger, per = model.loss, model.ledger, len(batch.F)
     batch.differs[:] = True

@@ -7,11 +7,13 @@ by side in a matrix. The choice follows from the first rows encoded; it changes 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import as_slice
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.ragged import RaggedStore
 from raydt.arrays.simd import add_pair, fetch_row
@@ -20,11 +22,12 @@ from raydt.batches.binning import Bins, encode
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import NUMERIC
 from raydt.learners.gbdt.derivatives import ONE
+from raydt.parallel.threads import ranges, run
 
 #: A feature is listed if at least this share of the first rows is in its default bin.
 LISTED_FROM = 0.7
-#: Rows encoded at once, at most.
-ENCODED = 1 << 12
+#: Rows of a task, at least, where lists and the matrix are made.
+_ARRANGED = 1 << 12
 #: How many rows before it is added a row is fetched, and its list when it is known where that lies (``add_cells``).
 _FETCHED_AHEAD, _LIST_AHEAD = 16, 8
 
@@ -44,8 +47,8 @@ class Cells(NamedTuple):
 
 @kernel
 def _arrange(
-    slots: Any, rows: Any, columns: Any, of_matrix: Any, listed: Any, default: Any, offsets: Any, matrix: Any,
-    counts: Any, entries: Any
+    slots: Any, indptr: Any, indices: Any, columns: Any, of_matrix: Any, listed: Any, default: Any, offsets: Any,
+    matrix: Any, counts: Any, entries: Any
 ) -> int:  # fmt: skip
     """Fill the matrix, and list the other entries, ascending in each row; returns how many there are in all."""
     dense = len(columns)
@@ -58,8 +61,8 @@ def _arrange(
             if columns[j, slot] != default[j]:
                 entries[used] = offsets[j] + columns[j, slot]
                 used += 1
-        for e in range(rows.indptr[i], rows.indptr[i + 1]):
-            entries[used] = offsets[dense + rows.indices[e]] + 1
+        for e in range(indptr[i], indptr[i + 1]):
+            entries[used] = offsets[dense + indices[e]] + 1
             used += 1
         counts[i] = used - before
     return used
@@ -96,17 +99,24 @@ class CellStore:
             longer[:, :have] = self._columns
             self._columns = longer
 
-    def add_columns(self, slots: npt.NDArray[np.int32], rows: RowBlock) -> None:
-        """Encode the dense features of some rows."""
-        self.make_room(slots)
-        encode(rows.X, self._bins, slots, self._columns)
+    def add_columns(self, slots: npt.NDArray[np.int32], X: npt.NDArray[np.float64]) -> None:
+        """Encode the dense features of some rows, shape (rows, dense), for which there is room."""
+        encode(X, self._bins, slots, self._columns)
 
-    def choose(self, slots: npt.NDArray[np.int32]) -> None:
-        """Choose the features of the matrix, by the rows encoded so far."""
+    def default_counts(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Count, of some rows, those in the default bin of each dense feature."""
+        taken = as_slice(slots)
+
+        def count(j: int) -> int:
+            return int(np.count_nonzero(self._columns[j, taken] == self._bins.default[j]))
+
+        return np.array(run([partial(count, j) for j in range(len(self._columns))]), dtype=np.int64)
+
+    def choose(self, counts: npt.NDArray[np.int64], rows: int) -> None:
+        """Choose the features of the matrix, by how many of the first rows are in the default bins."""
         dense = len(self._columns)
         for j in np.flatnonzero((self._bins.kinds[:dense] == NUMERIC) & (self._bins.cuts()[:dense] > 0)).tolist():
-            share = np.count_nonzero(self._columns[j, slots] == self._bins.default[j]) / max(1, len(slots))
-            self.whole[j] = share < LISTED_FROM
+            self.whole[j] = int(counts[j]) / max(1, rows) < LISTED_FROM
         self._of_matrix = np.flatnonzero(self.whole[:dense])
         self._matrix = np.empty((0, len(self._of_matrix)), dtype=self._columns.dtype)
 
@@ -118,15 +128,25 @@ class CellStore:
             longer[:have] = self._matrix
             self._matrix = longer
         rows = self._with_bins(rows)
+        parts = ranges(len(slots), _ARRANGED, 4)
+        arranged = run(
+            [partial(self._arrange, slots[part], rows.indptr[part.start : part.stop + 1], rows) for part in parts]
+        )
+        if not self.whole[: len(self._columns)].all() or len(self._bins) > len(self._columns):
+            for part, (counts, entries) in zip(parts, arranged, strict=True):
+                self._lists.put(slots[part], counts, entries)
+
+    def _arrange(self, slots: npt.NDArray[np.int32], indptr: npt.NDArray[np.int64], rows: RowBlock) -> tuple[Any, Any]:
+        """Fill the matrix of some rows; returns the lengths of their lists, and the lists."""
         listed = np.flatnonzero(~self.whole[: len(self._columns)])
         counts = np.empty(len(slots), dtype=np.int64)
-        entries = np.empty(len(slots) * len(listed) + len(rows.indices), dtype=np.uint32)
+        entries = np.empty(len(slots) * len(listed) + int(indptr[-1] - indptr[0]), dtype=np.uint32)
         default = self._bins.default.astype(np.int64)
         used = _arrange(
-            slots, rows, self._columns, self._of_matrix, listed, default, self._offsets, self._matrix, counts, entries
+            *(slots, indptr, rows.indices, self._columns, self._of_matrix, listed, default, self._offsets),
+            *(self._matrix, counts, entries),
         )
-        if len(listed) or len(self._bins) > len(self._columns):
-            self._lists.put(slots, counts, entries[:used])
+        return counts, entries[:used]
 
     def _with_bins(self, rows: RowBlock) -> RowBlock:
         """The sparse features that have bins, by place among the sparse ones that have. O(ones log(features))."""
@@ -139,7 +159,8 @@ class CellStore:
     def add(self, slots: npt.NDArray[np.int32], rows: RowBlock) -> None:
         """Keep rows once the features of the matrix are chosen."""
         if len(slots):
-            self.add_columns(slots, rows)
+            self.make_room(slots)
+            self.add_columns(slots, rows.X)
             self.arrange(slots, rows)
 
     @property

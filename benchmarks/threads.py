@@ -1,0 +1,260 @@
+"""Wall time with one thread and with several, of raydt and of its peers: ``python benchmarks/threads.py``.
+
+``--threads 1 2 16`` on a machine of 16 cores. Contestants take turns in one process; the figure is the median of the
+rounds after one that is not counted. Results are compared in every round: whatever the number of threads, digests,
+predictions and explanations of raydt are equal, or the program ends. ``--scale .01`` is a trial run.
+
+The column "16, calculated" is not measured: it is Amdahl's law with the serial part that the first two columns show,
+and threads of which each does half as much as the first, since they share the memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from measure import machine
+from paper.markdown import table
+
+import raydt
+from raydt.parallel.threads import limited
+from raydt.sources.opening import open_source
+from raydt.sources.options import FileOptions
+
+Work = Callable[[int], Any]
+
+
+class Row(NamedTuple):
+    """One line: what is done, by whom. ``work`` takes a number of threads and returns its seconds and its result."""
+
+    name: str
+    who: str
+    work: Callable[[int], tuple[float, str | None]]
+
+
+def drawn(n: int, d: int) -> tuple[Any, Any]:
+    """Rows of numbers, and two classes that depend on three of them."""
+    draw = np.random.default_rng(n + d)
+    X = draw.normal(size=(max(n, 100), d))
+    return X, (X[:, 0] + X[:, 1] * X[:, 2] + draw.normal(scale=0.5, size=len(X)) > 0).astype(np.int64)
+
+
+def hashed(*arrays: Any) -> str:
+    """A name of the bits of some arrays."""
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
+def timed(
+    work: Work, result: Callable[[Any], str | None] = lambda _: None
+) -> Callable[[int], tuple[float, str | None]]:
+    """Time a piece of work, without what names its result."""
+
+    def run(threads: int) -> tuple[float, str | None]:
+        began = time.perf_counter()
+        made = work(threads)
+        seconds = time.perf_counter() - began
+        return seconds, result(made)
+
+    return run
+
+
+def forgotten(make: Callable[[], Any], ids: Any) -> Callable[[int], tuple[float, str | None]]:
+    """Time a deletion from a model that is made each time."""
+
+    def run(threads: int) -> tuple[float, str | None]:
+        model = make().set_params(n_jobs=threads)
+        began = time.perf_counter()
+        model.forget(ids, digests=False)
+        return time.perf_counter() - began, model.digest()
+
+    return run
+
+
+def rows(scale: float) -> Iterator[list[Row]]:
+    """Lines that share their data, one group after the other."""
+
+    def of(n: int) -> int:
+        return max(200, int(n * scale))
+
+    def fit(estimator: Any, X: Any, y: Any) -> Callable[[int], tuple[float, str | None]]:
+        return timed(
+            lambda n: type(estimator)(**estimator.get_params() | {"n_jobs": n}).fit(X, y), lambda m: m.digest()
+        )
+
+    def peer(make: Callable[[int], Any], X: Any, y: Any) -> Callable[[int], tuple[float, str | None]]:
+        return timed(lambda n: make(n).fit(X, y))
+
+    X, y = drawn(of(1_000_000), 50)
+    tree = raydt.FullyDynamicTreeClassifier(max_depth=10, alpha=0.0001, beta=0.01)
+    name = f"fit {len(X):,} x 50"
+    group = [Row(f"{name}, depth 10", "fudyadt", fit(tree, X, y))]
+    boosted = raydt.OnlineGradientBoostingClassifier(max_iter=20)
+    group.append(Row(f"{name}, 20 iterations", "gbdt", fit(boosted, X, y)))
+    group += [Row(f"{name}, 20 iterations", who, peer(make, X, y)) for who, make in boosting(20)]
+    yield group
+
+    X, y = drawn(of(105_000), 10)
+    name = f"fit {len(X):,} x 10, 100 iterations"
+    yield [
+        Row(name, "gbdt", fit(raydt.OnlineGradientBoostingClassifier(), X, y)),
+        *(Row(name, who, peer(make, X, y)) for who, make in boosting(100)),
+    ]
+
+    X, y = drawn(of(200_000), 50)
+    make = partial(_fitted, raydt.OnlineGradientBoostingClassifier(retrain="never"), X, y)
+    yield [
+        Row(f"forget {k:,} of {len(X):,} x 50", "gbdt", forgotten(make, np.arange(k)))
+        for k in (len(X) // 10, len(X) // 200)
+    ]
+
+    X, y = drawn(of(100_000), 20)
+    forest = raydt.ExactForestClassifier(n_estimators=100)
+    make = partial(_fitted, forest, X, y)
+    yield [
+        Row(f"fit {len(X):,} x 20, 100 trees", "forest", fit(forest, X, y)),
+        *(Row(f"fit {len(X):,} x 20, 100 trees", who, peer(made, X, y)) for who, made in forests()),
+        Row(
+            f"forget {len(X) // 100:,} of {len(X):,} x 20, 100 trees",
+            "forest",
+            forgotten(make, np.arange(len(X) // 100)),
+        ),
+    ]
+
+    group, many = [], drawn(of(1_000_000), 20)[0]
+    for who, model in models(X, y):
+        group.append(Row(f"predict {len(many):,} x 20", who, _asked(model, "predict", many)))
+        few = many[: of(5_000)] if who != "forest" else many[: of(1_000)]
+        if who != "confidence_tree":
+            group.append(Row(f"explain {len(few):,} x 20", who, _asked(model, "explain", few)))
+    trained = [(who, made(1).fit(X, y)) for who, made in (*boosting(100), *forests())]
+    group += [Row(f"predict {len(many):,} x 20", who, _peer_asked(model, many)) for who, model in trained]
+    yield group
+    yield [Row(f"audit {len(X):,} x 20", who, _audited(model)) for who, model in models(X, y)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        data = pa.table({"y": y, **{f"x{j}": X[:, j] for j in range(X.shape[1])}})
+        pyarrow.csv.write_csv(data, f"{folder}/rows.csv")
+        pyarrow.parquet.write_table(data, f"{folder}/rows.parquet")
+        frame = data.drop_columns("y")
+        yield [
+            *(Row(f"read {len(X):,} x 20", kind, _read(Path(folder, f"rows.{kind}"))) for kind in ("csv", "parquet")),
+            Row(f"encode a frame of {len(X):,} x 20", "fudyadt", _asked(_fitted(tree, frame, y), "predict", frame)),
+        ]
+
+
+def boosting(iterations: int) -> Iterator[tuple[str, Callable[[int], Any]]]:
+    """Peers of the GBDT that are installed."""
+    same = {"n_estimators": iterations, "learning_rate": 0.1}
+    try:
+        import lightgbm
+
+        yield "LightGBM", lambda n: lightgbm.LGBMClassifier(num_leaves=20, n_jobs=n, verbose=-1, **same)
+    except ImportError:
+        pass
+    try:
+        import xgboost
+
+        grown: dict[str, Any] = {"max_leaves": 20, "grow_policy": "lossguide", "tree_method": "hist"}
+        yield "XGBoost", lambda n: xgboost.XGBClassifier(n_jobs=n, **grown, **same)
+    except ImportError:
+        pass
+
+
+def forests() -> Iterator[tuple[str, Callable[[int], Any]]]:
+    """Peers of the forest."""
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+
+    same: dict[str, Any] = {"n_estimators": 100, "max_depth": 20, "min_samples_split": 10, "bootstrap": True}
+    for kind in (RandomForestClassifier, ExtraTreesClassifier):
+        yield kind.__name__, lambda n, kind=kind: kind(max_samples=0.1, n_jobs=n, random_state=0, **same)
+
+
+def models(X: Any, y: Any) -> Iterator[tuple[str, Any]]:
+    """A model of each learner of dense rows."""
+    yield "fudyadt", _fitted(raydt.FullyDynamicTreeClassifier(max_depth=12), X, y)
+    yield "confidence_tree", _fitted(raydt.ConfidenceTreeClassifier(), X, y)
+    yield "gbdt", _fitted(raydt.OnlineGradientBoostingClassifier(), X, y)
+    yield "forest", _fitted(raydt.ExactForestClassifier(n_estimators=100), X, y)
+
+
+def _fitted(estimator: Any, X: Any, y: Any) -> Any:
+    return type(estimator)(**estimator.get_params()).fit(X, y)
+
+
+def _asked(model: Any, method: str, X: Any) -> Callable[[int], tuple[float, str | None]]:
+    def bits(found: Any) -> str:
+        return hashed(found) if isinstance(found, np.ndarray) else hashed(found.values, np.asarray(found.base))
+
+    return timed(lambda n: getattr(model.set_params(n_jobs=n), method)(X), bits)
+
+
+def _peer_asked(model: Any, X: Any) -> Callable[[int], tuple[float, str | None]]:
+    return timed(lambda n: model.set_params(n_jobs=n).predict(X))
+
+
+def _audited(model: Any) -> Callable[[int], tuple[float, str | None]]:
+    return timed(lambda n: model.set_params(n_jobs=n).audit(), lambda report: str(report.as_dict()))
+
+
+def _read(file: Path) -> Callable[[int], tuple[float, str | None]]:
+    def work(threads: int) -> list[Any]:
+        source = open_source(FileOptions(kind=file.suffix[1:], path=str(file), label="y"))
+        with limited(threads):
+            return [chunk.X.copy() for chunk in source.rows()]
+
+    return timed(work, lambda parts: hashed(*parts))
+
+
+def speed(row: Row, threads: list[int], rounds: int) -> list[str]:
+    """Measure one line; SystemExit if results differ."""
+    seconds: dict[int, list[float]] = {n: [] for n in threads}
+    results = set()
+    for _ in range(rounds + 1):
+        for n in threads:
+            taken, result = row.work(n)
+            seconds[n].append(taken)
+            results.add(result)
+    if len(results) > 1:
+        raise SystemExit(f"{row.name}, {row.who}: results differ between numbers of threads: {results}")
+    median = [statistics.median(seconds[n][1:]) for n in threads]
+    cells = [f"{taken:.3f}" for taken in median] + [f"{median[0] / taken:.2f}" for taken in median[1:]]
+    serial = (
+        min(1.0, max(0.0, (median[1] * threads[1] / median[0] - 1) / (threads[1] - 1))) if len(threads) > 1 else 1.0
+    )
+    return [row.name, row.who, *cells, f"{1 / (serial + (1 - serial) / 8):.1f}", f"{os.getloadavg()[0]:.1f}"]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers to compare, the first is 1")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
+    parser.add_argument("--only", nargs="*", default=[], help="lines whose name or learner has one of these words")
+    asked = parser.parse_args()
+    print(machine("lightgbm", "scikit-learn"), flush=True)
+    times = [f"{n}, s" for n in asked.threads]
+    header = ["work", "by", *times, *(f"{n}, times" for n in asked.threads[1:]), "16, calculated", "load"]
+    lines = []
+    for group in rows(asked.scale):
+        for row in group:
+            if not asked.only or any(word in f"{row.name} {row.who}" for word in asked.only):
+                lines.append(speed(row, asked.threads, asked.rounds))
+                print(" | ".join(lines[-1]), flush=True)
+    print(*table(header, lines), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Passes that all shards make together, meeting where they put something together.
+
+A shard's half of a pass is a generator of *steps*. At a meeting it yields a list of parts, one for each shard, and
+receives the parts that all shards have made for it. Then it yields one answer and receives the answers of all. All
+shards meet equally often: what they decide from answers, they decide alike. The coordinator has no part in it: it only
+has the shards meet until the pass has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+from raydt.exchange.messages import COMBINED, Combine, Exchange, Payload
+
+T = TypeVar("T")
+
+#: A shard's half of a pass: yields parts and answers by turns, receives those of all shards, returns a result.
+Steps = Generator[Any, Any, T]
+
+#: The request that goes on with a pass: ``answers`` of all shards, in shard order.
+GO_ON = "go_on"
+
+
+def together(method: str, payload: Payload, each: Sequence[Payload] | None = None) -> Exchange[None]:
+    """Have all shards make a pass, which they begin on the request ``method``."""
+    answers = yield Combine(method, payload, each)
+    while answers:
+        answers = yield Combine(GO_ON, {"answers": answers})
+
+
+class Meeting:
+    """A shard's place in a pass: which steps it has made. One pass is under way at a time."""
+
+    def __init__(self) -> None:
+        self._steps: Steps[Any] | None = None
+        self.result: Any = None  #: What the steps of the last pass returned.
+
+    def begin(self, steps: Steps[Any]) -> Any:
+        """Make the steps up to the first meeting; returns the parts for each shard, none if there is no meeting."""
+        self._steps, self.result = steps, None
+        return self._step(None)
+
+    def receive(self, method: str, payload: Payload) -> Any:
+        """Take :data:`COMBINED` and return the answer, or :data:`GO_ON` and return the next parts, none at the end."""
+        return self._step(payload["parts" if method == COMBINED else "answers"])
+
+    def _step(self, received: Any) -> Any:
+        assert self._steps is not None
+        try:
+            return self._steps.send(received)
+        except StopIteration as end:
+            self._steps, self.result = None, end.value
+            return []
+
+
+def alone(steps: Steps[T]) -> T:
+    """Make a pass that no other shard takes part in."""
+    try:
+        parts = next(steps)
+        while True:
+            parts = steps.send([steps.send(parts)])
+    except StopIteration as end:
+        result: T = end.value
+        return result

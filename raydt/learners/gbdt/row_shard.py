@@ -1,0 +1,379 @@
+"""A shard's rows with all features, and what it does with them: training and updates, alone or with other shards.
+
+It keeps its rows as cells, and the histogram of every inner node over the features that it owns. Nothing of that is
+saved: it follows from rows, leaves and ledger, bit for bit.
+
+Shards of one process are threads: they share cells, leaves, ledger, drift and the array of histograms, and each works
+on a range of slots. Trees are replicated: every shard makes the same splits on the same answers.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.features import Features
+from raydt.exchange.meeting import Meeting, Steps, alone
+from raydt.exchange.messages import Payload
+from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
+from raydt.learners.gbdt.cells import CellStore, no_places, room_for_places
+from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays
+from raydt.learners.gbdt.growth import add_parts, next_leaves, search_children, search_roots, sum_up_roots
+from raydt.learners.gbdt.histograms import sum_up, sum_up_changes
+from raydt.learners.gbdt.passes import (
+    add_scores,
+    begin_tree,
+    begin_update,
+    change_tree,
+    end_update,
+    judge_tree,
+    train_pass,
+    update_pass,
+)
+from raydt.learners.gbdt.staleness import LARGE, add_moves, largest_moves
+from raydt.learners.gbdt.trees import Trees
+from raydt.learners.gbdt.update_batch import Counts
+from raydt.learners.gbdt.workspace import (
+    BOUNDED,
+    COUNTS,
+    DELETED,
+    DEPTH,
+    INSERTED,
+    NEVER,
+    OPENED,
+    REFRESHED,
+    RETRAINED,
+    SEARCHED,
+    GrowthRoom,
+    LocalBatch,
+    LocalSums,
+    PassRoom,
+    PassRules,
+    growth_room,
+    pass_room,
+)
+
+Ints = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+_FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_leaves": BOUNDED}
+_NONE = np.empty(0, dtype=np.int64)
+
+
+class RowShard:
+    """Cells, histograms and room to work.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Whose trees, leaves and ledger change with these histograms.
+    features : Features
+    cells : CellStore, optional
+        Rows that are encoded already.
+    """
+
+    def __init__(self, ensemble: Ensemble, features: Features, cells: CellStore | None = None) -> None:
+        self.ensemble, self._features = ensemble, features
+        self.cells = cells or CellStore(ensemble.bins, len(features.names))
+        #: Slots of the rows that the last update took through the trees, until the next.
+        self.taken: Slots = np.empty(0, dtype=np.int32)
+        #: Stored segments of the features that each shard owns: those of shard i from ``ends[i]`` on.
+        self._ends: list[int] = []
+        self._index = 0
+        self._candidates: Candidates | None = None
+        self._histograms: npt.NDArray[np.int64] | None = None
+        self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
+        self._scores: tuple[Slots, Floats] = self.taken, np.empty((0, 1))
+        self.y: npt.NDArray[Any] = np.empty(0)  #: By slot.
+
+    # ---------------------------------------------------------------- which part is its own
+
+    def divide(self, index: int, shards: int) -> None:
+        """Own the features of shard ``index`` in the next passes. O(features)."""
+        stored = self._drawn.stored
+        bounds = np.searchsorted(stored, [int(stored[-1]) * i // shards for i in range(shards)] + [int(stored[-1])])
+        bounds[0], bounds[-1] = 0, len(stored) - 1
+        self._index, self._ends, self._bounds = index, stored[bounds].tolist(), bounds.tolist()
+
+    @property
+    def _drawn(self) -> Candidates:
+        """The candidates, drawn when they are first needed."""
+        e, o = self.ensemble, self.ensemble.options
+        if self._candidates is None:
+            features, most = np.arange(len(e.bins)), most_candidates(o.candidate_fraction, o.max_bins)
+            whole = self.cells.whole
+            self._candidates = draw(e.bins, features, e.bins.cuts(), most, o.random_state, e.iterations, whole)
+        return self._candidates
+
+    @property
+    def _sums(self) -> LocalSums:
+        """Cells, candidates and histograms, for kernels; made when they are first needed."""
+        e, o, drawn, i = self.ensemble, self.ensemble.options, self._drawn, self._index
+        if self._histograms is None:
+            shape = len(e.leaf), o.max_leaf_nodes - 1, int(drawn.stored[-1]) + 1, 2
+            self._histograms = np.zeros(shape, dtype=np.int64)
+        if not self._ends:
+            self.divide(0, 1)
+        features, segments = self._bounds[i : i + 2], self._ends[i : i + 2]
+        return LocalSums(self.cells.cells, drawn, e.units, self._histograms, *features, *segments)
+
+    def beside(self, other: RowShard | None, index: int, shards: int) -> RowShard:
+        """Return shard ``index`` of the next pass of this one with others in this process, with trees of its own.
+
+        ``other`` is one of an earlier pass, whose memory is used again.
+        """
+        e = copy.copy(self.ensemble)
+        e.trees = Trees(*(array.copy() for array in e.trees))
+        shard = RowShard(e, self._features, self.cells)
+        local = self._sums
+        shard._candidates, shard._histograms, shard.y = local.candidates, local.sums, self.y
+        shard._room = other._room if other is not None else None
+        shard.divide(index, shards)
+        room, *_ = shard._begin(alone=False)
+        mine: PassRoom = self._begin()[0]
+        for into, array in zip(room.slack, mine.slack, strict=True):
+            into[:] = array
+        return shard
+
+    # ---------------------------------------------------------------- alone
+
+    def train(self, slots: Slots, F: Floats, first: int, stop: int) -> None:
+        """Train some iterations; ``F``, shape (rows, K'), is the score before and after."""
+        model, local, batch, own, room, grow_room = self._begin_training(slots, F, True)
+        train_pass(model, local, batch, own, first, stop, grow_room, room.p)
+        F[:] = batch.F[:, :own].T
+
+    def update(self, slots: Slots, role: int, anew: Slots) -> Counts:
+        """Take rows through all trees, and others whose derivatives are all computed anew."""
+        begun = alone(self._begin_update(slots, role, anew, len(anew) > 0, 0, self.ensemble.leaf.shape[1]))
+        model, local, batch, own, n, rules, compares, room, grow_room = begun
+        counts = np.zeros(COUNTS, dtype=np.int64)
+        n = update_pass(model, local, batch, role, own, n, rules, compares, room, grow_room, counts)
+        self._end_update(batch, n)
+        return Counts.of(len(self.ensemble.trees.feature), [counts])
+
+    def sum_up(self, slots: Slots, first: int, stop: int) -> None:
+        """Make the histograms of some trees from the rows of the model, all of which are here."""
+        room, _, _ = self._begin()
+        local = self._sums
+        sum_up(self.ensemble.arrays(), local, self.y, slots, first, stop, room, local.sums[first:stop])
+
+    def shorten(self, iterations: int) -> None:
+        """Keep the first iterations only."""
+        self.ensemble = self.ensemble.shortened(iterations)
+        self._histograms = self._sums.sums[: len(self.ensemble.leaf)].copy()
+
+    # ---------------------------------------------------------------- with other shards
+
+    def train_steps(self, slots: Slots, F: Floats, first: int, stop: int) -> Steps[None]:
+        """Train some iterations with other shards; arguments as in :meth:`train`, of the own rows."""
+        model, local, batch, own, room, grow_room = self._begin_training(slots, F, False)
+        per, head = self.ensemble.per, np.empty(2, dtype=np.int64)
+        for t in range(first * per, stop * per):
+            begin_tree(model, local, batch, own, t, first, grow_room, room.p, head)
+            yield from self._grow(model, local, t, 1, grow_room, head)
+            add_scores(model, batch, t, 0, own)
+        F[:] = batch.F[:, :own].T
+
+    def update_steps(self, slots: Slots, role: int, anew: Slots, again: bool, begin: int, end: int) -> Steps[Ints]:
+        """Take rows through all trees with other shards; returns what was done (COUNTS), of the own rows.
+
+        ``slots`` and ``anew`` are the own ones, in slots ``begin`` to before ``end``; ``again`` says whether any shard
+        has some of ``anew``.
+        """
+        self._begin(alone=False)
+        begun = yield from self._begin_update(slots, role, anew, again, begin, end)
+        model, local, batch, own, n, rules, compares, room, grow_room = begun
+        counts, head = np.zeros(COUNTS, dtype=np.int64), np.empty((len(room.value), 5), dtype=np.int64)
+        counts[DEPTH], counts[REFRESHED] = -1, n - own
+        kept, per, joined = own if role == DELETED else 0, self.ensemble.per, n
+        for t in range(len(self.ensemble.trees.feature)):
+            if t % per == 0:
+                n = joined
+                begin_update(model, batch, t // per, own, n, kept, rules, compares, room.p)
+            changed = sum_up_changes(model, local, batch, t, t % per, role, own, n, room, head)
+            total = yield from self._add_changes(local, room, room.changed[:changed], head)
+            judged = room.judged[: change_tree(model, local, t, rules, room, total)]
+            room.ranks[judged] = np.sum((yield room.ranks[judged]), axis=0)
+            roots = judge_tree(model, local, batch, t, rules, room, grow_room)
+            if roots:
+                yield from self._grow(model, local, t, roots, grow_room, _NONE)
+            joined = end_update(model, batch, t, kept, n, joined, roots, rules, room, grow_room, counts)
+        self._end_update(batch, joined)
+        return counts
+
+    def sum_up_steps(self, slots: Slots) -> Steps[None]:
+        """Make all histograms from the rows of the model with other shards; ``slots`` are the own ones."""
+        room, _, _ = self._begin()
+        model, local, trees = self.ensemble.arrays(), self._sums, self.ensemble.trees
+        own = np.empty((1, *local.sums.shape[1:]), dtype=np.int64)
+        for t in range(len(trees.feature)):
+            sum_up(model, local, self.y, slots, t, t + 1, room, own)
+            which = trees.histogram[t][trees.feature[t] >= 0].astype(np.int64)
+            yield from self._add_parts(local, _NONE, own[0][which], which, local.sums[t])
+            yield _NONE
+
+    def _grow(
+        self, model: ModelArrays, local: LocalSums, t: int, roots: int, room: GrowthRoom, head: Ints
+    ) -> Steps[None]:
+        """Grow one tree. ``head`` has the sums of the own rows at its root, or nothing where those of all are known."""
+        drawn = local.candidates
+        row = t // self.ensemble.per if len(drawn.cuts) > 1 else 0
+        n = sum_up_roots(model, local, t, row, roots, room)
+        total = yield from self._add_parts(local, head, room.parts[:n], room.small[:n], room.pool)
+        if len(head):
+            model.trees.G[t, 0], model.trees.H[t, 0] = total
+        search_roots(model, local, t, row, room)
+        while True:
+            answers = yield room.found[room.register[SEARCHED] : room.register[OPENED]].copy()
+            n = next_leaves(model, local, t, row, room, np.stack(answers))
+            if not n:
+                return
+            yield from self._add_parts(local, _NONE, room.parts[:n], room.small[:n], room.pool)
+            search_children(local, row, room, n)
+
+    def _add_parts(self, local: LocalSums, head: Ints, parts: Ints, which: Ints, into: Ints) -> Steps[Ints]:
+        """Put the sum of the shards' histograms over the own features into some of ``into``; returns that of heads."""
+        theirs = yield [self._packed(head, parts[:, a:b]) for a, b in self._ranges]
+        for i, part in enumerate(theirs):
+            sums = part[len(head) :].reshape(len(which), local.end - local.begin, 2)
+            add_parts(into, which, sums, local.begin, i > 0)
+        total: Ints = np.sum([part[: len(head)] for part in theirs], axis=0)
+        return total
+
+    def _add_changes(self, local: LocalSums, room: PassRoom, changed: Ints, head: Ints) -> Steps[Ints]:
+        """Add up the changes of all shards: of the own features in ``room.delta``; returns those of leaves."""
+        most = head.size + 1
+        mine = [self._packed(head.ravel(), room.delta[changed, a:b], changed) for a, b in self._ranges]
+        room.delta[changed] = 0
+        theirs = yield mine
+        for part in theirs:
+            n = int(part[most - 1])
+            sums = part[most + n :].reshape(n, local.end - local.begin, 2)
+            add_parts(room.delta, part[most : most + n], sums, local.begin, True)
+        total: Ints = np.sum([part[: most - 1] for part in theirs], axis=0).reshape(head.shape)
+        return total
+
+    @property
+    def _ranges(self) -> list[tuple[int, int]]:
+        """Stored segments of each shard."""
+        return list(pairwise(self._ends))
+
+    @staticmethod
+    def _packed(head: Ints, parts: Ints, which: Ints | None = None) -> Ints:
+        """One array: a head, which histograms follow and how many, if that is to be told, and the histograms."""
+        told = 0 if which is None else 1 + len(which)
+        packed = np.empty(len(head) + told + parts.size, dtype=np.int64)
+        packed[: len(head)] = head
+        if which is not None:
+            packed[len(head)], packed[len(head) + 1 : len(head) + told] = len(which), which
+        packed[len(head) + told :].reshape(parts.shape)[:] = parts
+        return packed
+
+    # ---------------------------------------------------------------- begin and end
+
+    def _begin_training(self, slots: Slots, F: Floats, alone: bool) -> Any:
+        room, grow_room, batch = self._begin(alone)
+        own, local = len(slots), self._sums
+        batch.slots[:own], batch.F[:, :own] = slots, F.T
+        if self.ensemble.per > 1 or len(local.candidates.cuts) == 1:  # else what is looked up serves one tree only
+            places = room_for_places(local.cells, slots, local.sums.shape[2] - 1)
+            grow_room = grow_room._replace(places=places)
+        return self.ensemble.arrays(), local, batch, own, room, grow_room
+
+    def _begin_update(self, slots: Slots, role: int, anew: Slots, again: bool, begin: int, end: int) -> Steps[Any]:
+        e, o = self.ensemble, self.ensemble.options
+        room, grow_room, batch = self._begin()
+        others, compares = yield from self._others(slots, anew, again, begin, end)
+        own, n = len(slots), len(slots) + len(others)
+        batch.slots[:own], batch.slots[own:n] = slots, others
+        batch.F[:, :n] = e.loss.origin
+        batch.member[batch.slots[:n]] = True
+        rows = int(np.count_nonzero(e.leaf[0, begin:end] != e.absent)) + own * (role == INSERTED)
+        of_rows = rows, begin, end, e.stale, e.most_drift
+        rules = PassRules(_FOLLOW[o.derivatives], o.robustness_tolerance, e.tolerance, *of_rows)
+        return e.arrays(), self._sums, batch, own, n, rules, compares, room, grow_room
+
+    def _end_update(self, batch: LocalBatch, n: int) -> None:
+        self.taken = batch.slots[:n]
+        batch.member[self.taken] = False
+
+    def _others(self, slots: Slots, anew: Slots, again: bool, begin: int, end: int) -> Steps[tuple[Slots, bool]]:
+        """Rows that go through all trees beside those of a batch; and whether their ledger entries may stay.
+
+        They are ``anew`` if any shard has some (``again``), whose entries may not; else those whose drift is due, which
+        begins again at 0. O(slots), or O(slots x trees) where moves of leaves become drift of rows.
+        """
+        e, stale = self.ensemble, self.ensemble.stale
+        drift = e.drift[begin:end]
+        e.drift[slots] = 0
+        compares, due = e.options.bounded and stale.compares, anew[:0]
+        e.most_drift = 0
+        if again or not compares:
+            return anew, not again and compares
+        rows = int(np.count_nonzero(e.leaf[0, begin:end] != e.absent))
+        most, live, changes = yield from self._told(int(drift.max(initial=0)), rows, len(slots))
+        moved = largest_moves(e.trees, e.per)
+        if most + moved > stale.most:
+            add_moves(e.leaf, e.trees, e.per, e.drift, begin, end)
+            e.drift[slots] = 0  # of rows to delete, which are still in their leaves
+            moved = 0
+            most, _, _ = yield from self._told(int(drift.max(initial=0)))
+            if most > stale.most:
+                due = (begin + np.flatnonzero(drift > stale.most // 2)).astype(np.int32)
+                e.drift[due] = 0
+        e.most_drift = stale.most - moved if LARGE * changes < live else 0
+        return due, compares
+
+    def _told(self, largest: int, first: int = 0, second: int = 0) -> Steps[tuple[int, int, int]]:
+        """Largest of the shards' first numbers, and the sums of the others."""
+        mine = np.array([largest, first, second])
+        theirs = np.stack((yield [mine] * len(self._ranges)))
+        yield _NONE
+        return int(theirs[:, 0].max()), int(theirs[:, 1].sum()), int(theirs[:, 2].sum())
+
+    def _begin(self, alone: bool = True) -> tuple[PassRoom, GrowthRoom, LocalBatch]:
+        """Room for as many rows as the ensemble has slots, and the batch over it; ``alone`` as for ``growth_room``."""
+        e, per = self.ensemble, self.ensemble.per
+        capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
+        if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
+            local = self._sums
+            trees, inner, stored = local.sums.shape[:3]
+            room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
+            slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
+            entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
+            batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), self.y)
+            self._room = room, growth_room(capacity, inner + 1, stored - 1, no_places(stored - 1), alone), batch
+        room, grow_room, batch = self._room
+        if not alone and not len(grow_room.parts):
+            _, inner, stored = self._sums.sums.shape[:3]
+            grow_room = growth_room(len(batch.slots), inner + 1, stored - 1, grow_room.places, False)
+        self._room = room, grow_room, batch._replace(y=self.y)
+        return self._room
+
+
+class ThreadShard:
+    """A shard of one pass that is a thread: answers for it, without messages that are numbered.
+
+    Parameters
+    ----------
+    shard : RowShard
+    """
+
+    def __init__(self, shard: RowShard) -> None:
+        self.shard, self._meeting = shard, Meeting()
+
+    @property
+    def result(self) -> Any:
+        """What the last pass returned."""
+        return self._meeting.result
+
+    def handle(self, method: str, payload: Payload) -> Any:
+        """Answer one request."""
+        if method in ("train", "update"):
+            return self._meeting.begin(getattr(self.shard, f"{method}_steps")(**payload))
+        return self._meeting.receive(method, payload)

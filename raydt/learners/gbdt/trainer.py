@@ -1,0 +1,311 @@
+"""The coordinator's half of training and of updates: which shards there are, and what each is told.
+
+The rows of a model are divided among *row shards* (``row_shard``). With :class:`ThreadTrainer` these are threads of
+this process, as many as pay for the pass, over arrays that they share with the coordinator; one alone makes a pass in
+one call of compiled code. With :class:`ShardTrainer` they are the shards of the exchange, each with memory of its own.
+
+Invariant: both leave the same ensemble, bit for bit, with any number of shards.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.rng import permutation, stream_key
+from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
+from raydt.examples.features import Features
+from raydt.exchange.driver import InProcessDriver
+from raydt.exchange.meeting import together
+from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.shard import FeatureShard
+from raydt.learners.gbdt.derivatives import ONE, derive
+from raydt.learners.gbdt.ensemble import Ensemble
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.row_shard import RowShard, ThreadShard
+from raydt.learners.gbdt.trees import score_rows
+from raydt.learners.gbdt.update_batch import Counts
+from raydt.learners.gbdt.workspace import INSERTED
+from raydt.parallel.threads import ranges, run, threads
+
+Labels = npt.NDArray[Any]  # by slot
+Slots = npt.NDArray[np.int32]
+
+#: -log of each quantised probability, in fixed point: sums of it are exact.
+_LOSS_BITS = 20
+#: Rows that are fetched and encoded at once, at most.
+_FETCHED = 1 << 16
+#: Rows encoded by a task.
+_ENCODED = 1 << 12
+#: Cells (rows x features) of a model from which a second thread pays: a tree then takes some milliseconds.
+CELLS_OF_A_THREAD = 1_000_000
+#: Rows of a batch times features from which a second thread pays in an update.
+CHANGES_OF_A_THREAD = 10_000
+
+
+def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[Any, Any]:
+    """The rows to train on and those to hold out, drawn by their positions among the first rows."""
+    held = max(1, min(len(slots) - 1, math.ceil(options.validation_fraction * len(slots))))
+    drawn = np.sort(permutation(stream_key(options.random_state, "gbdt validation"), len(slots))[:held])
+    return np.delete(slots, drawn), slots[drawn]
+
+
+class HeldOut:
+    """Rows on which the loss is watched while the others are trained on.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+    rows : RowBlock
+    y : ndarray, shape (n,)
+    """
+
+    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any]) -> None:
+        self._ensemble, self._rows, self._y = ensemble, rows, y
+        self._F = ensemble.origins(len(y))
+        self.best, self._least = -1, math.inf
+        with np.errstate(divide="ignore"):
+            table = -np.log(np.arange(ONE + 1) / ONE)
+        self._losses = np.rint(np.minimum(table, 64.0) * 2**_LOSS_BITS).astype(np.int64)
+
+    def loss(self) -> float:
+        """Mean loss: log loss of quantised probabilities, or squared error in units of the targets' scale, 2**e."""
+        e, n = self._ensemble, max(1, len(self._y))
+        if e.loss.squared:
+            return float(math.fsum(np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2)) / n
+        q = np.empty((e.per, len(self._y)), dtype=np.int32)
+        derive(self._F, self._y, e.loss, np.empty(e.per), q)
+        own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
+        return int(self._losses[own].sum()) / float(2**_LOSS_BITS) / n
+
+    def is_enough(self, m: int) -> bool:
+        """Look at the loss after iteration ``m``: whether it has not fallen for as long as the options allow."""
+        e = self._ensemble
+        score_rows(e.trees, m, m + 1, self._rows, e.bins, self._F)
+        loss = self.loss()
+        if self.best < 0 or loss < self._least - e.options.tol:
+            self._least, self.best = loss, m
+        return m - self.best >= e.options.n_iter_no_change
+
+
+class ThreadTrainer:
+    """Does the work of all shards in this process; it asks them only for the features of the first rows."""
+
+    def __init__(self, ensemble: Ensemble, features: Features, rows: RowsOnShards) -> None:
+        self.shard, self._features, self._rows = RowShard(ensemble, features), features, rows
+        self._beside: list[RowShard] = []  # the other shards of the last pass
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied: not the memory of other threads."""
+        return {**self.__dict__, "_beside": []}
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The ensemble as it is now."""
+        return self.shard.ensemble
+
+    def encode(self, slots: Slots) -> Exchange[None]:
+        """Encode the first rows of a new ensemble."""
+        cells = self.shard.cells
+        cells.make_room(slots)
+        parts = []
+        for begin in range(0, len(slots), _FETCHED):
+            block = slots[begin : begin + _FETCHED]
+            rows = yield from self._rows.take(block)
+            divided = ranges(len(block), _ENCODED, 4)
+            run([partial(cells.add_columns, block[part], rows.X[part]) for part in divided])
+            parts.append((block, rows._replace(X=rows.X[:0].copy())))
+        cells.choose(cells.default_counts(slots), len(slots))
+        for block, rows in parts:
+            cells.arrange(block, rows)
+
+    def take(self, slots: Slots, rows: RowBlock) -> None:
+        """Encode new rows."""
+        self.shard.cells.add(slots, rows)
+
+    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
+        """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
+        yield from ()
+        e, self.shard.y = self.ensemble, y
+        F = e.origins(len(slots))
+        if held_out is None:
+            self._train(slots, F, 0, e.iterations)
+            return
+        for m in range(e.iterations):
+            self._train(slots, F, m, m + 1)
+            if held_out.is_enough(m):
+                break
+        if held_out.best + 1 < e.iterations:
+            self.shard.shorten(held_out.best + 1)
+
+    def _train(self, slots: Slots, F: npt.NDArray[np.float64], first: int, stop: int) -> None:
+        crew = self._crew(len(slots))
+        if len(crew) == 1:
+            self.shard.train(slots, F, first, stop)
+            return
+        parts = [slice(len(slots) * i // len(crew), len(slots) * (i + 1) // len(crew)) for i in range(len(crew))]
+        each = [{"slots": slots[part], "F": F[part]} for part in parts]
+        self._together(crew, "train", {"first": first, "stop": stop}, each)
+
+    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
+        """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
+
+        Returns its costs, and the slots of all rows that went through the trees, valid until the next update.
+        """
+        yield from ()
+        e, self.shard.y = self.ensemble, y
+        most = 1 + (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
+        held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
+        crew = self._crew(len(held), most)
+        if len(crew) == 1:
+            return self.shard.update(slots, role, anew), self.shard.taken
+        ends = [0, *(int(held[len(held) * i // len(crew)]) for i in range(1, len(crew))), e.leaf.shape[1]]
+        each = [
+            {"slots": slots[_within(slots, *own)], "anew": anew[_within(anew, *own)], "begin": own[0], "end": own[1]}
+            for own in pairwise(ends)
+        ]
+        results = self._together(crew, "update", {"role": role, "again": len(anew) > 0}, each)
+        return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
+
+    def extend(self, ensemble: Ensemble, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
+        """Continue with an ensemble of more classes, the same bins and the rows ``held``, before ``new`` come."""
+        yield from ()
+        self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
+        self._sum_up(y, held)
+
+    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
+        """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
+        yield from self.encode(np.union1d(held, new).astype(np.int32))
+        self._sum_up(y, held)
+
+    def gather(self) -> Exchange[None]:
+        """Nothing: the coordinator has leaves, ledger and drift."""
+        yield from ()
+
+    def _sum_up(self, y: Labels, slots: Slots) -> None:
+        """Make all histograms, some trees in each thread."""
+        self.shard.y = y
+        crew = self._crew(len(slots))
+        trees, n = len(self.ensemble.leaf), len(crew)
+        bounds = [trees * i // n for i in range(n + 1)]
+        run([partial(one.sum_up, slots, bounds[i], bounds[i + 1]) for i, one in enumerate(crew)])
+
+    @property
+    def _width(self) -> int:
+        """Features of a row, about."""
+        return max(1, len(self._features.names))
+
+    def _crew(self, rows: int, most: int = 1 << 30) -> list[RowShard]:
+        """Return the shards of the next pass over so many rows, the first of which is this process's own."""
+        shards = min(threads(), most, max(1, rows * self._width // CELLS_OF_A_THREAD))
+        self.shard.divide(0, shards)
+        if shards > 1:
+            former = [*self._beside, *[None] * shards]
+            self._beside = [self.shard.beside(former[i - 1], i, shards) for i in range(1, shards)]
+            return [self.shard, *self._beside]
+        return [self.shard]
+
+    def _together(self, crew: list[RowShard], method: str, payload: dict[str, Any], each: Any) -> list[Any]:
+        """Have the threads make a pass; returns their results."""
+        workers: list[Any] = [ThreadShard(shard) for shard in crew]
+        shards = [FeatureShard(worker, index) for index, worker in enumerate(workers)]
+        InProcessDriver(shards).run(together(method, payload, each))
+        return [worker.result for worker in workers]
+
+
+def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
+    """Which slots are in a range."""
+    within: npt.NDArray[np.bool_] = (slots >= begin) & (slots < end)
+    return within
+
+
+class ShardTrainer:
+    """Has the shards of the exchange keep the rows and train on them; methods as of :class:`ThreadTrainer`."""
+
+    def __init__(self, ensemble: Ensemble, features: Features, rows: RowsOnShards) -> None:
+        self.ensemble, self._features, self._rows = ensemble, features, rows
+        self._gathered = True  # leaves, ledger and drift of all rows are in the ensemble
+
+    def encode(self, slots: Slots) -> Exchange[None]:
+        """Have the first rows of a new ensemble encoded."""
+        e = self.ensemble
+        shards = len(self._rows.columns)
+        yield Tell("begin", {**e.begin(), "shards": shards}, [{"index": index} for index in range(shards)])
+        yield from self._encode(slots)
+        counts = yield Ask("default_counts", {"slots": slots})
+        yield Tell("choose", {"counts": np.sum(counts, axis=0), "rows": len(slots)})
+
+    def _encode(self, slots: Slots) -> Exchange[None]:
+        for begin in range(0, len(slots), _FETCHED):
+            yield from together("encode", {"slots": slots[begin : begin + _FETCHED]})
+
+    def take(self, slots: Slots, rows: RowBlock) -> None:
+        """Nothing: rows are encoded when they are inserted into the trees."""
+
+    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
+        """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
+        e, self._gathered = self.ensemble, False
+        yield Tell("take_targets", {"slots": slots, "y": y[slots]})
+        if held_out is None:
+            yield from together("train", {"slots": slots, "first": 0, "stop": e.iterations})
+            yield from self._fetch_trees()
+            return
+        for m in range(e.iterations):
+            yield from together("train", {"slots": slots, "first": m, "stop": m + 1})
+            yield from self._fetch_trees()
+            if held_out.is_enough(m):
+                break
+        if held_out.best + 1 < e.iterations:
+            self.ensemble = e.shortened(held_out.best + 1)
+            yield Tell("shorten", {"iterations": self.ensemble.iterations})
+
+    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
+        """As :meth:`ThreadTrainer.update`."""
+        self._gathered = False
+        if role == INSERTED:
+            yield from self._encode(slots)
+            yield Tell("take_targets", {"slots": slots, "y": y[slots]})
+        yield from together("update", {"slots": slots, "role": role, "anew": anew})
+        replies = yield Ask("updated", {})
+        yield from self._fetch_trees()
+        counts = Counts.of(len(self.ensemble.trees.feature), [reply["counts"] for reply in replies])
+        return counts, np.concatenate([reply["taken"] for reply in replies])
+
+    def extend(self, ensemble: Ensemble, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
+        """Continue with an ensemble of more classes, the same bins and the rows ``held``, before ``new`` come."""
+        yield from self.resume(y, held, new, ensemble)
+
+    def resume(self, y: Labels, held: Slots, new: Slots, ensemble: Ensemble | None = None) -> Exchange[None]:
+        """After a restore: encode the rows ``held`` and sum up their histograms."""
+        e = self.ensemble = ensemble or self.ensemble
+        yield from self.encode(held)
+        owners = self._rows.slots_of(held)
+        each = [{"slots": own, "y": y[own], "leaf": e.leaf[:, own], "ledger": e.ledger[:, own]} for own in owners]
+        each = [{**part, "drift": e.drift[part["slots"]]} for part in each]
+        yield Tell("restore_rows", {"trees": e.trees}, each)
+        yield from together("sum_up", {"slots": held})
+        self._gathered = True
+
+    def gather(self) -> Exchange[None]:
+        """Fetch leaves, ledger and drift of all rows."""
+        if self._gathered:
+            return
+        e = self.ensemble
+        e.leaf[:] = e.absent
+        for reply in (yield Ask("rows_of_model", {})):
+            slots = reply["slots"]
+            e.reserve(int(slots.max(initial=-1)) + 1)
+            e.leaf[:, slots], e.ledger[:, slots], e.drift[slots] = reply["leaf"], reply["ledger"], reply["drift"]
+        self._gathered = True
+
+    def _fetch_trees(self) -> Exchange[None]:
+        """Take the trees of the first shard; all have the same."""
+        first, *_ = yield Ask("trees", {})
+        trees: tuple[Any, ...] = self.ensemble.trees
+        for array, theirs in zip(trees, first, strict=True):
+            array[:] = theirs

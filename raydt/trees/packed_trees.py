@@ -1,0 +1,187 @@
+"""A model's trees in the order in which rows walk through them: blocks of rows, tree after tree, eight rows at a time.
+
+A block of rows stays in the cache nearest to the core while all trees pass it, and a tree while a block passes. Both
+sides of a split are neighbours, so that a step is an addition instead of a branch that cannot be predicted, and the
+steps of eight rows overlap. A leaf is a node whose test fails for every value and whose right side is the leaf itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.sparse import SparseRows
+from raydt.batches.rows_on_shards import RowBlock
+from raydt.parallel.threads import ranges, run
+from raydt.trees.tree_sum import TreeSum, passes, tests_of
+
+#: A test: ``low <= x <= high`` goes to ``child``, any other value, and NaN, to the node after it.
+_NODE = np.dtype([("high", np.float64), ("low", np.float64), ("feature", np.int32), ("child", np.int32)])
+#: Rows whose steps overlap, and rows of a block.
+_TOGETHER, _BLOCK = 8, 256
+#: Nanoseconds that a row takes in a tree, about, and that a task of a thread takes at least.
+_STEP_NS, _TASK_NS = 10, 300_000
+
+
+class PackedTrees(NamedTuple):
+    """Trees whose nodes lie level after level."""
+
+    nodes: npt.NDArray[np.void]  #: Shape (nodes,).
+    roots: npt.NDArray[np.int32]  #: Shape (trees,).
+    #: Shape (trees,): trees with a test of several categories or of a sparse feature, whose rows walk one by one.
+    slow: npt.NDArray[np.bool_]
+    place: npt.NDArray[np.int64]  #: Shape (nodes,): the node's number in the :class:`TreeSum`.
+    number: npt.NDArray[np.int64]  #: Shape (nodes,): the inverse of ``place``.
+    tests: Any  #: Of the :class:`TreeSum`, for trees that are slow.
+
+
+class _Room(NamedTuple):
+    """Scratch: leaves of a block of rows, and nodes of those that walk together."""
+
+    leaf: npt.NDArray[np.uint32]
+    at: npt.NDArray[np.uint32]
+
+
+def packed(trees: TreeSum) -> PackedTrees:
+    """Return the trees of a sum, packed. O(nodes log(nodes))."""
+    inner, tree = trees.feature >= 0, np.repeat(np.arange(trees.trees), np.diff(trees.starts))
+    levels = [trees.starts[:-1]]
+    while len(levels[-1]):
+        above = levels[-1][inner[levels[-1]]]
+        levels.append(np.stack([trees.left[above], trees.right[above]], axis=1).ravel())
+    place = np.concatenate(levels)
+    place = place[np.argsort(tree[place], kind="stable")]
+    number = np.empty(len(place), dtype=np.int64)
+    number[place] = np.arange(len(place))
+    of_sets = np.diff(trees.first_member)
+    single = of_sets == 1
+    only = trees.members[trees.first_member[:-1][single]]
+    nodes = np.zeros(len(place), dtype=_NODE)
+    nodes["high"], nodes["low"] = np.nan, -np.inf  # of a leaf
+    nodes["high"][inner], nodes["feature"][inner] = trees.threshold[inner], trees.feature[inner]
+    nodes["high"][single], nodes["low"][single] = only, only
+    nodes["child"] = np.where(inner, number[trees.left], number - 1)
+    slow = np.zeros(trees.trees, dtype=np.bool_)
+    slow[tree[(of_sets > 1) | (trees.feature >= trees.dense)]] = True
+    roots = number[trees.starts[:-1]].astype(np.int32)
+    return PackedTrees(np.ascontiguousarray(nodes[place]), roots, slow, place, number, tests_of(trees))
+
+
+@inner_kernel
+def _walk(trees: Any, t: int, X: Any, begin: int, at: Any) -> None:
+    """Have eight rows from ``begin`` on walk to their leaves in a tree of plain tests."""
+    nodes = trees.nodes
+    for i in range(np.uint64(_TOGETHER)):
+        at[i] = trees.roots[t]
+    moving = np.uint32(1)
+    while moving:
+        moving = np.uint32(0)
+        for i in range(np.uint64(_TOGETHER)):
+            node = nodes[at[i]]
+            x = X[begin + i, np.uint32(node.feature)]
+            after = np.uint32(node.child + np.int64(not ((x <= node.high) & (x >= node.low))))
+            moving |= after ^ at[i]
+            at[i] = after
+
+
+@inner_kernel
+def _walk_alone(trees: Any, t: int, x: Any, ones: Any, begin: int, end: int) -> int:
+    """Return the leaf of one row."""
+    feature, left, right = trees.tests[0], trees.tests[4], trees.tests[5]
+    node = trees.place[trees.roots[t]]
+    while feature[node] >= 0:
+        node = left[node] if passes(trees.tests, node, x, ones, begin, end) else right[node]
+    return int(trees.number[node])
+
+
+@inner_kernel
+def _find_leaves(trees: Any, t: int, rows: Any, begin: int, stop: int, room: Any) -> None:
+    """Find the leaves of a block of rows in one tree; they are in ``room.leaf`` afterwards."""
+    leaf, at, one, together = room.leaf, room.at, np.uint64(1), np.uint64(_TOGETHER)
+    alone = begin if trees.slow[t] else stop - (stop - begin) % together
+    for first in range(begin, alone, together):
+        _walk(trees, t, rows.X, first, at)
+        for i in range(together):
+            leaf[first - begin + i] = at[i]
+    for i in range(alone, stop):
+        leaf[i - begin] = _walk_alone(trees, t, rows.X[i], rows.indices, rows.indptr[i], rows.indptr[i + one])
+
+
+@kernel
+def _add_values(trees: Any, rows: Any, value: Any, out: Any, room: Any) -> None:
+    """Add the value of each row's leaf in tree t to output t modulo the number of outputs."""
+    n, per = np.uint64(len(out)), np.uint64(out.shape[1])
+    for begin in range(np.uint64(0), n, np.uint64(_BLOCK)):
+        stop = min(begin + np.uint64(_BLOCK), n)
+        for t in range(np.uint64(len(trees.roots))):
+            k = t % per
+            _find_leaves(trees, t, rows, begin, stop, room)
+            for i in range(begin, stop):
+                out[i, k] += value[room.leaf[i - begin]]
+
+
+@kernel
+def _add_votes(trees: Any, rows: Any, votes: Any, out: Any, room: Any) -> None:
+    """Add all votes of each row's leaf in each tree."""
+    n, width = np.uint64(len(out)), np.uint64(out.shape[1])
+    for begin in range(np.uint64(0), n, np.uint64(_BLOCK)):
+        stop = min(begin + np.uint64(_BLOCK), n)
+        for t in range(np.uint64(len(trees.roots))):
+            _find_leaves(trees, t, rows, begin, stop, room)
+            for i in range(begin, stop):
+                leaf = room.leaf[i - begin]
+                for k in range(width):
+                    out[i, k] += votes[leaf, k]
+
+
+@kernel
+def _put_leaves(trees: Any, rows: Any, place: Any, out: Any, room: Any) -> None:
+    """Note the place of each row's leaf in each tree."""
+    n = np.uint64(len(out))
+    for begin in range(np.uint64(0), n, np.uint64(_BLOCK)):
+        stop = min(begin + np.uint64(_BLOCK), n)
+        for t in range(np.uint64(len(trees.roots))):
+            _find_leaves(trees, t, rows, begin, stop, room)
+            for i in range(begin, stop):
+                out[i, t] = place[room.leaf[i - begin]]
+
+
+def add_values(
+    trees: PackedTrees, value: npt.NDArray[np.float64], X: npt.NDArray[np.float64], sparse: SparseRows | None, out: Any
+) -> None:
+    """Add the values of leaves, by node of the sum, shape (nodes,), to ``out``, shape (n, K).
+
+    Tree t adds to output t modulo K, each row tree after tree, whatever the number of threads. O(trees depth) a row.
+    """
+    _in_blocks(_add_values, trees, X, sparse, value[trees.place], out)
+
+
+def add_votes(
+    trees: PackedTrees, votes: npt.NDArray[np.int64], X: npt.NDArray[np.float64], sparse: SparseRows | None, out: Any
+) -> None:
+    """Add the votes of leaves, by node of the sum, shape (nodes, K), to ``out``, shape (n, K). O(trees depth) a row."""
+    _in_blocks(_add_votes, trees, X, sparse, votes[trees.place], out)
+
+
+def leaves(trees: PackedTrees, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> npt.NDArray[np.int64]:
+    """Return the leaf of each row in each tree, by node of the sum, shape (n, trees). O(trees depth) a row."""
+    out = np.empty((len(X), len(trees.roots)), dtype=np.int64)
+    _in_blocks(_put_leaves, trees, X, sparse, trees.place, out)
+    return out
+
+
+def _in_blocks(walk: Any, trees: PackedTrees, X: Any, sparse: SparseRows | None, of_leaf: Any, out: Any) -> None:
+    """Run a kernel over ranges of rows, in threads."""
+    rows = RowBlock.of(X, sparse)
+
+    def work(part: slice) -> None:
+        some = RowBlock(rows.X[part], rows.indptr[part.start : part.stop + 1], rows.indices)
+        room = _Room(np.empty(_BLOCK, dtype=np.uint32), np.empty(_TOGETHER, dtype=np.uint32))
+        walk(trees, some, of_leaf, out[part], room)
+
+    smallest = max(_TOGETHER, _TASK_NS // (_STEP_NS * max(1, len(trees.roots))))
+    run([partial(work, part) for part in ranges(len(rows.X), smallest)])

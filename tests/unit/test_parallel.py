@@ -1,0 +1,179 @@
+"""Work divided among threads: the same results in the same order, errors, interrupts, forks, and how many CPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.progress import Pulse
+from raydt.parallel import cpus, threads
+from raydt.parallel.threads import limited, ranges, run, threads_of
+
+NUMBERS = (1, 2, 3, 5)
+
+
+@pytest.mark.parametrize("n", NUMBERS)
+def test_results_come_in_order(n: int) -> None:
+    with limited(n):
+        assert run([lambda i=i: i * i for i in range(40)]) == [i * i for i in range(40)]
+        assert run([]) == []
+
+
+def test_several_threads_work_at_the_same_time() -> None:
+    meeting = threading.Barrier(3)
+    with limited(3):
+        assert sorted(run([lambda: meeting.wait(20)] * 3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("n", NUMBERS)
+def test_the_first_error_is_raised_when_nobody_works(n: int) -> None:
+    at_work: list[int] = []
+
+    def task(i: int) -> None:
+        at_work.append(i)
+        try:
+            if i == 2:
+                raise ValueError(i)
+            time.sleep(0.002)
+        finally:
+            at_work.remove(i)
+
+    with limited(n), pytest.raises(ValueError, match="2"):
+        run([lambda i=i: task(i) for i in range(50)])
+    assert not at_work
+
+
+def test_an_interrupt_waits_for_the_tasks_that_have_begun() -> None:
+    ended = threading.Event()
+    begun = threading.Event()
+    main = threading.get_ident()
+
+    def task() -> None:
+        if threading.get_ident() == main:
+            begun.wait(20)
+            signal.raise_signal(signal.SIGINT)
+        else:
+            begun.set()
+            time.sleep(0.3)
+            ended.set()
+
+    with limited(2), pytest.raises(KeyboardInterrupt):
+        run([task, task])
+    assert ended.is_set()
+
+
+def test_a_task_that_divides_work_does_so_alone() -> None:
+    with limited(4):
+        assert run([threads.threads] * 8) == [1] * 8
+        with limited(8):
+            assert threads.threads() == 4
+        assert threads.threads() == 4
+
+
+def test_many_python_threads_divide_work_at_once() -> None:
+    def work(seed: int) -> list[int]:
+        with limited(3):
+            return run([lambda i=i: seed + i for i in range(200)])
+
+    with ThreadPoolExecutor(8) as others:
+        assert list(others.map(work, range(32))) == [[seed + i for i in range(200)] for seed in range(32)]
+
+
+def test_a_forked_child_has_a_pool_of_its_own() -> None:
+    with limited(3):
+        run([lambda: None] * 9)
+        child = os.fork()
+        if child == 0:
+            os._exit(run([lambda i=i: i for i in range(9)]) != list(range(9)))
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_time_of_helpers_is_seen() -> None:
+    meeting = threading.Barrier(2)
+    pulse = Pulse()
+    pulse.beat()
+    with limited(2):
+        idents = run([lambda: (meeting.wait(20), threading.get_ident())[1]] * 2)
+        other = next(ident for ident in idents if ident != threading.get_ident())
+        assert other in threads.helpers()
+
+        def work() -> None:
+            meeting.wait(20)
+            if threading.get_ident() != threading.main_thread().ident:
+                began = time.thread_time()
+                while time.thread_time() - began < 0.1:
+                    pass
+
+        before, own = pulse.seconds(), time.thread_time()
+        run([work] * 2)
+        assert pulse.seconds() - before - (time.thread_time() - own) > 0.09
+
+
+def test_without_threads_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_submit", refuse)
+    with limited(4):
+        assert run([lambda i=i: i for i in range(5)]) == list(range(5))
+
+
+def test_tasks_handle_errors_of_numbers_as_the_caller_does() -> None:
+    meeting = threading.Barrier(2)
+
+    def divide() -> float:
+        meeting.wait(20)
+        return float(np.divide(1.0, 0.0))
+
+    with limited(2), np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        run([divide, divide])
+
+
+@given(st.integers(0, 1000), st.integers(1, 300), st.integers(1, 5), st.integers(1, 7))
+def test_ranges_cover_all_items_once(n: int, smallest: int, each: int, most: int) -> None:
+    with limited(most):
+        parts = ranges(n, smallest, each)
+    assert [i for part in parts for i in range(n)[part]] == list(range(n))
+    sizes = [part.stop - part.start for part in parts]
+    assert len(parts) <= most * each
+    assert len(parts) == 1 or (min(sizes) >= smallest and max(sizes) - min(sizes) <= 1)
+
+
+def test_n_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "cpus_here", lambda: 6)
+    given = {None: 6, -1: 6, -2: 5, -6: 1, -9: 1, 1: 1, 2: 2, 40: 40}
+    assert {n: threads_of(n) for n in given} == given
+
+
+def test_cpus_of_affinity_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    monkeypatch.setattr(cpus, "_quota", lambda: 8)
+    for named, count in {"": 8, "3": 3, "4,2": 4, "64": 8, "0": 8, "many": 8}.items():
+        monkeypatch.setenv("OMP_NUM_THREADS", named)
+        assert cpus.cpus_here() == count
+
+
+@pytest.mark.parametrize(
+    ("files", "count"),
+    [
+        ({"cpu.max": "250000 100000"}, 3),
+        ({"cpu.max": "max 100000"}, 1 << 30),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}, 2),
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, 1 << 30),
+        ({}, 1 << 30),
+    ],
+)
+def test_quota_of_a_control_group(files: dict[str, str], count: int, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    assert cpus._quota_of(tmp_path) == count

@@ -1,0 +1,233 @@
+"""Estimators in threads: the same model with any number, several callers at once, forks, joblib, and interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from pipelines import auditing
+from pipelines.config import load_config
+from pipelines.running.job import replay
+from raydt import (
+    ConfidenceTreeClassifier,
+    ExactForestClassifier,
+    ExactForestRegressor,
+    FullyDynamicTreeClassifier,
+    FullyDynamicTreeRegressor,
+    OnlineGradientBoostingClassifier,
+    load_model,
+)
+from raydt.arrays import blocks
+from raydt.audits import recorded_tree
+from raydt.encoding import features
+from raydt.errors import ConfigError, HalfAppliedError
+from raydt.estimators import frames
+from raydt.learners.forest import trees
+from raydt.learners.fudyadt import build_divided, dynamic_tree
+from raydt.parallel import threads
+from raydt.sessions.session import InProcessSession
+from raydt.trees import packed_trees, shapley
+from tests.refusals import refused
+
+DRAW = np.random.default_rng(5)
+X = np.round(DRAW.normal(size=(600, 6)), 1)
+Y = (X[:, 0] + X[:, 1] * X[:, 2] + DRAW.normal(size=len(X)) > 0).astype(int)
+FEW = (
+    (recorded_tree, "_FEW_ROWS"),
+    (features, "_FEW_CELLS"),
+    (frames, "_FEW_CELLS"),
+    (blocks, "_FEW_CELLS"),
+    (trees, "_FEW"),
+    (build_divided, "_FEW_CELLS"),
+    (packed_trees, "_TASK_NS"),
+)
+
+ESTIMATORS: dict[str, Any] = {
+    "fudyadt": FullyDynamicTreeClassifier(alpha=0.001, beta=0.05),
+    "fudyadt, numbers": FullyDynamicTreeRegressor(),
+    "forest": ExactForestClassifier(n_estimators=11),
+    "forest, numbers": ExactForestRegressor(n_estimators=5, rebuild="lazy"),
+    "gbdt": OnlineGradientBoostingClassifier(max_iter=8),
+    "confidence_tree": ConfidenceTreeClassifier(grace_period=20, c=0.05),
+}
+
+
+@pytest.fixture(autouse=True)
+def _little_work_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have threads take work that one would do otherwise."""
+    for module, name in (*FEW, (shapley, "_TASK_NS"), (dynamic_tree, "LOOP_CELLS")):
+        monkeypatch.setattr(module, name, 1)
+
+
+def outcome(model: Any) -> list[Any]:
+    """What a model says of itself after insertions, deletions and a step of a window."""
+    model.fit(X[:400], Y[:400])
+    model.partial_fit(X[400:500], Y[400:500]).forget(model.row_ids_[:30])
+    model.replace_examples(np.arange(50), X[500:], Y[500:])
+    found = [model.digest(), model.predict(X).tobytes(), str(model.audit().as_dict())]
+    if hasattr(model, "predict_proba"):
+        found.append(model.predict_proba(X).tobytes())
+    if not isinstance(model, ConfidenceTreeClassifier):  # its leaves predict by naive Bayes
+        explanation = model.explain(X[:70])
+        found += [explanation.values.tobytes(), np.asarray(explanation.base).tobytes()]
+    return found
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_number_of_threads_changes_nothing(name: str) -> None:
+    first, *others = (outcome(clone(ESTIMATORS[name]).set_params(n_jobs=n)) for n in (1, 2, 3, 5))
+    assert all(other == first for other in others)
+
+
+def test_n_jobs_is_no_part_of_a_model(tmp_path: Any) -> None:
+    model = FullyDynamicTreeClassifier(n_jobs=3).fit(X, Y)
+    assert clone(model).n_jobs == 3
+    model.save(tmp_path / "model", with_examples=True)
+    again = load_model(tmp_path / "model")
+    assert (again.n_jobs, again.digest()) == (None, model.digest())
+    assert not any(b"n_jobs" in file.read_bytes() for file in (tmp_path / "model").rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("n_jobs", [0, 1.5, "2", True])
+def test_what_is_no_number_of_threads_is_refused(n_jobs: Any) -> None:
+    with refused("estimators.n_jobs", ConfigError, given=n_jobs):
+        FullyDynamicTreeClassifier(n_jobs=n_jobs).fit(X, Y)
+
+
+def test_a_call_uses_as_many_threads_as_n_jobs_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    real = threads.run
+    monkeypatch.setattr(trees, "run", lambda tasks: (seen.append(threads.threads()), real(tasks))[1])
+    monkeypatch.setattr(threads, "cpus_here", lambda: 4)
+    for n_jobs, most in {None: 4, -1: 4, -2: 3, 1: 1, 2: 2, 7: 7}.items():
+        seen.clear()
+        ExactForestClassifier(n_estimators=5, n_jobs=n_jobs).fit(X, Y)
+        assert set(seen) == {most}
+    with threads.limited(2):
+        seen.clear()
+        ExactForestClassifier(n_estimators=5, n_jobs=7).fit(X, Y)
+        assert set(seen) == {2}
+
+
+def test_a_run_and_its_commands_use_the_threads_of_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "cpus_here", lambda: 4)
+    seen: list[int] = []
+
+    def noted(work: Any) -> Any:
+        return lambda *arguments, **named: (seen.append(threads.threads()), work(*arguments, **named))[1]
+
+    monkeypatch.setattr(InProcessSession, "apply", noted(InProcessSession.apply))
+    monkeypatch.setattr(auditing, "load_state", noted(auditing.load_state))
+    digests = set()
+    for given, most in {"auto": 4, 1: 1, 3: 3}.items():
+        seen.clear()
+        cluster = {"backend": "in_process", "threads": given}
+        run = tmp_path / str(given)
+        config = {"source": {"kind": "synthetic", "generator": "sea", "n": 300}, "learner": {"kind": "fudyadt"}}
+        digests.add(replay(config | {"cluster": cluster}, run).summary["model_digest"])
+        assert set(seen) == {most}
+        seen.clear()
+        assert auditing.audit_run(run).feasibility == "proven"
+        assert set(seen) == {most}
+    assert len(digests) == 1
+    for wrong in (0, "many"):
+        with pytest.raises(ConfigError):
+            load_config(config | {"cluster": {"threads": wrong}})
+
+
+def fitted(name: str) -> str:
+    """The digest of a model that three threads fit."""
+    digest: str = clone(ESTIMATORS[name]).set_params(n_jobs=3).fit(X, Y).digest()
+    return digest
+
+
+@pytest.mark.parametrize("name", ["fudyadt", "forest", "gbdt"])
+def test_python_threads_fit_at_the_same_time(name: str) -> None:
+    expected = fitted(name)
+    with ThreadPoolExecutor(4) as callers:
+        assert set(callers.map(fitted, [name] * 12)) == {expected}
+
+
+@pytest.mark.parametrize("name", ["fudyadt", "forest", "gbdt"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_forked_after_threads_have_worked_fits(name: str) -> None:
+    expected = fitted(name)
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(fitted(name) != expected)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings(r"ignore:Estimator \w+ does not inherit:UserWarning")
+def test_joblib_divides_the_cpus_among_its_processes() -> None:
+    """Each process may use its share of the CPUs; the best model is fitted here."""
+    search = GridSearchCV(FullyDynamicTreeClassifier(), {"max_depth": [1, 4]}, cv=2, n_jobs=2).fit(X, Y)
+    alone = GridSearchCV(FullyDynamicTreeClassifier(n_jobs=1), {"max_depth": [1, 4]}, cv=2, n_jobs=1).fit(X, Y)
+    assert search.best_estimator_.digest() == alone.best_estimator_.digest()
+    assert search.cv_results_["mean_test_score"].tolist() == alone.cv_results_["mean_test_score"].tolist()
+
+
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("_interruptible")
+@pytest.mark.parametrize("name", ["fudyadt", "forest", "gbdt"])
+def test_an_interrupted_call_has_no_effect(name: str) -> None:
+    """Ctrl-C at any moment, also a second one at once: the model is the one before, the one after, or is refused."""
+    before, expected = None, None
+    refusals = 0
+    for wait in np.linspace(0.0, 0.03, 20):
+        model = clone(ESTIMATORS[name]).set_params(n_jobs=2).fit(X[:300], Y[:300])
+        before = before or model.digest()
+        if expected is None:
+            expected = clone(model).fit(X[:300], Y[:300]).partial_fit(X[300:], Y[300:]).digest()
+        timer = threading.Thread(target=_interrupt, args=(float(wait), 2))
+        try:
+            timer.start()
+            model.partial_fit(X[300:], Y[300:])
+            timer.join()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            _joined(timer)
+        try:
+            assert model.digest() in (before, expected)
+        except HalfAppliedError:
+            refusals += 1
+            assert model.fit(X[:300], Y[:300]).digest() == before
+    assert refusals < 20
+
+
+def _interrupt(wait: float, times: int) -> None:
+    time.sleep(wait)
+    for _ in range(times):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _joined(timer: threading.Thread) -> None:
+    """Wait until all interrupts have arrived."""
+    while True:
+        try:
+            timer.join()
+            time.sleep(0.001)
+            return
+        except KeyboardInterrupt:
+            continue
