@@ -17,7 +17,7 @@ _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
 @click.command(short_help="Predict the rows of a file with a saved model, or explain one prediction.")
 @click.argument("model")
 @click.argument("data")
-@click.option("--out", metavar="FILE", help="New Parquet file to write; .parquet or .pq.")
+@click.option("--out", metavar="FILE", help="New Parquet file to write; .parquet or .pq. Required without --explain.")
 @click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 @click.option("--id", "id_column", metavar="COLUMN", help="Column of DATA to copy to the output as its first column.")
 @click.option(
@@ -47,7 +47,7 @@ def predict(
 
     The output has one row for each row of DATA, in the same order.
 
-    With --explain, nothing is written: shown are the row's path through one tree in words, and how much each feature
+    With --explain, predict writes no file. It shows the row's path through one tree in words, and how much each feature
     moves the output from the mean (path-dependent Shapley values of all trees, weighted by the live examples).
 
     \b

@@ -144,7 +144,9 @@ def test_a_time_in_the_future_is_told(make: Callable[[Path], Path], work: type[W
             purge(folder, older_than="7d", dry_run=dry_run)
     assert contents(folder) == before
     set_clock(folder, now + timedelta(seconds=120))  # by which clocks of two machines differ
+    before = contents(folder)
     assert purge(folder, older_than="7d")["young"]
+    assert contents(folder) == before
     set_clock(folder, now - timedelta(days=8))
     assert not purge(folder, older_than="7d")["young"]
     set_clock(folder, now + timedelta(days=400))
