@@ -270,10 +270,11 @@ class ShardTrainer:
         if role == INSERTED:
             yield from self._encode(slots)
             yield Tell("take_targets", {"slots": slots, "y": y[slots]})
-        yield from together("update", {"slots": slots, "role": role, "anew": anew})
+        met = yield from together("update", {"slots": slots, "role": role, "anew": anew})
         replies = yield Ask("updated", {})
         yield from self._fetch_trees()
         counts = Counts.of(len(self.ensemble.trees.feature), [reply["counts"] for reply in replies])
+        counts.rounds = 2 * met + 1
         return counts, np.concatenate([reply["taken"] for reply in replies])
 
     def extend(self, ensemble: Ensemble, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
