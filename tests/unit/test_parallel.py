@@ -54,17 +54,15 @@ def test_the_first_error_is_raised_when_nobody_works(n: int) -> None:
 
 def test_an_interrupt_waits_for_the_tasks_that_have_begun() -> None:
     ended = threading.Event()
-    begun = threading.Event()
+    meeting = threading.Barrier(2)  # each of the two threads has a task
     main = threading.get_ident()
 
     def task() -> None:
+        meeting.wait(20)
         if threading.get_ident() == main:
-            begun.wait(20)
             signal.raise_signal(signal.SIGINT)
-        else:
-            begun.set()
-            time.sleep(0.3)
-            ended.set()
+        time.sleep(0.3)
+        ended.set()
 
     with limited(2), pytest.raises(KeyboardInterrupt):
         run([task, task])
