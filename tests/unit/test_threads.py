@@ -33,6 +33,7 @@ from raydt.audits import recorded_tree
 from raydt.encoding import features
 from raydt.errors import ConfigError, HalfAppliedError
 from raydt.estimators import frames
+from raydt.examples import row_tree
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
 from raydt.parallel import threads
@@ -68,6 +69,7 @@ def _little_work_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have threads take work that one would do otherwise."""
     for module, name in (*FEW, (shapley, "_TASK_NS"), (dynamic_tree, "LOOP_CELLS")):
         monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(row_tree, "_TOGETHER", 64)
 
 
 def outcome(model: Any) -> list[Any]:
