@@ -7,6 +7,7 @@ gave the row. Whatever is asked of whole rows goes through here, so that learner
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,12 @@ from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
 from raydt.examples.features import Features
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
+from raydt.parallel.threads import ranges, run
 
 Slots = npt.NDArray[np.int32]
 
+#: Cells that are worth another thread to copy them.
+_COPIED = 1 << 20
 #: Neighbouring slots whose rows one shard owns, where shards own rows.
 _OWNED = 64
 
@@ -153,7 +157,6 @@ class HeldRows:
         self._features, self._groups = features, groups
         self.columns = features.columns_of(groups)  #: Of ``X``, those of the groups.
         self.X = np.empty((0, len(self.columns)))  #: Shape (slots, columns).
-        self._borrowed = False  # rows that were put are kept as they are, and not written over
         self.used = 0  #: Slots that have had a row: those before this one.
         self._sparse = RaggedStore(np.int32)
 
@@ -161,13 +164,12 @@ class HeldRows:
         """Keep new rows; ``indices`` are those of this shard's sparse features that are 1."""
         if not len(slots):
             return
+        self.make_room(slots)
         place = as_slice(slots)
-        if not len(self.X) and isinstance(place, slice) and place.start == 0 and X.shape[1] == self.X.shape[1] > 0:
-            self.X, self._borrowed = np.ascontiguousarray(X), True
+        if isinstance(place, slice):
+            into, cells = self.X[place], max(1, self.X.shape[1])
+            run([partial(np.copyto, into[part], X[part]) for part in ranges(len(into), _COPIED // cells)])
         else:
-            self.make_room(slots)
-            if self._borrowed:
-                self.X, self._borrowed = self.X.copy(), False
             self.X[place] = X
         self.used = max(self.used, int(slots.max()) + 1)
         if self._features.sparse:
@@ -177,7 +179,7 @@ class HeldRows:
         """Room for rows; a shard without features that was restored has not seen how many there are."""
         have, need = len(self.X), int(slots.max(initial=-1)) + 1
         if need > have:
-            self.X, self._borrowed = grown(self.X, max(need, 2 * have, 64)), False
+            self.X = grown(self.X, max(need, 2 * have, 64))
             if self._features.sparse and not len(self._groups):
                 more = np.arange(have, len(self.X), dtype=np.int32)
                 self._sparse.put(more, np.zeros(len(more), np.int64), np.empty(0, np.int32))
@@ -235,7 +237,7 @@ class HeldRows:
             self.X[:, own] = X
             if width:
                 ones.append(SparseRows.of_arrays(part, width))
-        self.used, self._borrowed = len(self.X), False
+        self.used = len(self.X)
         if ones:
             self._sparse = RaggedStore(np.int32)
             rows = merged(ones)

@@ -74,3 +74,13 @@ def test_equal_targets_have_a_scale_of_their_own() -> None:
     assert boosting.partial_fit(X[:1], [0.2]).audit().ok
     small = OnlineGradientBoostingRegressor(retrain="never").fit(X[:3], [1e-9] * 3)
     assert small.partial_fit(X[:3], [3e-9] * 3).predict(X[:3]) == pytest.approx([2e-9] * 3, rel=0.2)
+
+
+def test_what_was_given_may_change_afterwards() -> None:
+    """A matrix that is taken as it is (float64, nothing to replace) is copied once, by the shard that keeps its rows."""
+    X = np.random.default_rng(0).random((300, 4))
+    given = X.copy()
+    model = OnlineGradientBoostingClassifier(max_iter=5).fit(given, (X[:, 0] > 0.5).astype(int))
+    given[:] = 0.0
+    model.forget([0, 1])
+    assert model.audit().conformance == "holds"

@@ -133,7 +133,7 @@ class RowShard:
         shard._candidates, shard._histograms, shard.y = local.candidates, local.sums, self.y
         shard._room = other._room if other is not None else None
         shard.divide(index, shards)
-        room, *_ = shard._begin()
+        room, *_ = shard._begin(alone=False)
         mine: PassRoom = self._begin()[0]
         for into, array in zip(room.slack, mine.slack, strict=True):
             into[:] = array
@@ -143,7 +143,7 @@ class RowShard:
 
     def train(self, slots: Slots, F: Floats, first: int, stop: int) -> None:
         """Train some iterations; ``F``, shape (rows, K'), is the score before and after."""
-        model, local, batch, own, room, grow_room = self._begin_training(slots, F)
+        model, local, batch, own, room, grow_room = self._begin_training(slots, F, True)
         train_pass(model, local, batch, own, first, stop, grow_room, room.p)
         F[:] = batch.F[:, :own].T
 
@@ -171,7 +171,7 @@ class RowShard:
 
     def train_steps(self, slots: Slots, F: Floats, first: int, stop: int) -> Steps[None]:
         """Train some iterations with other shards; arguments as in :meth:`train`, of the own rows."""
-        model, local, batch, own, room, grow_room = self._begin_training(slots, F)
+        model, local, batch, own, room, grow_room = self._begin_training(slots, F, False)
         per, head = self.ensemble.per, np.empty(2, dtype=np.int64)
         for t in range(first * per, stop * per):
             begin_tree(model, local, batch, own, t, first, grow_room, room.p, head)
@@ -185,6 +185,7 @@ class RowShard:
         ``slots`` and ``anew`` are the own ones, in slots ``begin`` to before ``end``; ``again`` says whether any shard
         has some of ``anew``.
         """
+        self._begin(alone=False)
         begun = yield from self._begin_update(slots, role, anew, again, begin, end)
         model, local, batch, own, n, rules, compares, room, grow_room = begun
         counts, head = np.zeros(COUNTS, dtype=np.int64), np.empty((len(room.value), 5), dtype=np.int64)
@@ -275,8 +276,8 @@ class RowShard:
 
     # ---------------------------------------------------------------- begin and end
 
-    def _begin_training(self, slots: Slots, F: Floats) -> Any:
-        room, grow_room, batch = self._begin()
+    def _begin_training(self, slots: Slots, F: Floats, alone: bool) -> Any:
+        room, grow_room, batch = self._begin(alone)
         own, local = len(slots), self._sums
         batch.slots[:own], batch.F[:, :own] = slots, F.T
         if self.ensemble.per > 1 or len(local.candidates.cuts) == 1:  # else what is looked up serves one tree only
@@ -335,8 +336,8 @@ class RowShard:
         yield _NONE
         return int(theirs[:, 0].max()), int(theirs[:, 1].sum()), int(theirs[:, 2].sum())
 
-    def _begin(self) -> tuple[PassRoom, GrowthRoom, LocalBatch]:
-        """Room for as many rows as the ensemble has slots, and the batch over it."""
+    def _begin(self, alone: bool = True) -> tuple[PassRoom, GrowthRoom, LocalBatch]:
+        """Room for as many rows as the ensemble has slots, and the batch over it; ``alone`` as for ``growth_room``."""
         e, per = self.ensemble, self.ensemble.per
         capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
         if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:
@@ -346,8 +347,11 @@ class RowShard:
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
             entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
             batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), self.y)
-            self._room = room, growth_room(capacity, inner + 1, stored - 1, no_places(stored - 1)), batch
+            self._room = room, growth_room(capacity, inner + 1, stored - 1, no_places(stored - 1), alone), batch
         room, grow_room, batch = self._room
+        if not alone and not len(grow_room.parts):
+            _, inner, stored = self._sums.sums.shape[:3]
+            grow_room = growth_room(len(batch.slots), inner + 1, stored - 1, grow_room.places, False)
         self._room = room, grow_room, batch._replace(y=self.y)
         return self._room
 

@@ -165,23 +165,23 @@ class GrowthRoom(NamedTuple):
     root_of: npt.NDArray[np.int64]  #: Shape (opened,): root above each opened leaf.
     found: npt.NDArray[np.int64]  #: Shape (opened, FIELDS): its best split.
     best: npt.NDArray[np.float64]  #: Shape (1,): scratch: the gain of one.
-    pool: npt.NDArray[np.int64]  #: Shape (opened, S + 1, 2).
+    pool: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2); with other shards (opened, S + 1, 2).
     used: npt.NDArray[np.bool_]  #: Shape (inner nodes,): histograms of the tree that are in use.
     places: Places  #: Where all rows add, or of no rows: then it is looked up whenever a row is added.
     register: npt.NDArray[np.int64]  #: Shape (REGISTERS,).
     step: npt.NDArray[np.int64]  #: Shape (leaves,): leaves whose children a round opens.
     #: Shape (leaves,): which leaves were summed up over the own rows in a round.
     small: npt.NDArray[np.int64]
-    parts: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2): their histograms over the own rows.
+    parts: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2): their histograms over the own rows; alone none.
     ahead: npt.NDArray[np.float64]  #: ``ahead``, ``turn``: Shape (opened,): gain and order of leaves, to look ahead.
     turn: npt.NDArray[np.int64]
 
 
-def growth_room(capacity: int, leaves: int, segments: int, places: Places) -> GrowthRoom:
-    """Room for trees of so many leaves over histograms of ``segments``. What is not used costs no memory."""
+def growth_room(capacity: int, leaves: int, segments: int, places: Places, alone: bool) -> GrowthRoom:
+    """Room for trees of so many leaves over histograms of ``segments``; ``alone``: no other shard grows them too."""
     slots, g, spare_slots, spare_g = (np.empty(capacity, dtype=np.int32) for _ in range(4))
     ends, made, step, small = (np.empty(leaves, dtype=np.int64) for _ in range(4))
-    opened = 2 * leaves + 2 * (1 + MOST_AHEAD) * leaves
+    opened = 2 * leaves * (1 if alone else 2 + MOST_AHEAD)
     return GrowthRoom(
         *(slots, g, spare_slots, spare_g),
         np.empty((leaves, 2), dtype=np.int64),
@@ -190,10 +190,10 @@ def growth_room(capacity: int, leaves: int, segments: int, places: Places) -> Gr
         np.empty(opened, dtype=np.int64),
         np.empty((opened, FIELDS), dtype=np.int64),
         np.empty(1),
-        np.empty((opened, segments + 1, 2), dtype=np.int64),
+        np.empty((leaves if alone else opened, segments + 1, 2), dtype=np.int64),
         np.empty(max(1, leaves - 1), dtype=np.bool_),
         places,
         np.empty(REGISTERS, dtype=np.int64),
-        *(step, small, np.empty((leaves, segments + 1, 2), dtype=np.int64)),
+        *(step, small, np.empty((0 if alone else leaves, segments + 1, 2), dtype=np.int64)),
         *(np.empty(opened), np.empty(opened, dtype=np.int64)),
     )
