@@ -92,6 +92,19 @@ def test_the_number_of_threads_changes_nothing(name: str) -> None:
     assert all(other == first for other in others)
 
 
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "gbdt"])
+def test_what_was_given_may_change_afterwards(name: str) -> None:
+    """A clean matrix of float64 is not copied before the learner keeps its rows."""
+    given, models = X.copy(), [clone(ESTIMATORS[name]) for _ in range(2)]
+    models[0].fit(given, Y)
+    given[:] = 7.0
+    models[1].fit(X, Y)
+    for model in models:
+        model.forget(model.row_ids_[::3])
+    assert models[0].digest() == models[1].digest()
+    assert models[0].audit().conformance == "holds"
+
+
 def test_n_jobs_is_no_part_of_a_model(tmp_path: Any) -> None:
     model = FullyDynamicTreeClassifier(n_jobs=3).fit(X, Y)
     assert clone(model).n_jobs == 3
