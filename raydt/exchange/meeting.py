@@ -22,11 +22,12 @@ Steps = Generator[Any, Any, T]
 GO_ON = "go_on"
 
 
-def together(method: str, payload: Payload, each: Sequence[Payload] | None = None) -> Exchange[None]:
-    """Have all shards make a pass, which they begin on the request ``method``."""
-    answers = yield Combine(method, payload, each)
+def together(method: str, payload: Payload, each: Sequence[Payload] | None = None) -> Exchange[int]:
+    """Have all shards make a pass, which they begin on the request ``method``; returns how often they met."""
+    answers, met = (yield Combine(method, payload, each)), 0
     while answers:
-        answers = yield Combine(GO_ON, {"answers": answers})
+        answers, met = (yield Combine(GO_ON, {"answers": answers})), met + 1
+    return met
 
 
 class Meeting:

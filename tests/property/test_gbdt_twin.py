@@ -56,8 +56,8 @@ def threads_of(crew: tuple[int, int]) -> Iterator[None]:
         return [results[i] for i in range(len(tasks))]
 
     with pytest.MonkeyPatch.context() as patch, limited(threads):
-        patch.setattr(trainer, "CELLS_OF_A_THREAD", 1)
-        patch.setattr(trainer, "CHANGES_OF_A_THREAD", 1)
+        for cells in ("CELLS_OF_A_THREAD", "UPDATED_CELLS_OF_A_THREAD", "CHANGES_OF_A_THREAD"):
+            patch.setattr(trainer, cells, 1)
         if seed:
             patch.setattr(driver, "run", in_any_order)
         yield

@@ -77,7 +77,7 @@ def test_equal_targets_have_a_scale_of_their_own() -> None:
 
 
 def test_what_was_given_may_change_afterwards() -> None:
-    """A matrix that is taken as it is (float64, nothing to replace) is copied once, by the shard that keeps it."""
+    """A matrix that is taken as it is (float64, nothing to replace) is copied by the shard that keeps its rows."""
     X = np.random.default_rng(0).random((300, 4))
     given = X.copy()
     model = OnlineGradientBoostingClassifier(max_iter=5).fit(given, (X[:, 0] > 0.5).astype(int))

@@ -42,10 +42,10 @@ _LOSS_BITS = 20
 _FETCHED = 1 << 16
 #: Rows encoded by a task.
 _ENCODED = 1 << 12
-#: Cells (rows x features) of a model from which a second thread pays: a tree then takes some milliseconds.
+#: Cells (rows x features) of a model for each thread of a training: a tree then takes some milliseconds, a meeting 0.1.
 CELLS_OF_A_THREAD = 1_000_000
-#: Rows of a batch times features from which a second thread pays in an update.
-CHANGES_OF_A_THREAD = 10_000
+#: Cells of a model, and of a batch, for each thread of an update, which trains few of the trees again.
+UPDATED_CELLS_OF_A_THREAD, CHANGES_OF_A_THREAD = 3_000_000, 10_000
 
 
 def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[Any, Any]:
@@ -144,7 +144,7 @@ class ThreadTrainer:
             self.shard.shorten(held_out.best + 1)
 
     def _train(self, slots: Slots, F: npt.NDArray[np.float64], first: int, stop: int) -> None:
-        crew = self._crew(len(slots))
+        crew = self._crew(len(slots) * self._width // CELLS_OF_A_THREAD)
         if len(crew) == 1:
             self.shard.train(slots, F, first, stop)
             return
@@ -159,9 +159,9 @@ class ThreadTrainer:
         """
         yield from ()
         e, self.shard.y = self.ensemble, y
-        most = 1 + (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
+        most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
-        crew = self._crew(len(held), most)
+        crew = self._crew(min(most, len(held) * self._width // UPDATED_CELLS_OF_A_THREAD))
         if len(crew) == 1:
             return self.shard.update(slots, role, anew), self.shard.taken
         ends = [0, *(int(held[len(held) * i // len(crew)]) for i in range(1, len(crew))), e.leaf.shape[1]]
@@ -190,7 +190,7 @@ class ThreadTrainer:
     def _sum_up(self, y: Labels, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
         self.shard.y = y
-        crew = self._crew(len(slots))
+        crew = self._crew(len(slots) * self._width // CELLS_OF_A_THREAD)
         trees, n = len(self.ensemble.leaf), len(crew)
         bounds = [trees * i // n for i in range(n + 1)]
         run([partial(one.sum_up, slots, bounds[i], bounds[i + 1]) for i, one in enumerate(crew)])
@@ -200,9 +200,9 @@ class ThreadTrainer:
         """Features of a row, about."""
         return max(1, len(self._features.names))
 
-    def _crew(self, rows: int, most: int = 1 << 30) -> list[RowShard]:
-        """Return the shards of the next pass over so many rows, the first of which is this process's own."""
-        shards = min(threads(), most, max(1, rows * self._width // CELLS_OF_A_THREAD))
+    def _crew(self, most: int) -> list[RowShard]:
+        """Return the shards of the next pass, at most so many; the first of them is this process's own."""
+        shards = max(1, min(threads(), most))
         self.shard.divide(0, shards)
         if shards > 1:
             former = [*self._beside, *[None] * shards]
@@ -270,10 +270,11 @@ class ShardTrainer:
         if role == INSERTED:
             yield from self._encode(slots)
             yield Tell("take_targets", {"slots": slots, "y": y[slots]})
-        yield from together("update", {"slots": slots, "role": role, "anew": anew})
+        met = yield from together("update", {"slots": slots, "role": role, "anew": anew})
         replies = yield Ask("updated", {})
         yield from self._fetch_trees()
         counts = Counts.of(len(self.ensemble.trees.feature), [reply["counts"] for reply in replies])
+        counts.rounds = 2 * met + 1
         return counts, np.concatenate([reply["taken"] for reply in replies])
 
     def extend(self, ensemble: Ensemble, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
