@@ -11,6 +11,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -60,15 +61,17 @@ def of_a_process(module: str, *arguments: str) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment |= {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     environment["RAY_worker_niceness"] = "0"
-    ended = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    # Ray notes the address of the last cluster in a file there, and says so if it finds one.
+    with tempfile.TemporaryDirectory(prefix="n", dir="/tmp") as own:
+        ended = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env=environment | {"TMPDIR": own},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
     assert ended.returncode == 0, ended.stderr[-4000:]
     *others, last = ended.stdout.splitlines()
     facts: dict[str, Any] = json.loads(last)
