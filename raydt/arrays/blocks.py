@@ -49,23 +49,13 @@ def is_clean(bits: Any) -> bool:
     return bool(unusable == 0)
 
 
-def rows_at(X: Floats, rows: npt.NDArray[Any]) -> Floats:
-    """Return some rows, shape (rows, d): a view where they follow each other, else a copy."""
-    return X[int(rows[0]) : int(rows[-1]) + 1] if _follow(rows) else X[rows]
-
-
-def _follow(rows: npt.NDArray[Any]) -> bool:
-    """Whether there are rows, each the one after the last."""
-    return len(rows) > 0 and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all())
-
-
 def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:
-    """Write rows to some places of a matrix: in threads where the places follow each other."""
-    if not _follow(at):
+    """Copy rows to some places of a matrix: in threads where the places are neighbours."""
+    place = as_slice(at)
+    if not isinstance(place, slice):
         X[at] = rows
         return
-    target = X[int(at[0]) : int(at[-1]) + 1]
-    parts = ranges(len(at), _FEW_CELLS // max(1, X.shape[1]))
+    target, parts = X[place], ranges(len(at), _FEW_CELLS // max(1, X.shape[1]))
     run([partial(np.copyto, target[part], rows[part]) for part in parts])
 
 

@@ -7,24 +7,20 @@ gave the row. Whatever is asked of whole rows goes through here, so that learner
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import as_slice, block
+from raydt.arrays.blocks import as_slice, block, put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
 from raydt.examples.features import Features
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
-from raydt.parallel.threads import ranges, run
 
 Slots = npt.NDArray[np.int32]
 
-#: Cells that are worth another thread to copy them.
-_COPIED = 1 << 20
 #: Neighbouring slots whose rows one shard owns, where shards own rows.
 _OWNED = 64
 
@@ -165,12 +161,7 @@ class HeldRows:
         if not len(slots):
             return
         self.make_room(slots)
-        place = as_slice(slots)
-        if isinstance(place, slice):
-            into, cells = self.X[place], max(1, self.X.shape[1])
-            run([partial(np.copyto, into[part], X[part]) for part in ranges(len(into), _COPIED // cells)])
-        else:
-            self.X[place] = X
+        put_rows(self.X, slots, X)
         self.used = max(self.used, int(slots.max()) + 1)
         if self._features.sparse:
             self._sparse.put(np.array(slots), np.diff(indptr), np.array(indices))

@@ -15,6 +15,7 @@ Format: ``docs/reference/formats.md``. ``tests/oracles/digests.py`` hashes every
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from raydt.arrays.blake2b import SIZE, hash_all, room_for, start
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.parallel.threads import run
 
 Ids = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
@@ -350,21 +352,24 @@ class RowTree:
             done = int(_change(self._trie, ids, slots, done, self._stack))
 
     def root(self, records: Records) -> bytes:
-        """The hash of all rows, 32 bytes; asks for the records of the rows in stale leaves."""
+        """The hash of all rows, 32 bytes; asks for the records of the rows in stale leaves, in threads."""
         trie, together = self._trie, _TOGETHER // MOST
         stale, levels = np.empty(int(trie.reg[_USED]), dtype=np.int32), np.empty(2 + 64 // BITS, dtype=np.int64)
         levels = levels[: 1 + int(_list_stale(trie, stale, levels))]
         stale = stale[: levels[-1]]
-        jobs, room = room_for(len(stale))
         leaves = stale[trie.child[stale] < 0]
-        for begin in range(0, len(leaves), together):
-            part = leaves[begin : begin + together]
+
+        def hash_part(part: npt.NDArray[np.int32]) -> None:
             count = trie.rows[part]
             ids, slots = np.empty(int(count.sum()), dtype=np.int64), np.empty(int(count.sum()), dtype=np.int32)
             _list_rows(trie, part, ids, slots)
             data = records(ids, slots)
-            _hash_leaves(part, count, data.view(np.uint8), data.itemsize, jobs, room, self._hashes)
-        _hash_inner(stale, levels, trie.child, self._hashes.view(np.uint8).reshape(-1), jobs, room, self._hashes)
+            _hash_leaves(part, count, data.view(np.uint8), data.itemsize, *room_for(len(part)), self._hashes)
+
+        parts = [leaves[begin : begin + together] for begin in range(0, len(leaves), together)]
+        run([partial(hash_part, part) for part in parts])
+        data, (jobs, room) = self._hashes.view(np.uint8).reshape(-1), room_for(len(stale))
+        _hash_inner(stale, levels, trie.child, data, jobs, room, self._hashes)
         trie.stale[stale] = False  # last: a call that is broken off hashes them again
         root: bytes = self._hashes[0].tobytes()
         return root

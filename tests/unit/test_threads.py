@@ -33,6 +33,7 @@ from raydt.audits import recorded_tree
 from raydt.encoding import features
 from raydt.errors import ConfigError, HalfAppliedError
 from raydt.estimators import frames
+from raydt.examples import row_tree
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
 from raydt.parallel import threads
@@ -68,6 +69,7 @@ def _little_work_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have threads take work that one would do otherwise."""
     for module, name in (*FEW, (shapley, "_TASK_NS"), (dynamic_tree, "LOOP_CELLS")):
         monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(row_tree, "_TOGETHER", 64)
 
 
 def outcome(model: Any) -> list[Any]:
@@ -88,6 +90,19 @@ def outcome(model: Any) -> list[Any]:
 def test_the_number_of_threads_changes_nothing(name: str) -> None:
     first, *others = (outcome(clone(ESTIMATORS[name]).set_params(n_jobs=n)) for n in (1, 2, 3, 5))
     assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "gbdt"])
+def test_what_was_given_may_change_afterwards(name: str) -> None:
+    """A clean matrix of float64 is not copied before the learner keeps its rows."""
+    given, models = X.copy(), [clone(ESTIMATORS[name]) for _ in range(2)]
+    models[0].fit(given, Y)
+    given[:] = 7.0
+    models[1].fit(X, Y)
+    for model in models:
+        model.forget(model.row_ids_[::3])
+    assert models[0].digest() == models[1].digest()
+    assert models[0].audit().conformance == "holds"
 
 
 def test_n_jobs_is_no_part_of_a_model(tmp_path: Any) -> None:

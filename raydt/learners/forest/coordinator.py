@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import rows_at
+from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.rows_on_shards import RowBlock
@@ -131,7 +131,7 @@ class ForestCoordinator(SequentialCoordinator):
         comes, looks = (kind == ADD).nonzero()[0], (kind == LOOK).nonzero()[0]
         brings = np.concatenate([comes, looks])
         row[brings] = np.arange(len(brings))
-        X, new = rows_at(batch.X, steps["row"][brings]), steps["slot"][comes]
+        X, new = batch.X[as_slice(steps["row"][brings])], steps["slot"][comes]
         scales, exponents = _NO_CHANGES, np.empty(0, dtype=np.int64)
         if self._scale is not None:
             scales, exponents = self._scale.follow(kind, self.store.y[steps["slot"]])

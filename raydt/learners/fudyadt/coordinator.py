@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import rows_at
+from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.rows_on_shards import RowBlock
@@ -60,7 +60,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
-        X = rows_at(batch.X, rows)
+        X = batch.X[as_slice(rows)]
         self.store.put(slots, X)
         self.live.count_in_units(slots)
         if not self.live.plan.shared_store:
