@@ -64,8 +64,12 @@ def test_an_interrupt_waits_for_the_tasks_that_have_begun() -> None:
         time.sleep(0.3)
         ended.set()
 
-    with limited(2), pytest.raises(KeyboardInterrupt):
-        run([task, task])
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
+    try:
+        with limited(2), pytest.raises(KeyboardInterrupt):
+            run([task, task])
+    finally:
+        signal.signal(signal.SIGINT, former)
     assert ended.is_set()
 
 
