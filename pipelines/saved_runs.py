@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pipelines.config import Config, load_config, without_retired
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
-from raydt.errors import FormatVersionError, InputError, ModelFileError
+from raydt.errors import FormatVersionError, InputError, ModelFileError, shortage
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.learners import traits_of
@@ -51,7 +51,8 @@ def config_of(folder: RunFolder) -> Config:
         return load_config(without_retired(load_yaml(folder.read_text("config.yaml"))))
     except (OSError, ValueError, TypeError) as error:
         said = message("runs.damaged_config", reason="; ".join(str(error).splitlines()[:3]))
-        raise InputError(said, file=f"{folder.location}/config.yaml") from error
+        file = f"{folder.location}/config.yaml"
+        raise shortage(error, file) or InputError(said, file=file) from error
 
 
 def require_format(folder: RunFolder) -> None:
