@@ -1,9 +1,8 @@
 """The folder of one run, on any filesystem that ``pyarrow.fs`` knows.
 
 Invariant: a file is either absent or complete (``raydt.folders.folder``). Parts of tables are moved to their place
-when they
-are closed, and the folders of model and state get their manifest last (``raydt.folders.manifest``). Only the log
-grows in place.
+when they are closed, and the folders of model and state get their manifest last (``raydt.folders.manifest``). Only the
+log grows in place.
 """
 
 from __future__ import annotations

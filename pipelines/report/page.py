@@ -18,7 +18,8 @@ def write_report(runs: Sequence[Path], out: Path, *, locations: Sequence[str] | 
     """Write one HTML file about one or several run folders; several are compared before each is shown.
 
     The file ``out`` appears complete or not at all. ``locations`` are what commands on the page call the folders, if
-    not by ``runs``: the URIs of folders copied from there. ``InputError`` if one of ``runs`` is not a run folder.
+    not by ``runs``: the URIs of folders copied from there. ``InputError`` if one of ``runs`` is not a run folder,
+    ``ValueError`` if there are none.
     """
     if not runs:
         raise ValueError(message("reports.no_runs"))

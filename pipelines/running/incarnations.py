@@ -173,7 +173,7 @@ class Incarnations:
 
 
 class RestartBudget:
-    """How often a run recovers before it gives up: ``most`` times within any period of so many ``seconds``.
+    """Budget of a run's recoveries: ``most`` within any period of so many ``seconds``, then the run gives up.
 
     A fault that comes back at once does not go away by itself.
     """

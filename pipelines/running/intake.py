@@ -70,7 +70,7 @@ class Intake:
 
     @property
     def stopped(self) -> bool:
-        """Whether the intake reads no more rows, since :meth:`stop` was called."""
+        """Return True once :meth:`stop` was called: the intake reads no more rows."""
         return self._stop.is_set()
 
     def take_skipped(self, updates: int, *, ended: bool = False) -> list[Skipped]:

@@ -1,4 +1,4 @@
-"""What an audit of a model says: its verdicts with their reasons, and every difference that it finds.
+"""Sentences of audits of models: verdicts with their reasons, and every difference that is found.
 
 ``{where}`` says at how many nodes, splits or rows, and which is the first, such as "3 nodes, first at node 5".
 """

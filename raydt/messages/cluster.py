@@ -1,4 +1,4 @@
-"""What is wrong with Ray, its addresses and resources, and with the processes of a job."""
+"""Errors of Ray, of its addresses and resources, and of the processes of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the columns of a source: which there are, what they hold, and what other files hold."""
+"""Errors of the columns of a source: their names, their types, and differences between files."""
 
 from __future__ import annotations
 

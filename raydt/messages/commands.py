@@ -1,4 +1,4 @@
-"""What the commands say of their options, and their verdicts."""
+"""Errors of the options of commands, and verdicts of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a config: its file, its keys and values, sections that do not fit each other; what is doubtful."""
+"""Errors and warnings of a config: its file, its keys and values, and sections that do not fit each other."""
 
 from __future__ import annotations
 

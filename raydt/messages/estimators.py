@@ -1,4 +1,4 @@
-"""What is wrong with a call of an estimator: its parameters, its rows, their labels and their ids.
+"""Errors of calls of estimators: parameters, rows, labels and ids.
 
 scikit-learn's own checks search for the words of its messages: "requires y to be passed", "Unknown label type", "is
 expecting", "Found array with", "Reshape your data", "not fitted yet". An estimator for river has examples of keys and

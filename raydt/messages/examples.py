@@ -1,4 +1,4 @@
-"""Which examples a model cannot take or give back, and which labels and features no learner takes."""
+"""Errors of examples that a model cannot take or give back, and of labels and features that no learner takes."""
 
 from __future__ import annotations
 

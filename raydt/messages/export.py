@@ -1,4 +1,4 @@
-"""Why a model cannot be exported to another library, or explained."""
+"""Reasons why a model cannot be exported to another library, or explained."""
 
 from __future__ import annotations
 

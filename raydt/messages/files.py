@@ -1,4 +1,4 @@
-"""What is wrong with the files of a source: finding them, reading them, and what is in them."""
+"""Errors of the files of a source: of finding and reading them, and of their content."""
 
 from __future__ import annotations
 

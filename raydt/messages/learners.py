@@ -1,4 +1,4 @@
-"""What learners say: options and batches that they refuse, what they promise, and what is to be expected of a run."""
+"""Sentences of learners: options and batches that are refused, promises, and the outlook of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process lacks on its machine: memory, open files, room on a disk, its own packages."""
+"""Shortages of a process on its machine: memory, open files, room on a disk, packages."""
 
 from __future__ import annotations
 

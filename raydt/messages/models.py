@@ -1,4 +1,4 @@
-"""What is wrong with folders of models, states and checkpoints, and with the arrays in them.
+"""Errors of folders of models, states and checkpoints, and of their arrays.
 
 Most sentences follow the name of a folder or a file: ``runs/a/model: has no ...``.
 """

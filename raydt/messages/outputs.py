@@ -1,4 +1,4 @@
-"""What is wrong with a file or folder that a command is to write: its name, its place, and the storage."""
+"""Errors of a file or folder that a command is to write: its name, its place, and the storage."""
 
 from __future__ import annotations
 

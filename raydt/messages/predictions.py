@@ -1,4 +1,4 @@
-"""What is wrong with predictions, exports and explanations of a saved model."""
+"""Errors of predictions, exports and explanations of a saved model."""
 
 from __future__ import annotations
 

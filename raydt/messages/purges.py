@@ -1,4 +1,4 @@
-"""What is wrong with a purge: the folder, its ids, its age, and its receipt."""
+"""Errors of a purge: the folder, its ids, its age, and its receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a file of receipts, an entry in it, or a key for it."""
+"""Errors of a file of receipts, of its entries, and of keys."""
 
 from __future__ import annotations
 

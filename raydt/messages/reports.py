@@ -1,4 +1,4 @@
-"""What a report says in sentences: why there is none, what a run lacks, verdicts, and how runs compare."""
+"""Sentences of reports: missing reports and parts of runs, verdicts, and comparisons of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a row of data, by the code of its fault: the problem, and what can be done about it.
+"""Faults of a row of data, by their codes: the problem and the remedy.
 
 The remedy of a pair is for rows of files. :data:`IN_MEMORY` has the remedies for data in memory, where some of the
 faults can occur.

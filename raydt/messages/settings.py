@@ -1,4 +1,4 @@
-"""What is wrong with the keys of any section of a config."""
+"""Errors of the keys of any section of a config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the options of a source, and in what its data differs from the data of an earlier run."""
+"""Errors of the options of a source, and differences from the data of an earlier run."""
 
 from __future__ import annotations
 

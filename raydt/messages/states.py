@@ -1,4 +1,4 @@
-"""What is wrong with the arrays of a model or a state, and why an audit cannot read its trees or bins."""
+"""Errors of the arrays of a model or a state, and reasons why an audit cannot read trees or bins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a stream of updates: its options, its rows in their order, and deletion logs."""
+"""Errors of a stream of updates: its options, its rows in their order, and deletion logs."""
 
 from __future__ import annotations
 

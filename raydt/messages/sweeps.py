@@ -1,4 +1,4 @@
-"""What is wrong with a sweep and its grid, how it goes, and its verdict."""
+"""Errors of a sweep and its grid, its progress, and its verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an update of a saved state, with files of rows for a saved model, and where copies may remain."""
+"""Errors of an update of a saved state and of files of rows for a saved model; places where copies may remain."""
 
 from __future__ import annotations
 

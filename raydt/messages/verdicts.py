@@ -1,4 +1,4 @@
-"""What audits, verifications and the doctor find, and why they cannot."""
+"""Findings of audits, verifications and the doctor, and reasons why there is none."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.examples.features import Features
@@ -29,6 +30,16 @@ def _insert(session: InProcessSession, rows: list[list[int]], y: list[int], n_fe
     op, ids = np.full(n, INSERT, dtype=np.int8), np.arange(n)
     X = np.zeros((n, dense))
     session.apply(UpdateBatch(0, op, ids, X, np.array(y, dtype=np.int32), 2, np.full(n, -1), 0, None, sparse))
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.009, 1e3, 1001.0, float("inf"), float("nan")])
+@pytest.mark.parametrize(("options", "name"), [(BestSplitOptions, "alpha"), (SparseTreeOptions, "finder_alpha")])
+def test_alphas_have_bounds(options: type, name: str, alpha: float) -> None:
+    if 0.01 <= alpha <= 1e3:
+        assert getattr(options(finder="updgini", **{name: alpha}), name) == alpha
+    else:
+        with pytest.raises(ValidationError, match=f"\\n{name}\\n"):
+            options(finder="updgini", **{name: alpha})
 
 
 @pytest.mark.parametrize("dense", [0, 2])

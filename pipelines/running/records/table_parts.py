@@ -106,7 +106,10 @@ class Parts:
                 self._merge(lambda batch: batch)
 
     def rewrite(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        """Write what ``choose`` makes of each batch of rows into one part, as :meth:`merge` does; none without rows."""
+        """Write what ``choose`` makes of each batch of rows into one part, as :meth:`merge` does; none without rows.
+
+        NotWrittenError if the storage refuses.
+        """
         with writing(self.location):
             self._merge(choose)
 
