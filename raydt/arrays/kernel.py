@@ -35,7 +35,7 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).parents[1]
-_KERNEL = re.compile(r"^@(?:inner_|inlined_|emitted_)?kernel\b", re.M)
+_KERNEL = re.compile(r"^@(?:inner_|inlined_|emitted_|task_)?kernel\b", re.M)
 _IMPORTS = re.compile(r"^from [\w.]+ import (\([^)]*\)|.*)", re.M)
 _NAME = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*)(?:: [^=\n]+)? = .*(?:\n[ )\]}].*)*", re.M)
@@ -296,3 +296,11 @@ def emitted_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def kernel(function: F) -> F:
     """Compile a function that Python calls, by the rules above, at its first call."""
     return cast(F, _Kernel(function, {"cache": True, **_RULES}))
+
+
+def task_kernel(function: F) -> F:
+    """Compile a function that Python calls for a task of a thread, and whose code is put wherever a kernel calls it.
+
+    The undivided work calls it in its loop, where it has to cost what an inlined kernel costs.
+    """
+    return cast(F, _Kernel(function, {"cache": True, "forceinline": True, **_RULES}))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel, task_kernel
 from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
@@ -112,7 +112,7 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
     grow(tree, members, listing, rules, stamp, scratch, top, tree.reg[NODES] + 2 * n)
 
 
-@kernel
+@task_kernel
 def start_root(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: int) -> bool:
     """Start the root of a subtree; False, and its rows are listed, if it stays a leaf."""
     start_node(tree, root, stamp, rules)
@@ -123,7 +123,7 @@ def start_root(tree: Any, members: Any, root: int, listing: Any, rules: Any, sta
     return False
 
 
-@kernel
+@task_kernel
 def sort_columns(listing: Any, scratch: Any, label_bits: int, begin: int, end: int) -> None:
     """Sort those of the columns from ``begin`` to before ``end`` that are not counted."""
     E, H, labels, n = scratch.E, scratch.histograms, listing.labels, len(listing.slots)
@@ -132,7 +132,7 @@ def sort_columns(listing: Any, scratch: Any, label_bits: int, begin: int, end: i
             sort_column(E[j, :n], j, labels, label_bits, listing.X, listing.rows, scratch.spare, scratch.digits)
 
 
-@kernel
+@task_kernel
 def count_root(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
     """List the rows and count the root's histogram, if columns are counted; its number, else -1."""
     E, H, side, n = scratch.E, scratch.histograms, scratch.side, len(listing.slots)
@@ -146,7 +146,7 @@ def count_root(listing: Any, scratch: Any, label_bits: int, K: int) -> int:
     return histogram
 
 
-@kernel
+@task_kernel
 def grow(tree: Any, members: Any, listing: Any, rules: Any, stamp: int, scratch: Any, top: int, most: int) -> int:
     """Build the subtrees of the ``top`` open nodes on the stack while the tree has fewer than ``most - 1`` nodes.
 
@@ -172,7 +172,7 @@ def grow(tree: Any, members: Any, listing: Any, rules: Any, stamp: int, scratch:
     return top
 
 
-@kernel
+@task_kernel
 def search(
     tree: Any,
     node: int,
@@ -209,7 +209,7 @@ def search(
     return best, feature, at
 
 
-@kernel
+@task_kernel
 def divide_node(
     tree: Any,
     members: Any,
@@ -262,7 +262,7 @@ def divide_node(
     return np.int64(n_left), left_open, right_open, of_left, of_right
 
 
-@kernel
+@task_kernel
 def push_children(
     tree: Any,
     node: int,
@@ -294,7 +294,7 @@ def push_children(
     return top
 
 
-@kernel
+@task_kernel
 def in_order_of(listing: Any, feature: int, left_open: bool) -> int:
     """The column that a split leaves partitioned already (-1: none)."""
     in_order: int = np.int64(feature if left_open and not listing.categorical[feature] else -1)
@@ -320,7 +320,7 @@ def _divide_rows(
     return threshold, mark_sides(S, at, category, label_bits, side, left)
 
 
-@kernel
+@task_kernel
 def partition_columns(
     scratch: Any,
     first: int,
