@@ -50,8 +50,8 @@ def test_warm_kernels_are_loaded_without_what_compiles_them(tmp_path: Path) -> N
         "import sys; from pipelines.cli import main\n"
         "try:\n    main(sys.argv[1:])\n"
         "except SystemExit as ended:\n    assert not ended.code, ended.code\n"
-        "from raydt.learners.fudyadt.build import grow\n"
-        "print('loaded', sum(grow.stats.cache_hits.values()), sum(grow.stats.cache_misses.values()))\n"
+        "from raydt.learners.fudyadt.build import build\n"
+        "print('loaded', sum(build.stats.cache_hits.values()), sum(build.stats.cache_misses.values()))\n"
         "print('implementations', 'numba.np.linalg' in sys.modules)"
     )
     for run in ("cold", "warm"):

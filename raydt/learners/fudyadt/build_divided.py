@@ -22,6 +22,7 @@ from raydt.arrays.memory import empty
 from raydt.learners.fudyadt.build import (
     BuildScratch,
     Listing,
+    build,
     count_root,
     divide_node,
     grow,
@@ -109,15 +110,18 @@ class DividedBuild:
         self._rooms = [scratch]  # for tasks of columns, made when they are needed
 
     def run(self, root: int) -> None:
-        """Build the subtree at a leaf."""
+        """Build the subtree at a leaf: what is little work, or has one thread, by the kernel that does it all."""
         listing, scratch, n = self._listing, self._scratch, self._n
+        if threads() == 1 or n * self._d < _FEW_CELLS:
+            build(self._tree, self._members, root, listing, self._rules, self._stamp, scratch)
+            return
         if not start_root(self._tree, self._members, root, listing, self._rules, self._stamp):
             return
         self._fill_columns()
         histogram = int(count_root(listing, scratch, self._label_bits, self._classes))
         scratch.stack[0] = root, 0, n, histogram
         top, left = 1, list[_Open]()
-        share = n * self._d // (_SUBTREES * threads()) if threads() > 1 else n * self._d
+        share = n * self._d // (_SUBTREES * threads())
         while top:
             top -= 1
             node, first, stop, histogram = scratch.stack[top].tolist()
