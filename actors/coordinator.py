@@ -14,7 +14,7 @@ from actors.driver import RayDriver
 from actors.identity import Identity, identity
 from actors.liveness import Peer, Watch
 from actors.memory import peak_rss_bytes
-from actors.progress import Pulse
+from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
 from raydt.examples.features import Features
@@ -159,9 +159,9 @@ class Coordinator:
             self._begin(small)
         self._position = None
 
-    def progress(self) -> float:
-        """Processor seconds of the working threads; called while the actor works."""
-        return self._pulse.seconds()
+    def progress(self) -> Progress:
+        """How far it is; called while the actor works."""
+        return Progress(self._pulse.seconds())
 
     def _new(self) -> SmallModel | None:
         """An empty model, if this process may hold one."""

@@ -1,11 +1,14 @@
 """The Ray driver of the exchange: one round is one call to every shard and one reply from each.
 
+On a pass (``Combine``) shards meet over a channel of their own, which is opened before the first one.
+
 Invariant: one message is outstanding at each shard. A ``Tell`` is not waited for when it is sent, but before the
 next message is. Messages are numbered within an epoch; nothing is ever sent twice, and Ray retries nothing.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,12 +17,15 @@ import ray
 from actors.liveness import Peer, Watch
 from actors.writable import own
 from raydt.exchange.driver import Traffic
-from raydt.exchange.messages import Ask, Exchange, Payload, Tell, in_requests
+from raydt.exchange.messages import Ask, Combine, Ended, Exchange, Payload, Tell
 
 T = TypeVar("T")
 
 #: From this size on, what several shards receive alike is put into the object store once.
 PUT_BYTES = 1_000_000
+
+#: Length of the secret by which shards of one session know each other.
+SECRET_BYTES = 32
 
 
 class RayDriver:
@@ -31,6 +37,7 @@ class RayDriver:
         self._epoch, self._seq = epoch, 0
         self._watch = watch
         self._unanswered: list[Any] = []
+        self._connected = False  # the shards have a channel
 
     def run(self, exchange: Exchange[T]) -> T:
         """Drive ``exchange`` to its end and return its result.
@@ -38,7 +45,6 @@ class RayDriver:
         Raises what the exchange or a shard raised, ProcessLostError if a shard is lost. The model is then at no defined
         position.
         """
-        exchange = in_requests(exchange)
         try:
             request = next(exchange)
             while True:
@@ -51,6 +57,8 @@ class RayDriver:
                 else:
                     replies = [own(reply) for reply in self._watch.collect(calls, self.shards)]
                     self.traffic.count(replies)
+                if isinstance(request, Combine):
+                    replies = self._ended(replies)
                 del calls  # a reference kept over the next round keeps its payload in the object store
                 request = exchange.send(replies)
         except StopIteration as end:
@@ -63,7 +71,24 @@ class RayDriver:
         if unanswered:
             self._watch.collect(unanswered, self.shards)
 
+    def _ended(self, replies: list[tuple[Ended, int]]) -> list[Ended]:
+        """Count what the shards have sent each other on a pass, two rounds for each meeting; returns how it ended."""
+        ended = [of_shard for of_shard, _ in replies]
+        self.traffic.rounds += 2 * ended[0].met
+        self.traffic.bytes += sum(sent for _, sent in replies)
+        return ended
+
+    def _connect(self) -> None:
+        """Have the shards open channels to each other. Nobody else gets to know their secret."""
+        loopback = all(shard.pid is not None for shard in self.shards)
+        listening = [shard.handle.listen.remote(loopback) for shard in self.shards]
+        addresses, secret = self._watch.collect(listening, self.shards), secrets.token_bytes(SECRET_BYTES)
+        self._watch.collect([shard.handle.connect.remote(addresses, secret) for shard in self.shards], self.shards)
+        self._connected = True
+
     def _send(self, request: Ask) -> list[Any]:
+        if isinstance(request, Combine) and not self._connected:
+            self._connect()
         self._seq += 1
         shared: Any = request.payload
         if len(self.shards) > 1 and _size(shared) >= PUT_BYTES:
@@ -72,7 +97,8 @@ class RayDriver:
         for index, shard in enumerate(self.shards):
             each: Payload = request.each[index] if request.each is not None else {}
             self.traffic.count(request.payload, each)
-            calls.append(shard.handle.receive.remote(self._epoch, self._seq, request.method, shared, each))
+            method = shard.handle.combine if isinstance(request, Combine) else shard.handle.receive
+            calls.append(method.remote(self._epoch, self._seq, request.method, shared, each))
         return calls
 
 

@@ -8,18 +8,21 @@ time in which the waiting process itself was stopped is not held against the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from actors.faults import lost, translate
 from raydt.errors import ProcessLostError, RaydtError
 
 #: Seconds between two looks at Ray itself.
 RAY_SECONDS = 5.0
+
+#: Seconds within which Ray may say itself what has happened to a shard that another one has lost.
+WORD_SECONDS = 2.0
 
 #: The concurrency groups of an actor, in addition to the one that works: its thread answers while the actor works,
 #: or hands over what it has set aside, which takes as long as it takes and must keep no answer waiting.
@@ -57,6 +60,7 @@ class _Sign:
     asked: float
     silent: float = 0.0
     seconds: float = -1.0
+    waits: bool = False
 
 
 class Watch:
@@ -84,12 +88,13 @@ class Watch:
                 return values
             except GetTimeoutError:
                 waiting = ray.wait(list(replies), num_returns=len(replies), timeout=0)[1]
-                for reply, peer in zip(replies, peers, strict=True):
-                    if reply in waiting:
-                        self._look(peer, signs)
+                late = [peer for reply, peer in zip(replies, peers, strict=True) if reply in waiting]
+                for peer in late:
+                    self._look(peer, signs)
+                self._require_progress(late, signs)
             except RayError as error:
                 peer, first = self._failed(replies, peers, error)
-                raise peer.blame(translate(first, peer.name)) from first
+                raise peer.blame(self._said(translate(first, peer.name), replies, peers)) from first
 
     def _require_ray(self) -> None:
         """Look now and then whether Ray is there."""
@@ -112,13 +117,20 @@ class Watch:
         sign.asked = now
         if ray.wait([sign.question], timeout=0)[0]:
             try:
-                seconds = ray.get(sign.question)
+                seconds, sign.waits = ray.get(sign.question)
             except RayError:
                 return  # the reply itself will say so
             if seconds != sign.seconds:
                 sign.seconds, sign.silent = seconds, 0.0
             sign.question = peer.progress()
-        if sign.silent > self.patience:
+        else:
+            sign.waits = False  # it may have been stopped
+
+    def _require_progress(self, peers: Sequence[Peer], signs: Mapping[str, _Sign]) -> None:
+        """Find out who is lost. A shard that waits for others is not, as long as one of these does not wait."""
+        silent = [peer for peer in peers if signs[peer.name].silent > self.patience]
+        stuck = [peer for peer in silent if not signs[peer.name].waits]
+        for peer in stuck or (silent if len(silent) == len(peers) else []):
             raise peer.blame(lost("cluster.no_progress", name=peer.name, seconds=self.patience))
 
     @staticmethod
@@ -132,3 +144,17 @@ class Watch:
                 except RayError as own:
                     return peer, own
         return peers[0], error
+
+    @staticmethod
+    def _said(error: RaydtError, replies: Sequence[Any], peers: Sequence[Peer]) -> RaydtError:
+        """What Ray says of a shard that another one has lost, if it says so soon; else the error of that one."""
+        accused = error.shard if isinstance(error, ProcessLostError) else None
+        for reply, peer in zip(replies, peers, strict=True):
+            if accused is not None and peer.shard == accused and ray.wait([reply], timeout=WORD_SECONDS)[0]:
+                try:
+                    ray.get(reply)
+                except RayTaskError:
+                    return error
+                except RayError as own:
+                    return peer.blame(translate(own, peer.name))
+        return error

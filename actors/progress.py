@@ -14,8 +14,16 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import NamedTuple
 
 from raydt.parallel.threads import helpers
+
+
+class Progress(NamedTuple):
+    """How far an actor is: processor seconds of its working threads, and whether it waits for another shard."""
+
+    seconds: float
+    waits: bool = False
 
 
 class Pulse:

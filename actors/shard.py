@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import ray
 
+from actors.channel import LOOPBACK, Address, Channel
 from actors.identity import Identity, identity
 from actors.memory import peak_rss_bytes
-from actors.progress import Pulse
+from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
 from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
-from raydt.exchange.messages import GroupSnapshot, Payload, Position
+from raydt.exchange.messages import Ended, GroupSnapshot, Payload, Position
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.sessions.warmup import compile_missing
 
@@ -31,6 +34,7 @@ class FeatureShard:
     def __init__(self) -> None:
         self._pulse = Pulse()
         self._shard: exchange_shard.FeatureShard
+        self._channel: Channel | None = None
 
     def identity(self) -> Identity:
         """Which sources this process has loaded."""
@@ -67,6 +71,35 @@ class FeatureShard:
         fault("shard.after_answer")
         return reply
 
+    def listen(self, loopback: bool) -> Address:
+        """Open a port for the other shards, on this node's own address or for processes of this machine only."""
+        self._pulse.beat()
+        host = LOOPBACK if loopback else ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._channel = Channel(self._shard.index, self._shard.epoch, host)
+        return self._channel.address
+
+    def connect(self, addresses: Sequence[Address], secret: bytes) -> None:
+        """Connect to all shards, which have the same secret, and close the port."""
+        self._pulse.beat()
+        assert self._channel is not None
+        self._channel.connect(addresses, secret)
+
+    def combine(self, epoch: int, seq: int, method: str, shared: Payload, each: Payload) -> tuple[Ended, int]:
+        """Deliver message ``seq``, a pass with the other shards; how it ended, and bytes sent to them."""
+        self._pulse.beat()
+        fault("shard.before_answer")
+        assert self._channel is not None
+        steps, before = self._shard.combine(epoch, seq, method, own({**shared, **each})), self._channel.sent
+        try:
+            parts = next(steps)
+            while True:
+                parts = steps.send(self._channel.swap(parts))
+                fault("shard.between_meetings")
+        except StopIteration as end:
+            fault("shard.after_answer")
+            ended: Ended = end.value
+            return ended, self._channel.sent - before
+
     def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
         """Return the last snapshot, of this number, once; called concurrently with the work."""
         self._pulse.beat()
@@ -83,6 +116,6 @@ class FeatureShard:
         """Return the columns and work of this shard, and ``peak_rss_bytes`` of this process."""
         return {**self._shard.work(), "peak_rss_bytes": peak_rss_bytes()}
 
-    def progress(self) -> float:
-        """Processor seconds of the working threads; called while the actor works."""
-        return self._pulse.seconds()
+    def progress(self) -> Progress:
+        """How far it is; called while the actor works."""
+        return Progress(self._pulse.seconds(), self._channel is not None and self._channel.waits)

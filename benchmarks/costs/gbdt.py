@@ -1,15 +1,16 @@
 """Counts of the GBDT's messages and work: training with rows divided, and the least that a batch D' takes.
 
-Every row goes, with all its features, from the shards that keep its columns to the one that owns it. For each tree the
-shards then exchange histograms of the leaves that are summed up, and the best splits of the owners of features: as many
-bytes whatever the number of rows. They pass through the coordinator.
+Every row goes, as codes of all its features, from the shards that keep its columns to the one that owns it. For each
+tree the shards then exchange histograms of the leaves that are summed up, and the best splits of the owners of
+features: as many bytes whatever the number of rows. What a driver counts here passes through the coordinator; on Ray
+shards send it each other.
 """
 
 from __future__ import annotations
 
 import math
 
-from costs.counts import Cost, Costs, Shape, Sizes, log2, sparse_aware_rows, values_of
+from costs.counts import Cost, Costs, Shape, Sizes, log2, sparse_aware_rows
 from raydt.learners.gbdt.options import GBDTOptions
 
 #: Levels of a tree in which it takes as long to look at a value as to bin it: 140 to 170 ns, and 3.9 to 4.8 ns with
@@ -41,8 +42,9 @@ class GBDTCosts(Costs):
         return Shape(math.ceil(depth * 4 / 3), depth, (2 * leaves - 1) * self._options.max_iter)
 
     def _whole_rows(self, sizes: Sizes, rows: int) -> int:
-        """Bytes of some rows on their way from the owners of columns to those of rows, pointers at each."""
-        return values_of(sizes, rows) + sizes.shards * 8 * (rows + sizes.shards)
+        """Bytes of some rows on their way from the owners of columns to their own: codes, ones, pointers at each."""
+        code = 1 if self._options.max_bins < 256 else 2
+        return round(rows * (code * sizes.columns + 4 * sizes.ones)) + sizes.shards * 8 * (rows + sizes.shards)
 
     def first_model(self, sizes: Sizes, shape: Shape) -> Cost:
         """The rows, their bins, the rows as cells, and for each tree a meeting for the root and one for each level."""
@@ -55,11 +57,12 @@ class GBDTCosts(Costs):
         found = shards * 2 * leaves * _FOUND
         whole = self._whole_rows(sizes, n)
         target = 4 if sizes.classes else 8
-        passes = o.max_iter if o.early_stopping else 1  # each begins with the slots of all rows
-        sent = sparse_aware_rows(sizes, n, sizes.batches) + shards * ((4 * (4 + passes) + target) * n + bins) + whole
-        sent += parts + shards * found
-        received = bins + whole + parts + found + _NODE * trees * (2 * o.max_leaf_nodes - 1)
-        rounds = sizes.batches + 6 + 2 * passes + 3 * -(-n // _ENCODED) + 2 * trees * (1 + shape.levels)
+        passes = o.max_iter if o.early_stopping else 1
+        counts = 8 * shards * shards * sizes.columns  # of rows in the default bins
+        sent = sparse_aware_rows(sizes, n, sizes.batches) + shards * ((4 * 3 + target) * n + bins) + whole
+        sent += counts + parts + shards * found
+        received = bins + whole + counts + parts + found + passes * _NODE * trees * (2 * o.max_leaf_nodes - 1)
+        rounds = sizes.batches + 5 + passes + 2 * -(-n // _ENCODED) + 2 * trees * (1 + shape.levels)
         cells = n * (sizes.columns + sizes.ones) * (trees * shape.depth / 2 + _BINNING)
         return Cost(rounds, sent, received, cells, n * trees * shape.depth / shards)
 
@@ -72,4 +75,4 @@ class GBDTCosts(Costs):
         sent = sparse_aware_rows(sizes, new, 1) + exchanged
         looked = (sizes.batch if full else 0) * trees
         cells = looked * (sizes.columns + sizes.ones) * shape.depth
-        return Cost(1 + full * (8 + 4 * trees), sent, exchanged, cells, looked / shards)
+        return Cost(1 + full * (4 + 4 * trees), sent, exchanged, cells, looked / shards)

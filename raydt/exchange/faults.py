@@ -43,6 +43,7 @@ POINTS = {
     "coordinator.before_finish": "the coordinator has been asked to complete what waits for more updates",
     "shard.before_answer": "a request has arrived at a shard",
     "shard.after_answer": "a shard has done what was asked and not yet answered",
+    "shard.between_meetings": "a shard has what the others have for it in the middle of a pass that they make together",
     "shard.before_columns": "the coordinator has asked a shard for columns of rows that it does not keep itself",
     "shard.before_parts": "what a shard has set aside for a snapshot is about to be fetched",
     "shard.before_restore": "a saved state has arrived at a shard",

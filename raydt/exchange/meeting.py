@@ -3,31 +3,37 @@
 A shard's half of a pass is a generator of *steps*. At a meeting it yields a list of parts, one for each shard, and
 receives the parts that all shards have made for it. Then it yields one answer and receives the answers of all. All
 shards meet equally often: what they decide from answers, they decide alike. The coordinator has no part in it: it only
-has the shards meet until the pass has ended.
+has the shards begin the pass (:class:`~raydt.exchange.messages.Combine`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from raydt.exchange.messages import COMBINED, Combine, Exchange, Payload
+from raydt.exchange.messages import COMBINED, GO_ON, Combine, Ended, Exchange, Payload
 
 T = TypeVar("T")
 
 #: A shard's half of a pass: yields parts and answers by turns, receives those of all shards, returns a result.
 Steps = Generator[Any, Any, T]
 
-#: The request that goes on with a pass: ``answers`` of all shards, in shard order.
-GO_ON = "go_on"
+#: A shard's half of a pass as others see it: yields what it has for each shard, receives what each has for it.
+Swaps = Generator[list[Any], list[Any], T]
 
 
-def together(method: str, payload: Payload, each: Sequence[Payload] | None = None) -> Exchange[int]:
-    """Have all shards make a pass, which they begin on the request ``method``; returns how often they met."""
-    answers, met = (yield Combine(method, payload, each)), 0
-    while answers:
-        answers, met = (yield Combine(GO_ON, {"answers": answers})), met + 1
-    return met
+def together(method: str, payload: Payload, each: Sequence[Payload] | None = None) -> Exchange[list[Ended]]:
+    """Have all shards make a pass, which they begin on the request ``method``; returns how it ended at each."""
+    return (yield Combine(method, payload, each))
+
+
+def swaps(handle: Callable[[str, Payload], Any], method: str, payload: Payload) -> Swaps[Ended]:
+    """Make a pass by the requests that ``handle`` answers for one shard; returns how it ended."""
+    parts = handle(method, payload)
+    while not isinstance(parts, Ended):
+        answer = handle(COMBINED, {"parts": (yield list(parts))})
+        parts = handle(GO_ON, {"answers": (yield [answer] * len(parts))})
+    return parts
 
 
 class Meeting:
@@ -35,15 +41,16 @@ class Meeting:
 
     def __init__(self) -> None:
         self._steps: Steps[Any] | None = None
-        self.result: Any = None  #: What the steps of the last pass returned.
+        self._met = 0
 
     def begin(self, steps: Steps[Any]) -> Any:
-        """Make the steps up to the first meeting; returns the parts for each shard, none if there is no meeting."""
-        self._steps, self.result = steps, None
+        """Make the steps up to the first meeting; returns the parts for each shard, or :class:`Ended`."""
+        self._steps, self._met = steps, 0
         return self._step(None)
 
     def receive(self, method: str, payload: Payload) -> Any:
-        """Take :data:`COMBINED` and return the answer, or :data:`GO_ON` and return the next parts, none at the end."""
+        """Take :data:`COMBINED` and return the answer, or :data:`GO_ON` and return as :meth:`begin`."""
+        self._met += method == GO_ON
         return self._step(payload["parts" if method == COMBINED else "answers"])
 
     def _step(self, received: Any) -> Any:
@@ -51,8 +58,8 @@ class Meeting:
         try:
             return self._steps.send(received)
         except StopIteration as end:
-            self._steps, self.result = None, end.value
-            return []
+            self._steps = None
+            return Ended(end.value, self._met)
 
 
 def alone(steps: Steps[T]) -> T:

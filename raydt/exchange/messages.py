@@ -1,7 +1,7 @@
 """How a coordinator and its shards talk: requests as values, machines without I/O.
 
 A coordinator's algorithm is a generator. It yields :class:`Ask` (a request to every shard; the generator receives the
-replies in shard order), :class:`Tell` (no reply) or :class:`Combine` (the shards put parts together), and reads from
+replies in shard order), :class:`Tell` (no reply) or :class:`Combine` (a pass on which shards meet), and reads from
 top to bottom like the paper. A driver delivers them: in process (``driver``), on Ray (``actors``), or a simulator
 (``tests/simulation``).
 
@@ -47,17 +47,27 @@ class Tell(Ask):
 
 @dataclass(frozen=True, slots=True)
 class Combine(Ask):
-    """A request by which the shards put together what each of them has a part of, such as sums over its rows.
+    """A pass that the shards make together, on which they meet to put together what each of them has a part of.
 
-    Each shard answers with one part for every shard, in shard order, or with no parts at all, which then holds for all
-    of them. Each gets the parts made for it by the request :data:`COMBINED` and answers once more: it *owns* what it
-    puts together, for instance the sums of a range of features. The generator receives the second answers, or an empty
-    list if there were no parts.
+    At a meeting each shard has one part for every shard, in shard order. Each gets the parts made for it by the request
+    :data:`COMBINED`, and has one answer for all: it *owns* what it puts together, for instance the sums of a range of
+    features. It gets the answers of all, in shard order, by the request :data:`GO_ON`, and goes on to the next meeting,
+    or to the end. All shards meet equally often. The generator receives the :class:`Ended` of each.
+
+    Shards meet among themselves (``links``), or the driver takes parts and answers from one to the other
+    (:func:`in_requests`).
     """
 
 
-#: The second request of a :class:`Combine`: ``parts``, one of each shard, in shard order.
-COMBINED = "combined"
+class Ended(NamedTuple):
+    """The end of a pass at one shard."""
+
+    result: Any
+    met: int  #: How often the shards have met.
+
+
+#: The requests of a meeting: ``parts``, one of each shard, and then ``answers``, one of each shard.
+COMBINED, GO_ON = "combined", "go_on"
 
 
 #: A coordinator's algorithm: yields requests, receives the replies of all shards, returns a result.
@@ -65,16 +75,18 @@ Exchange = Generator[Ask, list[Any], T]
 
 
 def in_requests(exchange: Exchange[T]) -> Exchange[T]:
-    """Return the same exchange, each :class:`Combine` of it as two plain requests, for a driver to deliver."""
+    """Return the same exchange, each :class:`Combine` of it as plain requests, for a driver to deliver."""
     try:
         request = next(exchange)
         while True:
-            replies = yield request
-            if isinstance(request, Combine) and len(replies[0]):
-                each = [{"parts": [parts[owner] for parts in replies]} for owner in range(len(replies))]
-                replies = yield Ask(COMBINED, {}, each)
-            elif isinstance(request, Combine):
-                replies = []
+            if not isinstance(request, Combine):
+                replies = yield request
+            else:
+                replies = yield Ask(request.method, request.payload, request.each)
+                while not isinstance(replies[0], Ended):
+                    each = [{"parts": [parts[owner] for parts in replies]} for owner in range(len(replies))]
+                    answers = yield Ask(COMBINED, {}, each)
+                    replies = yield Ask(GO_ON, {"answers": answers})
             request = exchange.send(replies)
     except StopIteration as end:
         result: T = end.value

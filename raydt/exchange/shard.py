@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
-from raydt.exchange.messages import SET_ASIDE, GroupSnapshot, Payload, Position, ShardWorker
+from raydt.exchange.meeting import Swaps, swaps
+from raydt.exchange.messages import SET_ASIDE, Ended, GroupSnapshot, Payload, Position, ShardWorker
 from raydt.messages import message
 
 
@@ -42,19 +45,40 @@ class FeatureShard:
         SequenceGapError
             The message is neither the next one nor a repetition of the last.
         """
+        if self._is_repeated(epoch, seq):
+            return self._reply
+        handle = self._set_aside if method == SET_ASIDE else self.worker.handle
+        return self._answered(seq, self._timed(handle, method, payload))
+
+    def combine(self, epoch: int, seq: int, method: str, payload: Payload) -> Swaps[Ended]:
+        """Deliver message ``seq``, a pass with the other shards: yields and receives what they swap.
+
+        Returns how it ended. Raises as :meth:`receive`; after an error in between the shard is at no defined
+        position.
+        """
+        if not self._is_repeated(epoch, seq):
+            self._answered(seq, (yield from swaps(partial(self._timed, self.worker.handle), method, payload)))
+        ended: Ended = self._reply
+        return ended
+
+    def _is_repeated(self, epoch: int, seq: int) -> bool:
+        """Return whether a message was answered before; raises if it is not the next one either."""
         if epoch != self.epoch:
             raise StaleEpochError(message("exchange.other_epoch", shard=self.index, epoch=self.epoch, sent=epoch))
-        if seq == self.seq:
-            return self._reply
-        if seq != self.seq + 1:
+        if seq not in (self.seq, self.seq + 1):
             raise SequenceGapError(message("exchange.gap", shard=self.index, seen=self.seq, sent=seq))
+        return seq == self.seq
+
+    def _timed(self, handle: Callable[[str, Payload], Any], method: str, payload: Payload) -> Any:
         began = time.perf_counter()
-        handle = self._set_aside if method == SET_ASIDE else self.worker.handle
-        self._reply = handle(method, payload)
-        self.seq = seq
-        self.answered += 1
+        answer = handle(method, payload)
         self.seconds += time.perf_counter() - began
-        return self._reply
+        return answer
+
+    def _answered(self, seq: int, reply: Any) -> Any:
+        self._reply, self.seq = reply, seq
+        self.answered += 1
+        return reply
 
     def _set_aside(self, method: str, payload: Payload) -> Position:
         """Copy what a snapshot needs of this position, and answer with its number; what was aside before is dropped."""

@@ -10,6 +10,16 @@ SENTENCES: dict[str, Sentence] = {
     "gap": "shard {shard} has seen message {seen}, and message {sent} arrived",
     "other_snapshot": "shard {shard} has set aside snapshot {found}, not {wanted}",
     "old_epoch": "shard {shard} is at epoch {epoch}, and cannot begin epoch {begun}",
+    # Channels of shards
+    "no_frame": "what arrived on a channel is no frame of arrays",
+    "cut": (
+        "shard {peer} is lost: its channel to shard {shard} broke ({reason})",
+        "The logs of the processes show the cause",
+    ),
+    "unreachable": (
+        "shard {peer} is lost: shard {shard} could not open a channel to it at {address} ({reason})",
+        "Shards connect to each other by TCP: let the nodes of the cluster reach each other on all ports",
+    ),
     # Faults
     "fault_form": (
         "{variable}: {part!r} is not of the form point@n#epoch=act, n from 1",

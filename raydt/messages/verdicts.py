@@ -30,6 +30,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_mode": "not set (a private local Ray uses a token)",
     "metrics": "served without a token at {places}",
     "no_metrics": "not served (cluster.metrics_port of a config names a port for metrics)",
+    "channel": "a shard, until all shards of its run have connected; admits nobody else",
     # Doctor: where copies of rows may be
     "copy_sessions": "{folder}: logs and spilled objects of {sessions} Ray sessions",
     "copy_plasma": "/dev/shm: the object store of a Ray that is running, or was killed",

@@ -16,7 +16,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.exchange.driver import Traffic
-from raydt.exchange.messages import Exchange
+from raydt.exchange.messages import Exchange, in_requests
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.base import WorkPlan
 from tests.cases import CASES, Trial, every_case
@@ -60,7 +60,7 @@ class Quiet:
     def run(self, exchange: Exchange[Any]) -> Any:
         """Run an exchange to its end."""
         results: list[Any] = []
-        self.machine.run(exchange, results.append)
+        self.machine.run(in_requests(exchange), results.append)
         while self._queue:
             self._now, message = self._queue.popleft()
             if message.method is None:
@@ -68,8 +68,7 @@ class Quiet:
                 self.machine.receive(message)
             else:
                 self.counts.sent += size_of(message.content)
-                answer = self.shards[message.shard].receive(message, pytest.fail)
-                assert answer is not None
+                (answer,) = self.shards[message.shard].receive(message, pytest.fail)
                 self._post(answer)
         self.counts.rounds, self.counts.time = self.machine.seq, self._now
         return results[0]

@@ -12,19 +12,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydt.errors import SequenceGapError, StaleEpochError
-from raydt.exchange.messages import Ask, Exchange, Tell, in_requests
+from raydt.exchange.links import Frame, Links
+from raydt.exchange.meeting import Swaps
+from raydt.exchange.messages import Ask, Combine, Ended, Exchange, Tell
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.batch_coordinator import BatchCoordinator
 
 
 class Message(NamedTuple):
-    """A request on its way to a shard, or with ``method`` None a reply on its way back."""
+    """A request on its way to a shard, or with ``method`` None a reply on its way back.
+
+    ``combine``: the shards are to meet among themselves.
+    """
 
     shard: int
     epoch: int
     seq: int
     method: str | None
     content: Any
+    combine: bool = False
+
+
+class Swap(NamedTuple):
+    """A frame on its way from one shard to another, over their channel."""
+
+    sender: int
+    shard: int
+    frame: Frame
 
 
 #: Puts something on the network: a function of one message.
@@ -52,21 +66,59 @@ class Machine:
 
 
 class ShardMachine(Machine):
-    """A shard, which answers or refuses whatever reaches it."""
+    """A shard, which answers or refuses whatever reaches it, and meets others on a pass that it has begun."""
 
     def __init__(self, index: int, epoch: int, shard: FeatureShard) -> None:
         super().__init__(f"shard {index}", epoch)
         self.shard = shard
+        self._pass: Swaps[Ended] | None = None
+        self._links = Links(index, 1, epoch)
 
-    def receive(self, message: Message, refused: Callable[[str], None]) -> Message | None:
-        """The reply to a message; None if it was refused."""
+    def begin_epoch(self, epoch: int, shards: int) -> None:
+        """Go on in a later epoch with so many shards, and new channels."""
+        self.shard.begin_epoch(epoch)
+        self._links, self._pass = Links(self.shard.index, shards, epoch), None
+
+    def receive(self, message: Message, refused: Callable[[str], None]) -> list[Message | Swap]:
+        """What a message has it send, if it was not refused: the reply, or parts for others."""
         assert message.method is not None
+        if self._pass is not None and (message.epoch, message.seq) == (self.shard.epoch, self.shard.seq + 1):
+            return []  # it is at work on that
+        request = message.epoch, message.seq, message.method, message.content
         try:
-            reply = self.shard.receive(message.epoch, message.seq, message.method, message.content)
+            if message.combine:
+                return self._advance(self.shard.combine(*request), None)
+            return [self._reply(message.seq, self.shard.receive(*request))]
         except (StaleEpochError, SequenceGapError) as refusal:
             refused(type(refusal).__name__)
-            return None
-        return Message(message.shard, message.epoch, message.seq, None, copied(reply))
+            return []
+
+    def swap(self, swap: Swap, refused: Callable[[str], None]) -> list[Message | Swap]:
+        """What a frame of another shard has it send, if it was not refused."""
+        try:
+            if not self._links.receive(swap.sender, swap.frame):
+                refused("frame repeated")
+        except StaleEpochError:
+            refused("frame refused")
+        received = self._links.complete() if self._pass is not None else None
+        return [] if received is None else self._advance(self._pass, received)
+
+    def _advance(self, steps: Any, received: list[Any] | None) -> list[Message | Swap]:
+        """Go on with a pass for as long as there is something to go on with."""
+        sent: list[Message | Swap] = []
+        try:
+            while received is not None or steps is not self._pass:
+                parts = steps.send(received)
+                self._pass = steps
+                sent += [Swap(self.shard.index, to, copied(frame)) for to, frame in self._links.begin(parts)]
+                received = self._links.complete()
+        except StopIteration as end:
+            self._pass = None if steps is self._pass else self._pass  # a repeated message may come during a pass
+            sent.append(self._reply(self.shard.seq, end.value))
+        return sent
+
+    def _reply(self, seq: int, content: Any) -> Message:
+        return Message(self.shard.index, self.shard.epoch, seq, None, copied(content))
 
 
 class CoordinatorMachine(Machine):
@@ -102,7 +154,7 @@ class CoordinatorMachine(Machine):
     def run(self, exchange: Exchange[Any], done: Callable[[Any], None]) -> None:
         """Begin an exchange; ``done`` receives what it returns."""
         assert self._exchange is None
-        self._exchange, self._done = in_requests(exchange), done
+        self._exchange, self._done = exchange, done
         self._step(None)
 
     def receive(self, message: Message) -> bool:
@@ -122,7 +174,8 @@ class CoordinatorMachine(Machine):
     def send_again(self) -> None:
         """Send the last message once more to the shards that have not answered."""
         for index in sorted(self.waiting):
-            self.post(Message(index, self.epoch, self.seq, self._request.method, self._payloads[index]))
+            request, combine = self._request, isinstance(self._request, Combine)
+            self.post(Message(index, self.epoch, self.seq, request.method, self._payloads[index], combine))
         self.remind(self, self.seq)
 
     def _step(self, replies: list[Any] | None) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tests.simulation.machines import CoordinatorMachine, Machine, Message, ShardMachine
+from raydt.errors import SequenceGapError
+from tests.simulation.machines import CoordinatorMachine, Machine, Message, ShardMachine, Swap
 
 #: Simulated time until a message is sent again, and until a machine that does nothing is given up.
 RESEND_AFTER, PATIENCE = 50, 400
@@ -24,6 +25,8 @@ MOST_EVENTS = 200_000
 @dataclass(frozen=True)
 class Faults:
     """Probabilities of what happens to a message, and to a machine at each place.
+
+    ``cut`` is that the channel of two shards breaks under a frame, of which nothing or a part arrives.
 
     ``crash_writing`` is that the driver crashes somewhere while it writes a checkpoint, or after that removes those
     that it cannot restore; ``rot`` that a file of the last one is damaged before it is read.
@@ -38,6 +41,7 @@ class Faults:
     loss: float = 0.0
     duplicate: float = 0.0
     late: float = 0.0
+    cut: float = 0.0
     crash: float = 0.0
     pause: float = 0.0
     crash_writing: float = 0.0
@@ -84,6 +88,9 @@ class Network:
         self.coordinator: CoordinatorMachine | None = None
         self.shards: list[ShardMachine] = []
         self.ghosts: list[Machine] = []
+        # By epoch, sender and receiver: when the last frame arrives; and the channels that are broken.
+        self._arrivals: dict[tuple[int, int, int], int] = {}
+        self._broken: set[tuple[int, int, int]] = set()
         self.ended = False
 
     def pass_time(self) -> None:
@@ -111,7 +118,7 @@ class Network:
 
     def send(self, message: Message) -> None:
         """Put a message on the network if its sender survives."""
-        self._outbox.append((self._transmit, (message,)))
+        self._let_go([message])
 
     def remind(self, machine: CoordinatorMachine, seq: int) -> None:
         """Send message ``seq`` again, until it is answered or its sender is dead."""
@@ -186,14 +193,49 @@ class Network:
 
     def _at_shard(self, machine: ShardMachine, message: Message) -> None:
         refusals: list[str] = []
-        reply = machine.receive(message, refusals.append)
-        if reply is not None:
-            self.send(reply)
+        self._let_go(machine.receive(message, refusals.append))
+        if not refusals:
             return
         self.events[refusals[0]] += 1
         sender = self.coordinator
         if sender is not None and message.epoch == machine.epoch == sender.epoch and machine in self.shards:
             assert message.seq < sender.seq, f"a message of this round was refused: {refusals}"
+
+    def _let_go(self, sent: list[Message | Swap]) -> None:
+        for one in sent:
+            self._outbox.append((self._carry if isinstance(one, Swap) else self._transmit, (one,)))
+
+    def _carry(self, swap: Swap) -> None:
+        """Put a frame on the channel of two shards: in order and now or much later, perhaps twice; or it breaks."""
+        link = swap.frame.epoch, swap.sender, swap.shard
+        if link in self._broken:
+            return
+        if self.faults.cut and self.falls("cut"):
+            self.events["failures"] += 1
+            self._broken.add(link)
+            self.post(self.lost, swap.frame.epoch, delay=self.random.randint(1, 100))
+            return
+        delay = self.random.randint(100, 2000) if self.faults.late and self._chance("late") else 0
+        arrival = max(self._arrivals.get(link, 0), self.time + delay + self.random.randint(1, 20))
+        self._arrivals[link] = arrival
+        self.post(self._deliver_swap, swap, delay=arrival - self.time)
+        if self.faults.duplicate and self._chance("duplicate"):
+            self.post(self._deliver_swap, swap, delay=arrival - self.time + self.random.randint(0, 50))
+
+    def _deliver_swap(self, swap: Swap) -> None:
+        """A frame reaches whoever lives at its address, in whatever epoch."""
+        for machine in [*self.shards[swap.shard : swap.shard + 1], *self.ghosts]:
+            if isinstance(machine, ShardMachine) and machine.shard.index == swap.shard:
+                self.visit(machine, self._swapped, machine, swap)
+
+    def _swapped(self, machine: ShardMachine, swap: Swap) -> None:
+        refusals: list[str] = []
+        try:
+            self._let_go(machine.swap(swap, refusals.append))
+        except SequenceGapError:  # a channel keeps order, and the frame before it waits until the machine wakes
+            self.post(self.visit, machine, self._swapped, machine, swap, delay=1)
+        self.events["frames"] += 1
+        self.events.update(refusals)
 
     def _at_coordinator(self, machine: CoordinatorMachine, message: Message) -> None:
         self.events["reply ignored"] += not machine.receive(message)

@@ -198,7 +198,7 @@ class Simulation(Network):
 
         def restore() -> None:
             try:
-                machine.shard.begin_epoch(epoch)
+                machine.begin_epoch(epoch, shards)
             except StaleEpochError:  # it slept, and has been restored to a later incarnation before it heard of this
                 assert epoch != self.epoch
                 self.events["stale restore"] += 1

@@ -20,8 +20,8 @@ from actors import environment
 from actors.cluster import Cluster, bundles, connect, starts_ray
 from actors.faults import translate
 from actors.identity import identity, require_same
-from actors.liveness import Watch
-from actors.progress import Pulse
+from actors.liveness import Peer, Watch
+from actors.progress import Progress, Pulse
 from actors.services import without_idle_services
 from actors.session import RaySession
 from actors.writable import own
@@ -305,6 +305,60 @@ class TestWatch:
         monkeypatch.setattr("actors.liveness.ray", SimpleNamespace(get=lambda replies, timeout: replies))
         monkeypatch.setattr("actors.liveness.RAY_SECONDS", 0.0)
         assert Watch(20.0).collect([7], []) == [7]
+
+
+class TestWaiting:
+    """A shard that waits for others is not the one that is lost."""
+
+    @pytest.fixture
+    def lost(self, monkeypatch):
+        def named(progress, seconds=30):
+            """Who is lost, given what each peer says of itself: seconds and whether it waits; None: it says nothing."""
+            clock = [0.0]
+
+            def get(asked, timeout=None):
+                if isinstance(asked, list):
+                    clock[0] += 1.0
+                    assert clock[0] < seconds
+                    raise exceptions.GetTimeoutError
+                return progress[asked]
+
+            def wait(asked, num_returns=1, timeout=0):
+                there = [one for one in asked if one in progress and progress[one] is not None]
+                return there, [one for one in asked if one not in there]
+
+            class Handle:
+                def __init__(self, name):
+                    self.progress = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: name))
+
+            monkeypatch.setattr("actors.liveness.time", SimpleNamespace(monotonic=lambda: clock[0]))
+            monkeypatch.setattr("actors.liveness.ray", SimpleNamespace(get=get, wait=wait))
+            peers = [Peer(name, Handle(name), shard=index) for index, name in enumerate(progress)]
+            with pytest.raises(ProcessLostError) as caught:
+                Watch(5.0).collect([f"reply of {name}" for name in progress], peers)
+            return caught.value.shard
+
+        return named
+
+    def test_the_one_that_is_stopped_is_lost(self, lost):
+        assert lost({"a": Progress(1.0, True), "b": None, "c": Progress(1.0, True)}) == 1
+
+    def test_the_one_that_is_stuck_is_lost(self, lost):
+        assert lost({"a": Progress(1.0, True), "b": Progress(2.0, True), "c": Progress(2.0, False)}) == 2
+
+    def test_if_all_wait_for_each_other_the_wait_ends(self, lost):
+        assert lost({"a": Progress(1.0, True), "b": Progress(2.0, True)}) == 0
+
+    def test_nobody_is_lost_while_one_works(self, lost):
+        class Works(dict):
+            def __getitem__(self, name):
+                self[name] = (
+                    super().__getitem__(name)._replace(seconds=super().__getitem__(name).seconds + (name == "b"))
+                )
+                return super().__getitem__(name)
+
+        with pytest.raises(AssertionError):
+            lost(Works(a=Progress(1.0, True), b=Progress(2.0, False)))
 
 
 class TestPulse:

@@ -103,6 +103,17 @@ class CellStore:
         """Encode the dense features of some rows, shape (rows, dense), for which there is room."""
         encode(X, self._bins, slots, self._columns)
 
+    def put_columns(self, features: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], codes: Any) -> None:
+        """Take codes of some dense features, shape (features, rows), of rows for which there is room."""
+        taken = as_slice(slots)
+        for j, of_feature in zip(features.tolist(), codes, strict=True):
+            self._columns[j, taken] = of_feature
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of codes."""
+        return self._columns.dtype
+
     def default_counts(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """Count, of some rows, those in the default bin of each dense feature."""
         taken = as_slice(slots)

@@ -37,7 +37,7 @@ from raydt.examples.updates import (
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of, with_class
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows
@@ -208,10 +208,10 @@ class GBDTCoordinator(BatchCoordinator):
         origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
         classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
         most = former.iterations if former else o.max_iter
-        ensemble = Ensemble(o, bins, classes, origin, exponent, most, self.store.capacity)
+        ensemble = Ensemble(o, bins, classes, origin, exponent, most, 0)
         self._note_all()
         self._trainer = trainer = self._trainer_of(ensemble, self.features, self._rows)
-        yield from trainer.encode(slots)
+        yield from trainer.encode(slots, y)
         watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
         yield from trainer.train(y, rest, watched)
         return held
@@ -236,13 +236,11 @@ class GBDTCoordinator(BatchCoordinator):
             return Counts()
         assert self._trainer is not None
         e, y, anew = self._trainer.ensemble, self.store.y, slots[:0]
-        e.reserve(self.store.capacity)
         classes = int(y[slots].max()) + 1 if e.classes else 0
         if classes > e.classes:
-            yield from self._trainer.gather()
-            anew = np.flatnonzero((e.leaf != e.absent).any(axis=0)).astype(np.int32)
+            anew = np.setdiff1d(self.store.slots(), slots).astype(np.int32)
             self._note_all()
-            yield from self._trainer.extend(with_class(e, classes, y, anew), y, anew, slots)
+            yield from self._trainer.extend(classes, y, anew)
         return (yield from self._update(slots, INSERTED, anew))
 
     def _resume(self) -> Exchange[None]:

@@ -166,6 +166,12 @@ class Ensemble:
             drift[:have] = self.drift[:have]
             self.drift, self.ledger, self.leaf = drift, ledger, leaf  # the last one says how many slots there are
 
+    def release(self) -> None:
+        """Forget leaves, ledger and drift of all rows."""
+        for name in ("leaf", "ledger"):
+            setattr(self, name, getattr(self, name)[:, :0].copy())
+        self.drift = self.drift[:0].copy()
+
     def shortened(self, iterations: int) -> Ensemble:
         """The same model with its first iterations only."""
         short = copy.copy(self)
@@ -186,6 +192,23 @@ class Ensemble:
         out = np.empty(len(slots), dtype=np.int32)
         _gradients(self.ledger[tree], y, tree % self.per, self.loss, slots, out)
         return out
+
+    def sums_of_roots(self, known: int, y: npt.NDArray[Any], slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return G and H of some rows, all in one leaf, in the trees of classes from ``known`` on, shape (trees, 2)."""
+        g = [self.gradients(t, slots, y) for t in self._trees_from(known)]
+        sums = [(one.sum(dtype=np.int64), self.hessians(one).sum(dtype=np.int64)) for one in g]
+        return np.array(sums, dtype=np.int64).reshape(-1, 2)
+
+    def set_roots(self, known: int, sums: npt.NDArray[np.int64]) -> None:
+        """Take what :meth:`sums_of_roots` gives of all rows, and compute all values anew.
+
+        They are of another factor and sign, also where no derivative will change.
+        """
+        self.trees.G[self._trees_from(known), 0], self.trees.H[self._trees_from(known), 0] = sums.T
+        set_all_values(self.trees, self.rates)
+
+    def _trees_from(self, known: int) -> npt.NDArray[np.int64]:
+        return np.flatnonzero(np.arange(len(self.leaf)) % self.per >= known)
 
     def origins(self, rows: int) -> npt.NDArray[np.float64]:
         """F of no trees, shape (rows, K')."""
@@ -281,14 +304,20 @@ def restored(options: GBDTOptions, state: Arrays, capacity: int) -> Ensemble:
     return ensemble
 
 
-def with_class(old: Ensemble, classes: int, y: npt.NDArray[Any], slots: npt.NDArray[np.int32]) -> Ensemble:
+def known_trees(ensemble: Ensemble) -> int:
+    """Classes that have trees of an iteration: of two classes both, though they share one."""
+    return ensemble.per if ensemble.per > 1 else 2
+
+
+def with_class(old: Ensemble, classes: int, slots: npt.NDArray[np.int32]) -> Ensemble:
     """The ensemble for more classes: trees of one leaf for each new one, with all rows in it at the least probability.
 
     From two classes on the mirrored trees of class 0 are made: the same splits, first derivatives of the other sign.
+    The sums of the new trees follow (:meth:`Ensemble.set_roots`).
     """
     capacity = old.leaf.shape[1]
     new = Ensemble(old.options, old.bins, classes, 0.0, 0, old.iterations, capacity)
-    known = old.per if old.per > 1 else 2
+    known = known_trees(old)
     for m in range(old.iterations):
         for k in range(classes):
             t = m * new.per + k
@@ -303,9 +332,5 @@ def with_class(old: Ensemble, classes: int, y: npt.NDArray[Any], slots: npt.NDAr
                     new.ledger[t] = (ONE - old.ledger[source].astype(np.int64)).astype(np.uint16)
             else:
                 new.leaf[t, slots], new.ledger[t, slots] = 0, 1
-                g = new.gradients(t, slots, y)
-                new.trees.G[t, 0] = g.sum(dtype=np.int64)
-                new.trees.H[t, 0] = new.hessians(g).sum(dtype=np.int64)
     new.trees.above[:] = new.trees.below[:] = 0  # all entries are computed anew
-    set_all_values(new.trees, new.rates)  # of another factor and sign, also where no derivative will change
     return new

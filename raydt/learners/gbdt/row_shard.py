@@ -367,11 +367,6 @@ class ThreadShard:
     def __init__(self, shard: RowShard) -> None:
         self.shard, self._meeting = shard, Meeting()
 
-    @property
-    def result(self) -> Any:
-        """What the last pass returned."""
-        return self._meeting.result
-
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""
         if method in ("train", "update"):

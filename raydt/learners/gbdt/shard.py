@@ -11,16 +11,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.batches.binning import Bins, learn_bins
+from raydt.arrays.blocks import as_slice
+from raydt.arrays.sparse import SparseRows, merged
+from raydt.batches.binning import Bins, encode, learn_bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
 from raydt.examples.features import Features
-from raydt.exchange.meeting import GO_ON, Meeting, Steps
-from raydt.exchange.messages import COMBINED, Payload
-from raydt.learners.gbdt.ensemble import Ensemble
+from raydt.exchange.meeting import Meeting, Steps
+from raydt.exchange.messages import COMBINED, GO_ON, Payload
+from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
+from raydt.learners.gbdt.workspace import INSERTED
 
 Slots = npt.NDArray[np.int32]
+
+#: Rows that are encoded between two meetings, at most.
+_ENCODED = 1 << 16
+#: An answer to nobody.
+_NOTHING = np.empty(0, dtype=np.int64)
 
 
 class GBDTShard(ShardWithRows):
@@ -31,7 +39,7 @@ class GBDTShard(ShardWithRows):
         self._options, self._kinds = options, features.kinds[self.columns]
         self._meeting = Meeting()
         self._own: RowShard | None = None  # by local slot (``RowsOnShards.local``)
-        self._sparse: list[tuple[Slots, RowBlock]] = []  # of rows whose cells are not complete
+        self._training: Any = None  # rows of a training, and their scores
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""
@@ -60,9 +68,9 @@ class GBDTShard(ShardWithRows):
 
     def _on_begin(self, bins: Any, shards: int, index: int, **given: Any) -> None:
         """Take the bins of all features and make room for trees; the first rows come next."""
-        self._rows = RowsOnShards(self._features, shards)
-        self._index, self._sparse, self._known = index, [], False
+        self._rows, self._index = RowsOnShards(self._features, shards), index
         ensemble = Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0)
+        self._own_bins = ensemble.bins.select(self.columns)
         self._own = RowShard(ensemble, self._features)
 
     @property
@@ -76,87 +84,128 @@ class GBDTShard(ShardWithRows):
         slots = np.asarray(slots)
         return self._rows.local(slots[self._rows.shard_of(slots) == self._index])
 
-    def _on_encode(self, slots: Any) -> Any:
-        """Give every shard this one's columns of its rows, and encode the own rows."""
-        return self._meeting.begin(self._encode(np.asarray(slots)))
+    def _all(self) -> Slots:
+        """Local slots of the own rows in the model."""
+        e = self.own.ensemble
+        return np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32)
 
-    def _encode(self, slots: Slots) -> Steps[None]:
-        parts = yield [self._held.gather(of_shard) for of_shard in self._rows.slots_of(slots)]
-        mine = self._mine(slots)
-        rows, cells = self._rows.merged(parts, len(mine)), self.own.cells
-        self.own.ensemble.reserve(self._rows.local_capacity(int(slots.max(initial=-1)) + 1))
-        if self._known:
-            cells.add(mine, rows)
-        else:
-            cells.make_room(mine)
-            cells.add_columns(mine, rows.X)
-            self._sparse.append((mine, rows._replace(X=rows.X[:0].copy())))
-        yield slots[:0]
+    def _encode(self, slots: Slots, y: npt.NDArray[Any]) -> Steps[list[tuple[Slots, RowBlock]]]:
+        """Give every shard the own columns of its rows as codes, and take what all have of the own rows, and labels.
 
-    def _on_default_counts(self, slots: Any) -> npt.NDArray[np.int64]:
-        """Of the own rows, how many have the default bin of each feature."""
-        return self.own.cells.default_counts(self._mine(slots))
+        Yields once for each block of rows; returns the own ones and their sparse features.
+        """
+        own, mine = self.own, self._rows.shard_of(slots) == self._index
+        own.ensemble.reserve(self._rows.local_capacity(int(slots.max(initial=-1)) + 1))
+        own.cells.make_room(self._rows.local(slots[mine]))
+        if len(own.y) < own.ensemble.leaf.shape[1]:
+            longer = np.zeros(own.ensemble.leaf.shape[1], dtype=y.dtype)
+            longer[: len(own.y)] = own.y
+            own.y = longer
+        own.y[self._rows.local(slots[mine])] = y[mine]
+        taken = []
+        for begin in range(0, len(slots), _ENCODED):
+            block = slots[begin : begin + _ENCODED]
+            parts = yield self._codes(block)
+            local = self._mine(block)
+            for columns, part in zip(self._rows.columns, parts, strict=True):
+                own.cells.put_columns(columns, local, part["codes"])
+            width = self._features.sparse
+            ones = merged([SparseRows(part["indptr"], part["indices"], width) for part in parts]) if width else None
+            taken.append((local, RowBlock.of(np.empty((len(local), 0)), ones)))
+            yield _NOTHING
+        return taken
 
-    def _on_choose(self, counts: Any, rows: int) -> None:
-        """Choose the features of the matrix by the counts of all rows, and complete the cells."""
-        self.own.cells.choose(counts, rows)
-        for slots, ones in self._sparse:
-            self.own.cells.arrange(slots, ones)
-        self._sparse, self._known = [], True
-        self.own.divide(self._index, len(self._rows.columns))
+    def _codes(self, slots: Slots) -> list[dict[str, Any]]:
+        """Return, for each shard, the own columns of its rows as codes, shape (columns, rows), and sparse features."""
+        self._held.make_room(slots)
+        codes = np.empty((len(self.columns), len(slots)), dtype=self.own.cells.dtype)
+        encode(self._held.X[as_slice(slots)], self._own_bins, np.arange(len(slots), dtype=np.int32), codes)
+        parts, owner = [], self._rows.shard_of(slots)
+        for shard in range(len(self._rows.columns)):
+            theirs = np.flatnonzero(owner == shard)
+            sparse = self._held.sparse(slots[theirs])
+            parts.append({"codes": codes.take(theirs, axis=1), "indptr": sparse.indptr, "indices": sparse.indices})
+        return parts
+
+    def _on_encode(self, slots: Any, y: Any) -> Any:
+        """Encode the first rows together with the other shards, and choose the features of the matrix."""
+        return self._meeting.begin(self._encode_first(np.asarray(slots), np.asarray(y)))
+
+    def _encode_first(self, slots: Slots, y: npt.NDArray[Any]) -> Steps[None]:
+        taken, own, shards = (yield from self._encode(slots, y)), self.own, len(self._rows.columns)
+        counts = own.cells.default_counts(self._mine(slots))
+        own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
+        yield _NOTHING
+        for local, ones in taken:
+            own.cells.arrange(local, ones)
+        own.divide(self._index, shards)
 
     # ---------------------------------------------------------------- passes
 
-    def _on_take_targets(self, slots: Any, y: Any) -> None:
-        """Keep the labels of rows."""
-        mine = self._rows.shard_of(np.asarray(slots)) == self._index
-        local, own = self._mine(slots), self.own
-        if len(own.y) < own.ensemble.leaf.shape[1]:
-            longer = np.zeros(own.ensemble.leaf.shape[1], dtype=np.asarray(y).dtype)
-            longer[: len(own.y)] = own.y
-            own.y = longer
-        own.y[local] = np.asarray(y)[mine]
-
     def _on_train(self, slots: Any, first: int, stop: int) -> Any:
-        """Train some iterations together with the other shards."""
+        """Train some iterations together with the other shards; returns the trees."""
         if first == 0:
             self._training = self._mine(slots), self.own.ensemble.origins(len(self._mine(slots)))
-        return self._meeting.begin(self.own.train_steps(*self._training, first, stop))
+        return self._meeting.begin(self._train(first, stop))
 
-    def _on_update(self, slots: Any, role: int, anew: Any) -> Any:
-        """Take rows through all trees together with the other shards."""
-        end = self.own.ensemble.leaf.shape[1]
-        steps = self.own.update_steps(self._mine(slots), role, self._mine(anew), len(anew) > 0, 0, end)
-        return self._meeting.begin(steps)
+    def _train(self, first: int, stop: int) -> Steps[Any]:
+        slots, F = self._training
+        yield from self.own.train_steps(slots, F, first, stop)
+        return self._trees()
 
-    def _on_updated(self) -> dict[str, Any]:
-        """Return what the last update has counted, and which rows it took through the trees."""
-        return {"counts": self._meeting.result, "taken": self._rows.slots(self.own.taken, self._index)}
+    def _on_update(self, slots: Any, y: Any, role: int, anew: Any) -> Any:
+        """Take rows through all trees together with the other shards.
 
-    def _on_sum_up(self, slots: Any) -> Any:
+        Returns the counts, the rows that went through the trees, and the trees.
+        """
+        return self._meeting.begin(self._update(np.asarray(slots), np.asarray(y), role, np.asarray(anew)))
+
+    def _update(self, slots: Slots, y: npt.NDArray[Any], role: int, anew: Slots) -> Steps[Any]:
+        if role == INSERTED:
+            for local, ones in (yield from self._encode(slots, y)):
+                self.own.cells.arrange(local, ones)
+        own, end, self._training = self.own, self.own.ensemble.leaf.shape[1], None
+        counts = yield from own.update_steps(self._mine(slots), role, self._mine(anew), len(anew) > 0, 0, end)
+        return {"counts": counts, "taken": self._rows.slots(own.taken, self._index), **self._trees()}
+
+    def _on_sum_up(self) -> Any:
         """Make all histograms together with the other shards."""
-        return self._meeting.begin(self.own.sum_up_steps(self._mine(slots)))
+        return self._meeting.begin(self.own.sum_up_steps(self._all()))
+
+    def _on_extend(self, classes: int) -> Any:
+        """Continue with more classes; returns the trees."""
+        return self._meeting.begin(self._extend(classes))
+
+    def _extend(self, classes: int) -> Steps[Any]:
+        former, slots, shards = self.own, self._all(), len(self._rows.columns)
+        ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
+        sums = ensemble.sums_of_roots(known, former.y, slots)
+        ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
+        yield _NOTHING
+        self._own = own = RowShard(ensemble, self._features, former.cells)
+        own.y = former.y
+        own.divide(self._index, shards)
+        yield from own.sum_up_steps(slots)
+        return self._trees()
 
     def _on_shorten(self, iterations: int) -> None:
         """Keep the first iterations only."""
         self.own.shorten(iterations)
 
-    def _on_trees(self) -> list[npt.NDArray[Any]]:
+    def _trees(self) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the trees, if this is the first shard: all have the same."""
-        return [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []
+        return {"trees": [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []}
 
-    def _on_restore_rows(self, trees: Any, slots: Any, y: Any, leaf: Any, ledger: Any, drift: Any) -> None:
-        """Take trees, and leaves, ledger, drift and labels of the own rows in some slots."""
+    def _on_restore_rows(self, trees: Any, slots: Any, leaf: Any, ledger: Any, drift: Any) -> None:
+        """Take trees, and leaves, ledger and drift of the own rows in some slots."""
         e, local = self.own.ensemble, self._rows.local(np.asarray(slots))
         own: tuple[Any, ...] = e.trees
         for array, theirs in zip(own, trees, strict=True):
             array[:] = theirs
         e.leaf[:, local], e.ledger[:, local], e.drift[local] = leaf, ledger, drift
-        self._on_take_targets(slots, y)
 
     def _on_rows_of_model(self) -> dict[str, Any]:
         """Return leaves, ledger and drift of all own rows in the model."""
-        e = self.own.ensemble
-        local = np.flatnonzero(e.leaf[0] != e.absent) if len(e.leaf) else np.empty(0, dtype=np.int64)
+        e, local = self.own.ensemble, self._all()
         slots = self._rows.slots(local, self._index)
         return {"slots": slots, "leaf": e.leaf[:, local], "ledger": e.ledger[:, local], "drift": e.drift[local]}

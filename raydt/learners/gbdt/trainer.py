@@ -22,10 +22,10 @@ from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
 from raydt.exchange.driver import InProcessDriver
 from raydt.exchange.meeting import together
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.gbdt.derivatives import ONE, derive
-from raydt.learners.gbdt.ensemble import Ensemble
+from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard, ThreadShard
 from raydt.learners.gbdt.trees import score_rows
@@ -109,8 +109,9 @@ class ThreadTrainer:
         """The ensemble as it is now."""
         return self.shard.ensemble
 
-    def encode(self, slots: Slots) -> Exchange[None]:
+    def encode(self, slots: Slots, y: Labels) -> Exchange[None]:
         """Encode the first rows of a new ensemble."""
+        self.ensemble.reserve(len(y))
         cells = self.shard.cells
         cells.make_room(slots)
         parts = []
@@ -159,6 +160,7 @@ class ThreadTrainer:
         """
         yield from ()
         e, self.shard.y = self.ensemble, y
+        e.reserve(len(y))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
         crew = self._crew(min(most, len(held) * self._width // UPDATED_CELLS_OF_A_THREAD))
@@ -172,15 +174,18 @@ class ThreadTrainer:
         results = self._together(crew, "update", {"role": role, "again": len(anew) > 0}, each)
         return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
 
-    def extend(self, ensemble: Ensemble, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
-        """Continue with an ensemble of more classes, the same bins and the rows ``held``, before ``new`` come."""
+    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
+        """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
         yield from ()
+        known = known_trees(self.ensemble)
+        ensemble = with_class(self.ensemble, classes, held)
+        ensemble.set_roots(known, ensemble.sums_of_roots(known, y, held))
         self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
         self._sum_up(y, held)
 
     def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
-        yield from self.encode(np.union1d(held, new).astype(np.int32))
+        yield from self.encode(np.union1d(held, new).astype(np.int32), y)
         self._sum_up(y, held)
 
     def gather(self) -> Exchange[None]:
@@ -214,8 +219,7 @@ class ThreadTrainer:
         """Have the threads make a pass; returns their results."""
         workers: list[Any] = [ThreadShard(shard) for shard in crew]
         shards = [FeatureShard(worker, index) for index, worker in enumerate(workers)]
-        InProcessDriver(shards).run(together(method, payload, each))
-        return [worker.result for worker in workers]
+        return [ended.result for ended in InProcessDriver(shards).run(together(method, payload, each))]
 
 
 def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
@@ -231,82 +235,74 @@ class ShardTrainer:
         self.ensemble, self._features, self._rows = ensemble, features, rows
         self._gathered = True  # leaves, ledger and drift of all rows are in the ensemble
 
-    def encode(self, slots: Slots) -> Exchange[None]:
+    def encode(self, slots: Slots, y: Labels) -> Exchange[None]:
         """Have the first rows of a new ensemble encoded."""
-        e = self.ensemble
         shards = len(self._rows.columns)
-        yield Tell("begin", {**e.begin(), "shards": shards}, [{"index": index} for index in range(shards)])
-        yield from self._encode(slots)
-        counts = yield Ask("default_counts", {"slots": slots})
-        yield Tell("choose", {"counts": np.sum(counts, axis=0), "rows": len(slots)})
-
-    def _encode(self, slots: Slots) -> Exchange[None]:
-        for begin in range(0, len(slots), _FETCHED):
-            yield from together("encode", {"slots": slots[begin : begin + _FETCHED]})
+        each = [{"index": index} for index in range(shards)]
+        yield Tell("begin", {**self.ensemble.begin(), "shards": shards}, each)
+        yield from together("encode", {"slots": slots, "y": y[slots]})
 
     def take(self, slots: Slots, rows: RowBlock) -> None:
         """Nothing: rows are encoded when they are inserted into the trees."""
 
     def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
-        e, self._gathered = self.ensemble, False
-        yield Tell("take_targets", {"slots": slots, "y": y[slots]})
-        if held_out is None:
-            yield from together("train", {"slots": slots, "first": 0, "stop": e.iterations})
-            yield from self._fetch_trees()
-            return
-        for m in range(e.iterations):
-            yield from together("train", {"slots": slots, "first": m, "stop": m + 1})
-            yield from self._fetch_trees()
-            if held_out.is_enough(m):
+        e = self.ensemble
+        ends = [e.iterations] if held_out is None else range(1, e.iterations + 1)
+        first = 0
+        for stop in ends:
+            given = slots if first == 0 else slots[:0]
+            yield from self._pass("train", {"slots": given, "first": first, "stop": stop})
+            if held_out is not None and held_out.is_enough(first):
                 break
-        if held_out.best + 1 < e.iterations:
+            first = stop
+        if held_out is not None and held_out.best + 1 < e.iterations:
             self.ensemble = e.shortened(held_out.best + 1)
             yield Tell("shorten", {"iterations": self.ensemble.iterations})
 
     def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
         """As :meth:`ThreadTrainer.update`."""
-        self._gathered = False
-        if role == INSERTED:
-            yield from self._encode(slots)
-            yield Tell("take_targets", {"slots": slots, "y": y[slots]})
-        met = yield from together("update", {"slots": slots, "role": role, "anew": anew})
-        replies = yield Ask("updated", {})
-        yield from self._fetch_trees()
-        counts = Counts.of(len(self.ensemble.trees.feature), [reply["counts"] for reply in replies])
-        counts.rounds = 2 * met + 1
-        return counts, np.concatenate([reply["taken"] for reply in replies])
+        given = y[slots] if role == INSERTED else y[:0]
+        ended = yield from self._pass("update", {"slots": slots, "y": given, "role": role, "anew": anew})
+        found = [of_shard.result for of_shard in ended]
+        counts = Counts.of(len(self.ensemble.trees.feature), [one["counts"] for one in found])
+        counts.rounds = 2 * ended[0].met + 1
+        return counts, np.concatenate([one["taken"] for one in found])
 
-    def extend(self, ensemble: Ensemble, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
-        """Continue with an ensemble of more classes, the same bins and the rows ``held``, before ``new`` come."""
-        yield from self.resume(y, held, new, ensemble)
+    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
+        """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
+        e = self.ensemble
+        self.ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
+        yield from self._pass("extend", {"classes": classes})
 
-    def resume(self, y: Labels, held: Slots, new: Slots, ensemble: Ensemble | None = None) -> Exchange[None]:
+    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms."""
-        e = self.ensemble = ensemble or self.ensemble
-        yield from self.encode(held)
+        e = self.ensemble
+        yield from self.encode(held, y)
         owners = self._rows.slots_of(held)
-        each = [{"slots": own, "y": y[own], "leaf": e.leaf[:, own], "ledger": e.ledger[:, own]} for own in owners]
-        each = [{**part, "drift": e.drift[part["slots"]]} for part in each]
+        each = [
+            {"slots": own, "leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]} for own in owners
+        ]
         yield Tell("restore_rows", {"trees": e.trees}, each)
-        yield from together("sum_up", {"slots": held})
-        self._gathered = True
+        yield from together("sum_up", {})
 
     def gather(self) -> Exchange[None]:
         """Fetch leaves, ledger and drift of all rows."""
         if self._gathered:
             return
         e = self.ensemble
-        e.leaf[:] = e.absent
         for reply in (yield Ask("rows_of_model", {})):
             slots = reply["slots"]
             e.reserve(int(slots.max(initial=-1)) + 1)
             e.leaf[:, slots], e.ledger[:, slots], e.drift[slots] = reply["leaf"], reply["ledger"], reply["drift"]
         self._gathered = True
 
-    def _fetch_trees(self) -> Exchange[None]:
-        """Take the trees of the first shard; all have the same."""
-        first, *_ = yield Ask("trees", {})
+    def _pass(self, method: str, payload: Payload) -> Exchange[list[Ended]]:
+        """Have the shards make a pass that changes the trees, which all have alike, and keep no rows' part of them."""
+        self._gathered = False
+        self.ensemble.release()
+        ended = yield from together(method, payload)
         trees: tuple[Any, ...] = self.ensemble.trees
-        for array, theirs in zip(trees, first, strict=True):
+        for array, theirs in zip(trees, ended[0].result["trees"], strict=True):
             array[:] = theirs
+        return ended

@@ -1,0 +1,226 @@
+"""A TCP channel among the shards of one session: what they swap on a pass goes from process to process.
+
+Ray starts the processes, watches them and ends them; a round of Ray calls takes some milliseconds, and a boosted tree
+takes several meetings. So shards have connections of their own, made for one epoch when the first pass needs them.
+
+Invariant: a port is open on one address of the node only, and only until every shard has connected. Both sides prove
+that they have the secret of the session, which is never sent, before they exchange anything else. A connection that
+ends, or carries what is no frame, is a lost process: nothing is sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from raydt.errors import ExchangeError, ProcessLostError
+from raydt.exchange.links import CHALLENGE, Content, FrameReader, Links, packed, proof
+from raydt.messages import message
+
+#: The address of a node for its own processes.
+LOOPBACK = "127.0.0.1"
+#: Seconds in which all shards must have connected, and in which one connection must have proved itself.
+CONNECT_SECONDS, PROOF_SECONDS = 60.0, 2.0
+#: Pieces that one call sends at most (IOV_MAX is 1024).
+_PIECES = 64
+#: What a connecting shard sends first: epoch, its number, its challenge.
+_HELLO = struct.Struct(f"<QQ{CHALLENGE}s")
+_PROOF = 32
+
+Address = tuple[str, int]
+
+
+class Channel:
+    """The connections of one shard; ``host`` is the address of its node at which the others reach it."""
+
+    def __init__(self, index: int, epoch: int, host: str) -> None:
+        self.index, self.epoch = index, epoch
+        self.sent = 0  #: Bytes sent so far.
+        self.waits = False  #: Whether it waits for other shards just now; for any thread to read.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener: socket.socket | None = socket.create_server((host, 0), family=family)
+        self.address: Address = self._listener.getsockname()[:2]
+        self._peers: dict[int, _Peer] = {}
+        self._numbers: dict[int, int] = {}  # of the sockets, and the shards there
+        self._awaited: set[int] = set()
+        self._links: Links
+
+    def connect(self, addresses: Sequence[Address], secret: bytes) -> None:
+        """Connect to all shards, each at its address, and close the port.
+
+        ProcessLostError names a shard that cannot be reached.
+        """
+        assert self._listener is not None
+        until = time.monotonic() + CONNECT_SECONDS
+        self._awaited = set(range(self.index + 1, len(addresses)))
+        with self._listener as listener:
+            for index in range(self.index):
+                self._peers[index] = _Peer(self._call(index, addresses[index], secret, until))
+            while self._awaited:
+                try:
+                    listener.settimeout(_left(until))
+                    connection, _ = listener.accept()
+                except OSError as error:
+                    index = min(self._awaited)
+                    raise self._unreachable(index, addresses[index], error) from error
+                found = self._admitted(connection, secret)
+                if found is None:
+                    connection.close()
+                else:
+                    self._peers[found] = _Peer(connection)
+                    self._awaited.remove(found)
+        self._listener, self._links = None, Links(self.index, len(addresses), self.epoch)
+        self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
+
+    def swap(self, parts: Sequence[Content]) -> list[Any]:
+        """Send each shard its part, and return what each has for this one, once all of it is there and sent.
+
+        ProcessLostError names the shard whose connection has ended.
+        """
+        for index, frame in self._links.begin(parts):
+            self._peers[index].outgoing.extend(packed(frame))
+        polled, received = select.poll(), None
+        for index in self._peers:
+            self._send(index, polled)
+        while (received := received or self._links.complete()) is None or self._unsent():
+            self.waits = True  # until something has arrived, or there is room to send
+            found = polled.poll()
+            self.waits = False
+            for number, event in found:
+                if event & select.POLLOUT:
+                    self._send(self._numbers[number], polled)
+                if event & ~select.POLLOUT:
+                    self._receive(self._numbers[number])
+        return received
+
+    def close(self) -> None:
+        """End all connections."""
+        for peer in self._peers.values():
+            peer.socket.close()
+        if self._listener is not None:
+            self._listener.close()
+        self._peers, self._listener = {}, None
+
+    # ---------------------------------------------------------------- what is under way
+
+    def _unsent(self) -> bool:
+        return any(peer.outgoing for peer in self._peers.values())
+
+    def _send(self, index: int, polled: select.poll) -> None:
+        """Send a shard as much as there is room for, and have the rest polled for."""
+        peer = self._peers[index]
+        with self._broken(index), contextlib.suppress(BlockingIOError):
+            while peer.outgoing:
+                count = peer.socket.sendmsg([piece for piece, _ in zip(peer.outgoing, range(_PIECES), strict=False)])
+                self.sent += count
+                while count and count >= len(peer.outgoing[0]):
+                    count -= len(peer.outgoing.popleft())
+                if count:
+                    peer.outgoing[0] = peer.outgoing[0][count:]
+        polled.register(peer.socket, select.POLLIN | (select.POLLOUT if peer.outgoing else 0))
+
+    def _receive(self, index: int) -> None:
+        """Take what has come from a shard, up to the end of a frame: nothing after the last one matters."""
+        peer = self._peers[index]
+        with self._broken(index), contextlib.suppress(BlockingIOError):
+            frame = None
+            while frame is None:
+                count = peer.socket.recv_into(peer.reader.space)
+                if not count:
+                    raise ConnectionError("it was closed")
+                frame = peer.reader.take(count)
+            self._links.receive(index, frame)
+
+    @contextlib.contextmanager
+    def _broken(self, index: int) -> Iterator[None]:
+        """Context in which whatever ends the connection to a shard means that the shard is lost."""
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except (OSError, ExchangeError) as error:
+            raise _lost("exchange.cut", index, shard=self.index, reason=_reason(error)) from error
+
+    # ---------------------------------------------------------------- how connections are made
+
+    def _call(self, index: int, address: Address, secret: bytes, until: float) -> socket.socket:
+        """Connect to a shard, and prove who is there, both ways.
+
+        ProcessLostError if it cannot be reached, or is another one.
+        """
+        mine, opened = secrets.token_bytes(CHALLENGE), contextlib.ExitStack()
+        try:
+            with opened:
+                connection = opened.enter_context(socket.create_connection(address, timeout=_left(until)))
+                connection.settimeout(_left(until))
+                connection.sendall(_HELLO.pack(self.epoch, self.index, mine))
+                theirs, shown = _read(connection, CHALLENGE), _read(connection, _PROOF)
+                if not hmac.compare_digest(shown, proof(secret, self.epoch, index, self.index, theirs + mine)):
+                    raise ConnectionError("what answers is not this shard")
+                connection.sendall(proof(secret, self.epoch, self.index, index, mine + theirs))
+                opened.pop_all()  # it stays open
+        except OSError as error:
+            raise self._unreachable(index, address, error) from error
+        return connection
+
+    def _admitted(self, connection: socket.socket, secret: bytes) -> int | None:
+        """Return which shard has connected; None if it is not one of this epoch, or one that is there already."""
+        mine, until = secrets.token_bytes(CHALLENGE), time.monotonic() + PROOF_SECONDS
+        try:
+            connection.settimeout(_left(until))
+            epoch, index, theirs = _HELLO.unpack(_read(connection, _HELLO.size))
+            if epoch != self.epoch or index not in self._awaited:
+                return None
+            connection.sendall(mine + proof(secret, self.epoch, self.index, index, mine + theirs))
+            shown = _read(connection, _PROOF)
+        except OSError:
+            return None
+        return (
+            index if hmac.compare_digest(shown, proof(secret, self.epoch, index, self.index, theirs + mine)) else None
+        )
+
+    def _unreachable(self, index: int, address: Address, error: OSError) -> ProcessLostError:
+        where = f"{address[0]}:{address[1]}"
+        return _lost("exchange.unreachable", index, shard=self.index, address=where, reason=_reason(error))
+
+
+class _Peer:
+    """A connection, what is to be sent on it, and what has come of a frame."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        self.socket, self.outgoing, self.reader = connection, deque[memoryview](), FrameReader()
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    """Read so many bytes within the time that the connection has."""
+    found = b""
+    while len(found) < length:
+        more = connection.recv(length - len(found))
+        if not more:
+            raise ConnectionError("it was closed")
+        found += more
+    return found
+
+
+def _left(until: float) -> float:
+    return max(0.01, until - time.monotonic())
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+def _lost(id: str, index: int, **parameters: Any) -> ProcessLostError:
+    """Return the error of a shard that is lost."""
+    said = message(id, peer=index, **parameters)
+    return ProcessLostError(said.alone(), said.remedy, actor="shard", shard=index)

@@ -1,0 +1,189 @@
+"""What shards swap among themselves, without I/O: numbered frames of arrays, and who is admitted.
+
+On a pass (:class:`~raydt.exchange.messages.Combine`) shards swap parts and answers. Each swap has the next number
+within the epoch, whatever pass it belongs to; a shard sends one frame to every other shard and waits for one of each.
+Whoever has all frames of a swap may begin the next, so a shard is at most one swap ahead of another.
+
+Invariant: a shard takes the frames of each other shard in the order of their numbers, each once. A repeated frame has
+no effect, and every other one is refused. Nothing is asked for again: whoever misses a frame has lost its sender.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
+from raydt.messages import message
+
+#: An array, or arrays by name.
+Content = npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
+
+#: First bytes of a frame; then epoch, number, and the lengths of description and arrays.
+_MAGIC, _HEAD = b"rdt1", struct.Struct("<4sQQIQ")
+#: The longest description: of some hundred arrays.
+_MOST_DESCRIBED = 1 << 16
+#: Kinds of numbers that a frame may have, as in ``numpy.dtype.kind``.
+_KINDS = "biuf"
+#: Arrays begin at multiples of so many bytes.
+_ALIGNED = 8
+#: Bytes of a challenge.
+CHALLENGE = 32
+
+
+class Frame(NamedTuple):
+    """What one shard sends another in one swap."""
+
+    epoch: int
+    seq: int
+    content: Content
+
+
+def packed(frame: Frame) -> list[memoryview]:
+    """Return a frame as bytes, in pieces: the arrays are not copied if they are contiguous."""
+    bare = isinstance(frame.content, np.ndarray)
+    named: Mapping[str, Any] = {"": frame.content} if bare else frame.content  # type: ignore[assignment]
+    arrays = {name: np.ascontiguousarray(array) for name, array in named.items()}
+    described = json.dumps([[name, array.dtype.str, *array.shape] for name, array in arrays.items()]).encode()
+    pieces: list[memoryview] = []
+    for array in arrays.values():
+        pieces.append(array.reshape(-1).view(np.uint8).data)
+        pieces.append(memoryview(bytes(-array.nbytes % _ALIGNED)))
+    head = _HEAD.pack(_MAGIC, frame.epoch, frame.seq, len(described), sum(map(len, pieces)))
+    return [piece for piece in (memoryview(head + described), *pieces) if len(piece)]
+
+
+class FrameReader:
+    """Takes the bytes of frames as they come: fill :attr:`space`, then say how many bytes are new."""
+
+    def __init__(self) -> None:
+        self._begin(_HEAD.size)
+        self._head: tuple[Any, ...] | None = None
+        self._described: list[Any] | None = None
+
+    @property
+    def space(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        return self._view[self._filled :]
+
+    def take(self, count: int) -> Frame | None:
+        """Take note of ``count`` new bytes in :attr:`space`; the frame they complete, if they do.
+
+        ExchangeError if they are no frame.
+        """
+        self._filled += count
+        while self._filled == len(self._view):
+            if self._head is None:
+                self._head = _HEAD.unpack(self._bytes.tobytes())
+                _require(self._head[0] == _MAGIC and self._head[3] <= _MOST_DESCRIBED)
+                self._begin(self._head[3])
+            elif self._described is None:
+                self._described = _described(self._bytes.tobytes(), self._head[4])
+                self._begin(self._head[4])
+            else:
+                _, epoch, seq, *_ = self._head
+                frame = Frame(epoch, seq, _unpacked(self._bytes, self._described))
+                self._head = self._described = None
+                self._begin(_HEAD.size)
+                return frame
+        return None
+
+    def _begin(self, length: int) -> None:
+        self._bytes, self._filled = np.empty(length, dtype=np.uint8), 0
+        self._view = self._bytes.data
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ExchangeError(message("exchange.no_frame"))
+
+
+def _described(text: bytes, length: int) -> list[Any]:
+    """Names, types and shapes of the arrays in ``length`` bytes."""
+    found, size = [], 0
+    try:
+        for name, dtype, *shape in json.loads(text):
+            kind = np.dtype(dtype)
+            _require(isinstance(name, str) and kind.kind in _KINDS)
+            _require(all(isinstance(one, int) and 0 <= one < 1 << 48 for one in shape))
+            found.append((name, kind, tuple(shape)))
+            bytes_of_array = kind.itemsize * math.prod(shape)
+            size += bytes_of_array + -bytes_of_array % _ALIGNED
+    except (ValueError, TypeError) as error:
+        raise ExchangeError(message("exchange.no_frame")) from error
+    _require(size == length)
+    return found
+
+
+def _unpacked(body: npt.NDArray[np.uint8], described: list[Any]) -> Content:
+    """The arrays, as views of ``body``."""
+    arrays, begin = {}, 0
+    for name, dtype, shape in described:
+        size = dtype.itemsize * math.prod(shape)
+        arrays[name] = body[begin : begin + size].view(dtype).reshape(shape)
+        begin += size + -size % _ALIGNED
+    return arrays[""] if list(arrays) == [""] else arrays
+
+
+class Links:
+    """One shard's side of its swaps with all others, in one epoch.
+
+    Parameters
+    ----------
+    index, shards : int
+        Which shard this is, and of how many.
+    epoch : int
+    """
+
+    def __init__(self, index: int, shards: int, epoch: int) -> None:
+        self.index, self.shards, self.epoch = index, shards, epoch
+        self._seq = 0
+        self._taken = [0] * shards  # number of the last frame of each shard
+        self._parts: list[dict[int, Any]] = [{}, {}]  # by sender: of this swap, and of the next one
+
+    def begin(self, parts: Sequence[Content]) -> list[tuple[int, Frame]]:
+        """Begin the next swap with a part for each shard; returns the frames to send, with their receivers."""
+        self._seq, self._parts = self._seq + 1, [self._parts[1], {}]
+        self._parts[0][self.index] = parts[self.index]
+        others = [peer for peer in range(self.shards) if peer != self.index]
+        return [(peer, Frame(self.epoch, self._seq, parts[peer])) for peer in others]
+
+    def receive(self, peer: int, frame: Frame) -> bool:
+        """Take a frame of another shard; False if it was taken before.
+
+        StaleEpochError if it is of another epoch, SequenceGapError if it is not the sender's next one.
+        """
+        if frame.epoch != self.epoch:
+            said = {"shard": self.index, "epoch": self.epoch, "sent": frame.epoch}
+            raise StaleEpochError(message("exchange.other_epoch", **said))
+        if frame.seq <= self._taken[peer]:
+            return False
+        ahead = frame.seq - self._seq
+        if frame.seq != self._taken[peer] + 1 or ahead > 1:
+            raise SequenceGapError(message("exchange.gap", shard=self.index, seen=self._taken[peer], sent=frame.seq))
+        self._taken[peer] = frame.seq
+        self._parts[ahead][peer] = frame.content
+        return True
+
+    def complete(self) -> list[Content] | None:
+        """Return the parts that all shards have for this one, once they are there; None before."""
+        here = self._parts[0]
+        if len(here) < self.shards:
+            return None
+        self._parts[0] = {}
+        return [here[peer] for peer in range(self.shards)]
+
+
+def proof(secret: bytes, epoch: int, prover: int, verifier: int, challenges: bytes) -> bytes:
+    """Return what shows shard ``verifier`` that shard ``prover`` of an epoch has the secret: an HMAC with SHA-256.
+
+    ``challenges`` are those of both, the prover's first, so that no proof serves twice, or in the other direction.
+    """
+    return hmac.digest(secret, struct.pack("<QQQ", epoch, prover, verifier) + challenges, "sha256")

@@ -1,0 +1,151 @@
+"""Sockets between shards: who is admitted, what arrives, and what a broken connection says."""
+
+import contextlib
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+
+import numpy as np
+import pytest
+
+import actors.channel
+from actors.channel import Channel
+from raydt.errors import ProcessLostError
+from raydt.exchange.links import Frame, packed
+from tests.refusals import refused
+
+SECRET = b"s" * 32
+
+
+@contextmanager
+def channels(shards, secrets=None, epochs=None):
+    """Channels of so many shards, which are being connected, and the pool in which they are."""
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(shards))
+        made = [
+            stack.enter_context(closing(Channel(i, (epochs or [1] * shards)[i], "127.0.0.1"))) for i in range(shards)
+        ]
+        addresses = [channel.address for channel in made]
+        connecting = [
+            pool.submit(channel.connect, addresses, (secrets or [SECRET] * shards)[i]) for i, channel in enumerate(made)
+        ]
+        yield made, connecting, pool
+
+
+def connected(connecting):
+    for one in connecting:
+        one.result()
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 5])
+@pytest.mark.parametrize("numbers", [0, 10, 400_000])
+def test_parts_arrive_whatever_their_size(shards, numbers):
+    """3.2 MB do not fit into the buffers of the system: all shards send and receive at the same time."""
+    with channels(shards) as (made, connecting, pool):
+        connected(connecting)
+
+        def swap(channel, turn):
+            return channel.swap([np.full(numbers + 1, 100 * turn + 10 * channel.index + to) for to in range(shards)])
+
+        for turn in range(3):
+            for index, parts in enumerate(pool.map(swap, made, [turn] * shards)):
+                assert [(part[0], len(part)) for part in parts] == [
+                    (100 * turn + 10 * i + index, numbers + 1) for i in range(shards)
+                ]
+        assert all(channel.sent >= 3 * 8 * numbers * (shards - 1) for channel in made)
+        assert not any(channel.waits for channel in made)
+
+
+def test_a_shard_that_is_early_is_not_lost_and_shows_that_it_waits():
+    with channels(2) as (made, connecting, pool):
+        connected(connecting)
+        early = pool.submit(made[0].swap, [np.array([1]), np.array([2])])
+        while not made[0].waits:
+            time.sleep(0.001)
+        assert not early.done()
+        made[1].swap([np.array([3]), np.array([4])])
+        assert [part.tolist() for part in early.result()] == [[1], [3]]
+
+
+def test_a_port_is_closed_once_all_have_connected():
+    with channels(3) as (made, connecting, _):
+        connected(connecting)
+        for channel in made:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(channel.address, timeout=2)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\n\r\n" + b" " * 64, actors.channel._HELLO.pack(1, 1, b"c" * 32)]
+)
+def test_strangers_are_not_admitted_and_keep_nobody_out(sent, monkeypatch):
+    monkeypatch.setattr(actors.channel, "PROOF_SECONDS", 0.2)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, None], SECRET)
+        with socket.create_connection(first.address, timeout=10) as stranger:
+            stranger.sendall(sent)
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):  # it was closed with something unread
+                while more := stranger.recv(1024):
+                    answer += more
+            assert SECRET not in answer
+            assert len(answer) in (0, 64)
+        with closing(Channel(1, 1, "127.0.0.1")) as second:
+            second.connect([first.address, second.address], SECRET)
+            accepting.result()
+
+
+@pytest.mark.parametrize("case", [{"secrets": [SECRET, b"t" * 32]}, {"epochs": [1, 2]}])
+def test_another_secret_or_epoch_is_refused_by_both(case, monkeypatch):
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 1.0)
+    with channels(2, **case) as (made, connecting, _):
+        address = "{}:{}".format(*made[0].address)
+        with pytest.raises(ProcessLostError) as caught:
+            connecting[1].result()
+        assert caught.value.shard == 0
+        assert address in str(caught.value)
+        with pytest.raises(ProcessLostError) as caught:
+            connecting[0].result()
+        assert caught.value.shard == 1
+
+
+def test_a_shard_that_is_gone_cannot_be_reached():
+    with closing(Channel(0, 1, "127.0.0.1")) as gone:
+        address = gone.address
+    with (
+        closing(Channel(1, 1, "127.0.0.1")) as channel,
+        refused("exchange.unreachable", ProcessLostError, peer=0, shard=1, reason="Connection refused"),
+    ):
+        channel.connect([address, channel.address], SECRET)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+def test_a_connection_that_ends_in_a_frame_is_a_lost_shard(share):
+    with channels(2) as (made, connecting, _):
+        connected(connecting)
+        whole = b"".join(map(bytes, packed(Frame(1, 1, np.arange(100)))))
+        made[1]._peers[0].socket.sendall(whole[: int(share * len(whole))])
+        made[1].close()
+        with pytest.raises(ProcessLostError) as caught:
+            made[0].swap([np.arange(100)] * 2)
+        assert (caught.value.actor, caught.value.shard) == ("shard", 1)
+
+
+@pytest.mark.parametrize("frame", [Frame(2, 1, np.arange(3)), Frame(1, 2, np.arange(3)), None])
+def test_a_frame_of_another_epoch_or_turn_breaks_the_channel(frame):
+    with channels(2) as (made, connecting, _):
+        connected(connecting)
+        made[1]._peers[0].socket.sendall(b"x" * 100 if frame is None else b"".join(map(bytes, packed(frame))))
+        with pytest.raises(ProcessLostError, match=r"^shard 1 is lost: its channel to shard 0 broke \("):
+            made[0].swap([np.arange(3)] * 2)
+
+
+def test_a_repeated_frame_has_no_effect():
+    with channels(2) as (made, connecting, pool):
+        connected(connecting)
+        made[1]._peers[0].socket.sendall(b"".join(map(bytes, packed(Frame(1, 1, np.array([5]))))))
+        found = list(pool.map(lambda channel: channel.swap([np.array([7])] * 2), made))
+        assert [part.tolist() for part in found[0]] == [[7], [5]]
+        found = list(pool.map(lambda channel: channel.swap([np.array([8])] * 2), made))
+        assert [[part.tolist() for part in parts] for parts in found] == [[[8], [8]]] * 2
