@@ -201,7 +201,7 @@ def of_ray(rounds: int) -> dict[str, list[float]]:
         found["Ray compiled graph"].append(
             statistics.median(timed(lambda array=array: ray.get(compiled.execute(array)), few))  # type: ignore[misc]
         )
-    compiled.teardown()
+    compiled.teardown(kill_actors=True)
     cluster.close()
     return found
 

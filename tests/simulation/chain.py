@@ -2,7 +2,8 @@
 
 Every group chains what it is told into one number, so that a step taken twice, left out, or out of order changes all
 that follows; the predictions are read off the chains. The row of a deletion is not sent again: a shard chains what
-it finds in the slot, so that a slot that was filled too early, or not restored, shows as well.
+it finds in the slot, so that a slot that was filled too early, or not restored, shows as well. Every so many updates
+the shards meet, and mix the sum of all chains into each.
 """
 
 import numpy as np
@@ -15,7 +16,8 @@ from raydt.examples.admission import nothing_admitted
 from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
-from raydt.exchange.messages import Ask, Tell
+from raydt.exchange.meeting import Meeting, together
+from raydt.exchange.messages import COMBINED, GO_ON, Ask, Tell
 from raydt.learners.base import Learner, LearnerOptions, Traits
 
 #: Updates of one round, so that a batch takes several.
@@ -31,10 +33,13 @@ class ChainShard:
         self.X = np.zeros((0, len(features.names)))
         self.sparse = RaggedStore(np.int32)
         self.chains = dict.fromkeys(self.groups, 1)
+        self.meeting = Meeting()
         # By slot: what changes of an example, for as long as it lives, and not by what it is.
         self.marks = {group: np.zeros(0, np.int64) for group in self.groups}
 
     def handle(self, method, payload):
+        if method in (COMBINED, GO_ON):
+            return self.meeting.receive(method, payload)
         return getattr(self, f"on_{method}")(**payload)
 
     def ones_of(self, slots):
@@ -82,6 +87,18 @@ class ChainShard:
             held, sought = self.ones_of(slots), sparse.of_groups(self.group_numbers, self.features.groups).row(0)
             equal &= np.array([np.array_equal(held.row(i), sought) for i in range(len(slots))], np.bool_)
         return equal
+
+    def on_mix(self, shards):
+        return self.meeting.begin(self.mixed(shards))
+
+    def mixed(self, shards):
+        """Two meetings: the shards add up their chains, and then what has become of them."""
+        for _ in range(2):
+            parts = yield [np.array([sum(self.chains.values()), owner]) for owner in range(shards)]
+            answers = yield np.array([sum(int(part[0]) for part in parts)])
+            assert len({int(answer[0]) for answer in answers}) == 1, "shards have made different sums"
+            for group, chain in self.chains.items():
+                self.chains[group] = (chain * 31 + int(answers[0][0])) % MODULUS
 
     def on_chains(self):
         return np.array(list(self.chains.values()), np.int64)
@@ -133,8 +150,11 @@ class ChainCoordinator:
         begin = 0
         while begin < m:
             stop = self.store.admit(batch.op, batch.id, begin, skip_refused, admitted)
-            for first in range(begin, stop, ROUND):
-                yield from self.take(batch, range(first, min(stop, first + ROUND)), old, new, fault, rows, result)
+            while begin < stop:
+                last = min(stop, begin + ROUND - (batch.start + begin) % ROUND)
+                yield from self.take(batch, range(begin, last), old, new, fault, rows, result)
+                yield from self.mix(batch.start + last)
+                begin = last
             if stop < m and not fault[stop]:
                 assert batch.op[stop] == DELETE_VALUE
                 slots = self.in_order_of_birth()
@@ -151,12 +171,18 @@ class ChainCoordinator:
             if stop < m and fault[stop] and not skip_refused:
                 result.applied = stop
                 break
+            if stop < m:
+                yield from self.mix(batch.start + stop + 1)
             begin = stop + 1
         result.refused = [Refusal(int(i), int(fault[i])) for i in np.flatnonzero(fault)]
         self.store.release(old[old >= 0])
         result.inserts, result.deletes = int((new >= 0).sum()), int((old >= 0).sum())
         self.seq = batch.start + result.applied
         return result
+
+    def mix(self, position):
+        if position % ROUND == 0:
+            yield from together("mix", {"shards": len(self.shards)})
 
     def take(self, batch, places, old, new, fault, rows, result):
         """One round: the new rows, then the steps, whose replies are the chains before each of them."""

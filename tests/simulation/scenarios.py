@@ -17,10 +17,10 @@ from tests.simulation.streams import WARMUP, random_workload
 DRAWN = list(SETUPS.values())
 #: Every so many seeds each learner has met each of the moods below.
 MOODS = (
-    Faults(loss=0.1, duplicate=0.2, late=0.1, cut=0.01, crash=0.004, crash_writing=0.05, survivors=True),
+    Faults(loss=0.1, duplicate=0.2, late=0.1, cut=0.05, crash=0.004, crash_writing=0.05, survivors=True),
     Faults(loss=0.1, duplicate=0.2, late=0.1, crash=0.004, pause=0.002, crash_writing=0.05, survivors=False),
     Faults(duplicate=0.05, crash=0.02, crash_writing=0.2, rot=0.3, most=12, survivors=True),
-    Faults(late=0.3, cut=0.01, pause=0.01, survivors=True),
+    Faults(late=0.3, cut=0.05, pause=0.01, survivors=True),
     Faults(late=0.3, duplicate=0.3, pause=0.006, crash=0.006, rot=0.1, most=12, survivors=False),
 )
 

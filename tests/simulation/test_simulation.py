@@ -123,6 +123,21 @@ def test_a_second_crash_while_recovering_from_the_first(trial, name, tmp_path):
     assert crashes_twice(SETUPS[trial.name], NAMED[name](tmp_path).store()) > 12
 
 
+@pytest.mark.parametrize("name", ["chain", "gbdt: two classes"])
+def test_channels_that_break_delay_and_repeat_in_the_middle_of_a_pass(name, tmp_path):
+    setup, events = SETUPS[name], Counter()
+    workload = fitted(setup, NAMED["slot_reuse"](tmp_path).store())
+    expected = undisturbed(setup, workload)
+    for seed in range(4):
+        faults = Faults(cut=0.1, late=0.05, duplicate=0.3, most=4, survivors=seed % 2 == 0)
+        simulation = simulate(setup, workload, 3, faults=faults, seed=seed)
+        assert simulation.run() == expected
+        events += simulation.events
+    assert events["cut"] == 16
+    assert events["incarnations"] > 8
+    assert events["frame repeated"] > 10
+
+
 def test_a_second_crash_of_the_chain(tmp_path):
     assert sum(crashes_twice(SETUPS["chain"], make(tmp_path).store()) for make in NAMED.values()) > 120
 
@@ -184,6 +199,7 @@ def test_nothing_that_happens_by_chance_changes_anything_in_volume(first, tmp_pa
         *("loss", "duplicate", "late", "resent", "reply ignored", "StaleEpochError", "SequenceGapError"),
         *("crash of shard", "crash of coordinator", "crash of driver", "crash in recovery", "crash_writing"),
         *("pause", "paused too long", "ghost", "restored", "checkpoints", "rot"),
+        *("cut", "frame repeated", "frame refused"),
     ):
         assert events[kind] >= 1, (kind, events)
 
