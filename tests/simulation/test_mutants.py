@@ -10,7 +10,6 @@ import pytest
 import raydt.folders.checkpoint
 from raydt.examples.store import ExampleStore
 from raydt.exchange.links import Links
-from raydt.exchange.meeting import Meeting
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
@@ -88,16 +87,6 @@ def a_link_takes_repeated_frames(patch):
 def a_link_takes_frames_of_other_epochs(patch):
     receive = Links.receive
     patch.setattr(Links, "receive", lambda self, peer, frame: receive(self, peer, frame._replace(epoch=self.epoch)))
-
-
-@mutant("chain")
-def a_pass_that_was_broken_off_goes_on_in_the_next_epoch(patch):
-    begin = Meeting.begin
-
-    def going_on(self, steps):
-        return begin(self, self._steps or steps)
-
-    patch.setattr(Meeting, "begin", going_on)
 
 
 @mutant("chain")
