@@ -28,7 +28,7 @@ from raydt.messages import message
 #: The address of a node for its own processes.
 LOOPBACK = "127.0.0.1"
 #: Seconds in which all shards must have connected, and in which one connection must have proved itself.
-CONNECT_SECONDS, PROOF_SECONDS = 60.0, 2.0
+CONNECT_SECONDS, PROOF_SECONDS = 10.0, 2.0
 #: Pieces that one call sends at most (IOV_MAX is 1024).
 _PIECES = 64
 #: What a connecting shard sends first: epoch, its number, its challenge.
