@@ -26,7 +26,7 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.sessions.local_phase import SmallModel, holds, most_cells
-from raydt.sessions.session import Arrays
+from raydt.sessions.session import Arrays, fill_within, is_warming
 from raydt.sessions.snapshots import take_snapshot
 from raydt.sessions.warmup import compile_missing
 
@@ -94,9 +94,12 @@ class Coordinator:
         fault("coordinator.before_batch")
         self._position = _NOWHERE  # until the batch has ended well
         began = time.perf_counter()
-        if self._small is not None and not self._small.holds_with(batch):
+        if self._small is not None and (batch.blocks or not self._small.holds_with(batch)):
             self._divide(self._small)
+        before = self._coordinator.statistics() if is_warming(batch) else {}
         result = self._driver.run(self._coordinator.process(own(batch), skip_refused=skip_refused))
+        if before and not result.within:
+            fill_within(result, batch, before)
         result.seconds = time.perf_counter() - began
         if segments is not None and result.applied == len(batch):
             result.snapshot = self._snapshot(segments)

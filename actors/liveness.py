@@ -25,8 +25,9 @@ RAY_SECONDS = 5.0
 WORD_SECONDS = 2.0
 
 #: The concurrency groups of an actor, in addition to the one that works: its thread answers while the actor works,
-#: or hands over what it has set aside, which takes as long as it takes and must keep no answer waiting.
-CONTROL, PARTS = "control", "parts"
+#: hands over what it has set aside, or reads rows ahead, which takes as long as it takes and must keep no answer
+#: waiting.
+CONTROL, PARTS, READING = "control", "parts", "reading"
 
 
 @dataclass(frozen=True, slots=True)

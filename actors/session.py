@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from actors.cluster import Bundle, Cluster, bundles
 from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
-from actors.liveness import CONTROL, PARTS, Peer, Watch
+from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
 from actors.processes import end_if_stopped
 from actors.shard import FeatureShard
 from actors.writable import own
@@ -35,6 +35,9 @@ from raydt.sessions.local_phase import most_cells, ones_of
 from raydt.sessions.session import Arrays
 from raydt.sessions.snapshots import whole
 from raydt.sessions.warmup import compile_missing
+from raydt.sources.base import Source
+from raydt.sources.divided import DividedReading
+from raydt.sources.feature_reader import BlockReport, Opening
 
 T = TypeVar("T")
 
@@ -76,6 +79,7 @@ class RaySession:
         self._group: Any = None
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[list[UpdateBatch], Any]] = deque()
+        self._divided: DividedReading | None = None
         requested = bundles(shards, resources)
         compile_missing(learner, options)
         try:
@@ -96,7 +100,7 @@ class RaySession:
                 "resources": {name: bundle[name] for name in bundle.keys() - {"CPU", "memory"}},
                 "max_restarts": 0,
                 "max_task_retries": 0,
-                "concurrency_groups": {CONTROL: 1, PARTS: 1},
+                "concurrency_groups": {CONTROL: 1, PARTS: 1, READING: 1},
                 **cluster.actor_environment(),
             }
             if self._group is not None:
@@ -169,10 +173,37 @@ class RaySession:
         if failure is not None:
             raise failure
 
+    def divide(self, source: Source, opening: Opening, warmup: int) -> DividedReading | str:
+        """Have the shards read what they need of the rows of the warm-up; the name of one that has no such source.
+
+        The stream must begin with :meth:`DividedReading.rows`.
+        """
+        shards = self._peers[1:]
+        opened = self._watch.collect([shard.handle.open_source.remote(opening) for shard in shards], shards)
+        if not all(opened):
+            return shards[opened.index(False)].name
+        self._divided = DividedReading(source, self, warmup)
+        return self._divided
+
+    def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Callable[[], list[BlockReport]]:
+        """Have every shard read a block of rows (:class:`raydt.sources.divided.Readers`). Safe in any thread."""
+        shards, block = self._peers[1:], (start, stop, unwanted)
+        checks = [shard.handle.check_block.options(concurrency_group=READING).remote(*block) for shard in shards]
+        return lambda: self._watch.collect(checks, shards)
+
+    def _with_blocks(self, batch: UpdateBatch) -> UpdateBatch:
+        """The batch, with the blocks of its rows if the shards have read their features."""
+        if self._divided is None or not len(batch.X) or batch.X.shape[1]:
+            return batch
+        return replace(batch, blocks=self._divided.blocks_of(batch.row))
+
     def _send(self, batches: list[UpdateBatch], skip_refused: bool) -> Any:
         """Send batches in one message. A stream's state is for whoever takes the result, not for the coordinator."""
         sent = [
-            (replace(batch, barrier=None, names=None), None if batch.barrier is None else tuple(batch.barrier.segments))
+            (
+                replace(self._with_blocks(batch), barrier=None, names=None),
+                None if batch.barrier is None else tuple(batch.barrier.segments),
+            )
             for batch in batches
         ]
         return self._peers[0].handle.apply.remote(sent, skip_refused)

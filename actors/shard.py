@@ -15,6 +15,7 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
+from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange import shard as exchange_shard
@@ -22,6 +23,7 @@ from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ended, GroupSnapshot, Payload, Position
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.sessions.warmup import compile_missing
+from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
 
 class FeatureShard:
@@ -35,6 +37,7 @@ class FeatureShard:
         self._pulse = Pulse()
         self._shard: exchange_shard.FeatureShard
         self._channel: Channel | None = None
+        self._source: SourceFeatures
 
     def identity(self) -> Identity:
         """Which sources this process has loaded."""
@@ -62,6 +65,7 @@ class FeatureShard:
         faults.begin_epoch(epoch, index)
         self._shard = exchange_shard.FeatureShard(learner.shard(options, features, own(groups)), index)
         self._shard.begin_epoch(epoch)
+        self._features, self._reads = features, learner.traits(options).reads
 
     def receive(self, epoch: int, seq: int, method: str, shared: Payload, each: Payload) -> Any:
         """Deliver message ``seq``; its payload is what all shards got and what this one got."""
@@ -99,6 +103,25 @@ class FeatureShard:
             fault("shard.after_answer")
             ended: Ended = end.value
             return ended, self._channel.sent - before
+
+    def open_source(self, opening: Opening) -> bool:
+        """Open the source, to read what this shard needs of its rows; False if it is not here."""
+        self._pulse.beat()
+        names = self._features.names
+        if self._reads == "columns":
+            names = tuple(names[column] for column in self._shard.worker.columns.tolist())
+        try:
+            self._source = SourceFeatures(opening, names)
+        except InputError:
+            return False
+        self._shard.worker.reader = self._source
+        return True
+
+    def check_block(self, start: int, stop: int, unwanted: Sequence[int]) -> BlockReport:
+        """Read a block of rows and report on it; called concurrently with the work."""
+        self._pulse.beat()
+        fault("shard.before_block")
+        return self._source.check(start, stop, unwanted)
 
     def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
         """Return the last snapshot, of this number, once; called concurrently with the work."""

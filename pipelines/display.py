@@ -247,6 +247,7 @@ def validation_lines(result: dict[str, Any], config: str) -> str:
         ("guarantee", f"{'promised' if result['promised'] else 'not promised'}: {result['guarantee']}"),
         ("outlook", result["outlook"]),
         ("where", result["where"]),
+        ("reading", result["reading"] or ""),
         ("stream", result["stream"]),
         ("features", f"{sum(feature.get('features', 1) for feature in result['features'])}: {shown}"),
         ("rows", _count(result["rows"])),

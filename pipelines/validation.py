@@ -7,6 +7,7 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.id_check import Found, search, without_remedy
 from pipelines.placement import place
+from pipelines.reading import reading_of
 from pipelines.redaction import quoting, said
 from pipelines.running.preflight import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
@@ -32,7 +33,8 @@ def look_at(config: Config) -> dict[str, Any]:
     Returns ``learner``, ``stream``, ``features``, ``rows`` and ``updates`` (null if not known without reading),
     ``rows_read``, ``bad_rows`` (messages of those read), ``classes`` so far (null where labels are numbers),
     ``config_hash``, ``warnings``; whether a guarantee is ``promised`` and why (``guarantee``), the ``outlook`` on the
-    cost, ``where`` work is done, the ``messages`` with shards, ``deletions`` in the log (null without one);
+    cost, ``where`` work is done, who does the ``reading`` of the warm-up (null where no shard needs its rows), the
+    ``messages`` with shards, ``deletions`` in the log (null without one);
     ``ids_checked``: of how many updates (null where none can be refused, and where a first row is bad), and whether
     these are ``ids_all``; ``refused``: how many of them a model refuses; ``bad_updates``: messages of the first, and of
     a bad row that ends them; ``stops_at``: the update at which a replay would stop for these; and ``ok``: false if it
@@ -64,6 +66,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "guarantee": promise.reason,
         "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
         "where": placement.in_words(),
+        "reading": reading_of(config, source, features).sentence,
         "stream": config.stream.model,
         "features": source.features.describe(),
         "rows": source.n_rows,

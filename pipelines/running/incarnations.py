@@ -73,7 +73,7 @@ class Incarnations:
     ) -> None:
         self.epoch = self._before = before  #: Number of the incarnation opened last.
         self.config = config  #: With a number of shards.
-        self._features, self._learner = features, learners()[config.learner.kind]
+        self.features, self._learner = features, learners()[config.learner.kind]
         self._plan = WorkPlan.within(config.cluster.memory_limit)
         self._session: Session | None = None
         self._cluster: Cluster | None = None
@@ -117,7 +117,7 @@ class Incarnations:
         self.epoch += 1
         shards = self.config.placement.shards or 1
         if self._cluster is None:
-            self._session = InProcessSession(self._learner, self.config.learner, self._features, shards, self._plan)
+            self._session = InProcessSession(self._learner, self.config.learner, self.features, shards, self._plan)
         else:
             self._compiled.require()
             self._session = self._on_ray(self._answering(self._cluster), shards)
@@ -141,7 +141,7 @@ class Incarnations:
                 cluster,
                 self._learner,
                 self.config.learner,
-                self._features,
+                self.features,
                 shards=shards,
                 plan=self._plan,
                 resources=self._resources,

@@ -21,7 +21,7 @@ import numpy as np
 from pipelines.config import Config
 from pipelines.running.records.tally import Tally
 from pipelines.saved_runs import no_rows
-from raydt.errors import UpdateError
+from raydt.errors import ProcessLostError, UpdateError
 from raydt.examples.updates import CARRIES_ROW, BatchResult, UpdateBatch
 from raydt.exchange.snapshot import Barrier
 from raydt.sessions.session import Session
@@ -32,7 +32,8 @@ class Intake:
     """The updates of a stream as messages of at most ``size``, with results at every multiple of ``every``.
 
     What is recorded at multiples of ``every`` does not depend on ``size``: either no message crosses one, or the
-    learner reports what was ``within`` a message. ``ahead`` messages are read ahead in a background thread; 0 reads in
+    learner reports what was ``within`` a message. Messages of the ``warmup`` have up to ``large`` updates, if that is
+    more: what is recorded within them follows. ``ahead`` messages are read ahead in a background thread; 0 reads in
     the caller's. ``barrier`` is called with the stream and its number of updates after every batch, and returns the
     wish for a snapshot, or None. ``error`` is what ended the stream early.
     """
@@ -46,8 +47,10 @@ class Intake:
         barrier: Callable[[Stream, int], Barrier | None] = lambda stream, updates: None,
         *,
         within: bool = False,
+        large: int = 0,
+        warmup: int = 0,
     ) -> None:
-        self._barrier, self._within = barrier, within
+        self._barrier, self._within, self._large, self._warmup = barrier, within, large, warmup
         self._stream, self._size, self._every, self._ahead = stream, size if within else min(size, every), every, ahead
         self._stop = threading.Event()
         # With each row the end of its batch, or of the last batch before it and True.
@@ -85,7 +88,7 @@ class Intake:
         return taken
 
     def _read(self) -> Generator[UpdateBatch, None, None]:
-        batches, stop = self._stream.batches(self._size), 0
+        batches, stop = self._batches(), 0
         try:
             while not self._stop.is_set():
                 batch = next(batches, None)
@@ -96,13 +99,27 @@ class Intake:
                 barrier = self._barrier(self._stream, stop)
                 if barrier is not None:
                     batch = dataclasses.replace(batch, barrier=barrier)
-                if self._within:
+                if self._within or (self._large > self._size and batch.stop <= batch.warmup):
                     yield dataclasses.replace(batch, every=self._every)
                 else:
                     yield from split_at_multiples(batch, self._every)
+        except ProcessLostError:  # of a shard that reads: nothing about the stream
+            raise
         except Exception as error:
             self._note_skipped(stop, after=True)
             self.error = error
+
+    def _batches(self) -> Iterator[UpdateBatch]:
+        """Batches of the stream: large ones in its warm-up."""
+        if self._large > self._size:
+            at = self._stream.state()["seq"]
+            while at < self._warmup:
+                batch = next(self._stream.batches(min(self._large, self._warmup - at)), None)
+                if batch is None:
+                    return
+                at = batch.stop
+                yield batch
+        yield from self._stream.batches(self._size)
 
     def _note_skipped(self, stop: int, *, after: bool) -> None:
         self._skipped.extend(((stop, after), skipped) for skipped in self._stream.take_skipped())

@@ -21,6 +21,7 @@ from actors.telemetry import Meter, Telemetry
 from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
+from pipelines.reading import WARMUP_ROWS, divide
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
@@ -207,7 +208,7 @@ class Run:
         self.context.epoch = self.incarnations.epoch
         pids = [entry["pid"] for entry in session.work()]
         log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
-        found, store = None, self.checkpointer.store
+        found, store, large = None, self.checkpointer.store, 0
         if restoring:
             found = newest_restorable(config, self.folder, store, self.stream, self.data, self.lineage)
         if found is not None:
@@ -216,6 +217,7 @@ class Run:
         else:
             self._abandon()
             self.stream.restore(self._beginning)
+            large = WARMUP_ROWS if self._divided(session) else 0
             recorder = Recorder(self.folder, config.output, self.stream, traits_of(config.learner).figures)
             if restoring:
                 recorder.clear()
@@ -232,9 +234,16 @@ class Run:
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
             within=traits_of(config.learner).reports_within,
+            large=min(large, config.checkpoint.every_updates or large),
+            warmup=config.stream.warmup,
         )
         self._latest = _Incarnation(session, recorder, intake, begun)
         self.interruption.arm(intake.stop)
+
+    def _divided(self, session: Session) -> bool:
+        """Have shards on Ray read the first rows themselves, if they can."""
+        on_ray = self.config.cluster.backend == "ray"
+        return on_ray and divide(self.config, session, self.stream, self.incarnations.features)
 
     @property
     def _now(self) -> _Incarnation:

@@ -17,6 +17,7 @@ from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
 from raydt.examples.features import Features
+from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
 Slots = npt.NDArray[np.int32]
@@ -246,6 +247,7 @@ class ShardWithRows:
     def __init__(self, features: Features, groups: npt.NDArray[np.int64]) -> None:
         self._features, self.groups = features, groups
         self._held = HeldRows(features, groups)
+        self.reader: FeatureReader | None = None
         self.columns = self._held.columns  #: Of ``X``, those of the groups.
 
     def handle(self, method: str, payload: Payload) -> Any:
@@ -260,6 +262,11 @@ class ShardWithRows:
     def _on_rows(self, slots: Any, X: Any, indptr: Any, indices: Any) -> None:
         """Keep new rows. A slot of a deleted row is not handed out again before its batch is over."""
         self._held.put(slots, X, indptr, indices)
+
+    def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
+        """Keep new rows that this shard has read; there are no sparse features."""
+        assert self.reader is not None
+        self._held.put(slots, self.reader.take(rows, blocks), None, None)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         """Features of some rows."""

@@ -295,6 +295,22 @@ class Dictionary:
         """Codes of a column's values, -1 where null or unknown; no value is added. Cost as of :meth:`encode`."""
         return self._look_up(*_distinct(column, None))
 
+    def learn(self, values: Sequence[Any], rows: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Return the codes of ``values``, distinct ones in order of appearance, of which each came first in its row.
+
+        New values get the next codes. They are codes also with ``by_value``. O(values).
+        """
+        for value, row in zip(values, rows, strict=True):
+            if value not in self._codes:
+                self._codes[value] = len(self.values)
+                self.values.append(value)
+                self._first_row.append(row)
+        return np.array([self._codes[value] for value in values], dtype=np.int64)
+
+    def first_rows(self) -> list[int]:
+        """Return the row in which each value came first; -1 of those known from the start."""
+        return self._first_row.tolist()
+
     def cut(self, n: int) -> None:
         """Forget all but the first ``n`` values. O(values forgotten)."""
         for value in self.values[n:]:

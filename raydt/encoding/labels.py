@@ -125,6 +125,10 @@ class Labels:
             codes = np.array([*(code_of.get(v, -1) for v in self._seen.values), -1], dtype=np.int64)[codes]
         return codes.astype(np.int32)
 
+    def forget(self, row: int) -> None:
+        """Forget the classes that first appeared in this row or later."""
+        self._seen.cut(self._seen.known(row))
+
     def state(self, row: int | None) -> dict[str, Any]:
         """Return the labels known before ``row``."""
         if self.positive is not None:

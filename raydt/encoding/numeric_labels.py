@@ -40,6 +40,9 @@ class NumericLabels:
         keep = faults.keep(wanted)
         return values if keep is None else np.where(keep, values, np.nan)
 
+    def forget(self, row: int) -> None:
+        """Nothing to forget."""
+
     def state(self, row: int | None) -> dict[str, Any]:
         """Nothing."""
         return {}

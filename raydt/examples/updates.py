@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.examples.targets import Targets
+from raydt.exchange.blocks import Block
 from raydt.messages import message
 
 if TYPE_CHECKING:
@@ -98,6 +99,9 @@ class UpdateBatch:
     every: int = 0
     #: Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
     names: list[str | None] | None = None
+    #: Where ``X`` has no columns because the shards have read the features of these rows, which are all of the warm-up:
+    #: the blocks of the source in which the rows lie.
+    blocks: tuple[Block, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)

@@ -44,6 +44,7 @@ POINTS = {
     "shard.before_answer": "a request has arrived at a shard",
     "shard.after_answer": "a shard has done what was asked and not yet answered",
     "shard.between_meetings": "a shard has what the others have for it in the middle of a pass that they make together",
+    "shard.before_block": "a shard has been asked to read rows itself, ahead of the batch that they are in",
     "shard.before_columns": "the coordinator has asked a shard for columns of rows that it does not keep itself",
     "shard.before_parts": "what a shard has set aside for a snapshot is about to be fetched",
     "shard.before_restore": "a saved state has arrived at a shard",

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.exchange.blocks import FeatureReader
+
 Payload = Mapping[str, Any]
 #: Epoch and number of a message.
 Position = tuple[int, int]
@@ -108,6 +110,7 @@ class ShardWorker(Protocol):
     """A learner's work on one shard."""
 
     columns: npt.NDArray[np.int64]
+    reader: FeatureReader | None  #: Of a shard that reads features itself (:attr:`raydt.learners.base.Traits.reads`).
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""

@@ -60,6 +60,9 @@ class Traits:
     retrained: bool = False  #: after any updates, the model equals the one trained from scratch on the live examples
     parts: int = 0  #: parts beside feature groups into which work falls, and of which each shard gets some; 0: none
     reports_within: bool = False  #: results have statistics within a batch, which need not end where they are wanted
+    #: What a shard reads of the rows of the warm-up itself, where the source can be read so: the columns it owns, or
+    #: whole rows; empty: rows are sent.
+    reads: Literal["", "columns", "rows"] = ""
     erases: bool = False  #: rows of deleted examples are overwritten in their batch, not when slots are used again
 
     @property

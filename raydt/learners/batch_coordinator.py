@@ -22,7 +22,8 @@ from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
-from raydt.exchange.messages import Exchange
+from raydt.exchange.blocks import Block
+from raydt.exchange.messages import Exchange, Tell
 
 Slots = npt.NDArray[np.int32]
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -177,6 +178,12 @@ class BatchCoordinator(ABC):
         result.refused = [Refusal(int(i), int(admitted.fault[i])) for i in admitted.fault.nonzero()[0]]
         result.inserts = int(np.count_nonzero(admitted.new >= 0))
         result.deletes = int(np.count_nonzero(admitted.old >= 0))
+
+    @staticmethod
+    def _read(slots: Slots, rows: npt.NDArray[np.int64], blocks: tuple[Block, ...]) -> Exchange[None]:
+        """Have the shards put rows of the source, which they have read themselves, into slots."""
+        if len(slots):
+            yield Tell("read", {"slots": slots, "rows": rows, "blocks": blocks})
 
     # ---------------------------------------------------------------- predictions
 

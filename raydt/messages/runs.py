@@ -67,6 +67,11 @@ SENTENCES: dict[str, Sentence] = {
     "shards_faster": _ALONE + " below {size}, and {shards} from there on, where shards are faster",
     "beyond_limit": _ALONE + " below {size}, and {shards} from there on, where the examples take more memory than "
     "cluster.memory_limit",
+    "rows_read": "each shard reads for itself, of the first {rows}, {what}",
+    "own_columns": "the columns that it owns",
+    "all_columns": "all columns",
+    "rows_sent": "the driver reads all rows and sends them: {why}",
+    "whole_rows": "the coordinator of {learner} needs whole rows",
     "idle_shards": "more shards would have no work",
     "most_shards": "more shards would make the first model slower",
     "full_cluster": "the cluster has no room for more shards",

@@ -37,6 +37,10 @@ SENTENCES: dict[str, Sentence] = {
     "no_times": ("source.ts is not set, but the stream needs event times", "Set it to the column that holds them"),
     "generated_times": ("the stream needs event times, but generated rows have none", "Use files, with source.ts"),
     "stored_times": "the rows were stored without times",
+    # Why the features are read by the driver and sent, instead of by each shard
+    "undivided_sparse": "a row's list of indices is read as a whole",
+    "undivided_changelog": "which columns of a change log are read depends on its operations",
+    "other_here": "{name} does not find the files that the driver reads",
     # Differences from the data of an earlier run
     "differs": "{what}: {then} then, {now} now",
     "gone": "{what} is gone",

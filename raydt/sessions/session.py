@@ -70,6 +70,18 @@ class Session(Protocol):
         """Release what runs the session."""
 
 
+def fill_within(result: BatchResult, batch: UpdateBatch, before: Mapping[str, int]) -> None:
+    """Enter the statistics within a batch of the warm-up: until it ends, only the number of examples changes."""
+    first = batch.start + batch.every - batch.start % batch.every
+    wanted = range(first, batch.start + result.applied, batch.every)
+    result.within = [{name: count for name, count in before.items() if name != "active"} for _ in wanted]
+
+
+def is_warming(batch: UpdateBatch) -> bool:
+    """Return True if statistics are wanted within a batch of the warm-up."""
+    return bool(batch.every) and batch.stop <= batch.warmup
+
+
 class InProcessSession:
     """Coordinator and shards in this process.
 
@@ -126,7 +138,10 @@ class InProcessSession:
     def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
         """Apply one batch."""
         began = time.perf_counter()
+        before = self.coordinator.statistics() if is_warming(batch) else {}
         result = self.take(batch, skip_refused=skip_refused)
+        if before and not result.within:
+            fill_within(result, batch, before)
         result.seconds = time.perf_counter() - began
         if batch.barrier is not None and result.applied == len(batch):
             result.snapshot = self.snapshot(batch.barrier.segments)

@@ -6,7 +6,8 @@ bad (late, or with an id that is live) has been encoded by then, and its codes s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from raydt.encoding.columns import (
     LARGEST_INTEGER,
     WORDS_FOR_NOTHING,
+    Dictionary,
     beyond_int64,
     column_kind,
     equal_to,
@@ -249,6 +251,32 @@ class RowEncoder:
         column = self._typed(self.column(batch, label), label, None, Faults(batch.num_rows))
         lost = missing(column)
         return column, row, None if lost is None else ~lost
+
+    def part(self, names: Sequence[str], *, keys: bool) -> RowEncoder:
+        """Return an encoder of some dense features with dictionaries of its own.
+
+        With ``keys`` it also reads label, id and time, with the labels of this one. Of a changelog there are no parts.
+        """
+        assert self._op is None
+        part = copy.copy(self)
+        kinds = dict(zip(self.features.names, self.features.categorical, strict=True))
+        part._encoder = FeatureEncoder(Features(tuple(names), tuple(kinds[name] for name in names)), self._reading)
+        part.sparse = part.tokens = None
+        if not keys:
+            part._label = part._id = part._ts = None
+            part.id_kind = "row"
+        part.parts = {name: role for name, role in self.parts.items() if (keys if role != "feature" else name in names)}
+        part.columns = part.to_read(list(part.parts))
+        return part
+
+    def forget_categories(self) -> None:
+        """Number categories from 0 again."""
+        self._encoder.restore({})
+
+    @property
+    def categories(self) -> dict[str, Dictionary]:
+        """The dictionaries of the categorical features, by name."""
+        return self._encoder.categories
 
     def state(self, row: int | None) -> dict[str, Any]:
         """All dictionaries as known before ``row``."""

@@ -5,8 +5,9 @@ Invariant: a row's number is its place over all files, the same wherever reading
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,27 @@ CHUNK_ROWS = (64, 1 << 16)
 SPARSE_CELLS = 256
 
 
+class _Cursor:
+    """Record batches read in order, cut where blocks of rows end."""
+
+    def __init__(self, batches: Iterator[tuple[pa.RecordBatch, int, DataFile, int]], row: int) -> None:
+        self._batches, self.row = batches, row
+        self._rest: tuple[pa.RecordBatch, int, DataFile, int] | None = None
+
+    def until(self, stop: int) -> Iterator[tuple[pa.RecordBatch, int, DataFile, int]]:
+        """Yield what lies before row ``stop``."""
+        while self.row < stop:
+            found, self._rest = self._rest or next(self._batches, None), None
+            if found is None:
+                return
+            batch, row, file, file_row = found
+            length = min(batch.num_rows, stop - row)
+            if length < batch.num_rows:
+                self._rest = batch.slice(length), row + length, file, file_row + length
+            self.row = row + length
+            yield batch.slice(0, length), row, file, file_row
+
+
 class FileSource:
     """Rows of one or several opened files; satisfies :class:`raydt.sources.base.Source`.
 
@@ -53,6 +75,7 @@ class FileSource:
         if reading.regression and options.positive is not None:
             raise ConfigError(message("sources.positive_numbers"))
         self._files, self._limit = files, options.limit
+        self._cursor: _Cursor | None = None
         self._rows_at_opening = [file.n_rows for file in files]
         envelope = None
         if options.envelope is not None and options.op is not None and options.id is not None:
@@ -136,6 +159,44 @@ class FileSource:
             flaws = file.take_flaws(file_row, batch.num_rows)
             yield self._encoder.encode(batch, row, partial(_place, file.name, file_row), flaws)
 
+    @property
+    def places(self) -> list[tuple[str, int, int | None]]:
+        """Path, bytes and time of the last change (ns) of each file."""
+        return [(file.place.path, file.place.size, file.place.modified) for file in self._files]
+
+    @property
+    def seekable(self) -> bool:
+        """Return True if reading from a later row does not cost reading the rows before it."""
+        return all(file.seekable for file in self._files)
+
+    def part(self, names: Sequence[str], *, keys: bool) -> FileSource:
+        """Return a source of the same rows with some of the features only; see :meth:`RowEncoder.part`."""
+        part = copy.copy(self)
+        part._encoder = self._encoder.part(names, keys=keys)
+        part.features, part._chunk_rows = part._encoder.features, CHUNK_ROWS[1]
+        part._cursor = None
+        return part
+
+    def block(self, start: int, stop: int) -> Iterator[Rows]:
+        """Yield the rows from ``start`` up to before ``stop`` of a :meth:`part` without keys.
+
+        Categories are numbered by their first appearance among these rows. Blocks that follow one another are read on.
+        """
+        self._encoder.forget_categories()
+        if self._cursor is None or self._cursor.row != start:
+            self._cursor = _Cursor(self._batches(self._encoder.columns, start), start)
+        for batch, row, file, file_row in self._cursor.until(stop):
+            flaws = file.take_flaws(file_row, batch.num_rows)
+            yield self._encoder.encode(batch, row, partial(_place, file.name, file_row), flaws)
+
+    def forget_labels(self, row: int) -> None:
+        """Forget the labels that first appeared in this row or later."""
+        self._encoder.labels.forget(row)
+
+    def categories(self) -> dict[str, Dictionary]:
+        """Return the dictionaries of the categorical features, by name."""
+        return self._encoder.categories
+
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""
         begin = 0
@@ -167,7 +228,7 @@ class FileSource:
             at = skip
             for batch in file.batches(columns, skip, self._chunk_rows):
                 if self._limit is not None and begin + at + batch.num_rows >= self._limit:
-                    rest = batch.slice(0, self._limit - begin - at)
+                    rest = batch.slice(0, max(0, self._limit - begin - at))
                     if rest.num_rows:
                         yield rest, begin + at, file, at
                     return

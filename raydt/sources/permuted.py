@@ -52,11 +52,26 @@ class PermutedFiles(FileSource):
         """Chunks of encoded rows from row ``start`` of the drawn order on."""
         order = self._load()
         for begin in range(start, len(order), self._chunk_rows):
-            part = self._table.slice(begin, self._chunk_rows).combine_chunks().to_batches()[0]
-            numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
-            flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
-            rows = self._encoder.encode(part, begin, partial(self._place, begin), flaws)
-            yield replace(rows, id=order[begin : begin + len(rows)].copy()) if self.id_kind == "row" else rows
+            yield self._encode(begin, self._chunk_rows)
+
+    def _encode(self, begin: int, length: int) -> Rows:
+        """Encode so many rows from row ``begin`` of the drawn order on, which has been loaded."""
+        assert self._order is not None
+        part = self._table.slice(begin, length).combine_chunks().to_batches()[0]
+        numbers = self._order[begin : begin + part.num_rows].tolist() if self._flaws else []
+        flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
+        rows = self._encoder.encode(part, begin, partial(self._place, begin), flaws)
+        ids = self._order[begin : begin + len(rows)]
+        return replace(rows, id=ids.copy()) if self.id_kind == "row" else rows
+
+    seekable = True
+
+    def block(self, start: int, stop: int) -> Iterator[Rows]:
+        """Yield rows of the drawn order; see :meth:`FileSource.block`."""
+        self._encoder.forget_categories()
+        self._load()
+        for begin in range(start, min(stop, self._table.num_rows), self._chunk_rows):
+            yield self._encode(begin, min(self._chunk_rows, stop - begin))
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.updates import UpdateBatch
-from raydt.sources.base import Source
+from raydt.sources.base import Rows, Source
 
 
 class Skipped(NamedTuple):
@@ -32,6 +32,12 @@ class Stream(Protocol):
 
         Batches are smaller at the end, before a bad row under ``on_error: error`` (the next step raises), and where a
         model turns from insertions to deletions or back.
+        """
+
+    def begin_with(self, rows: Iterator[Rows]) -> None:
+        """Take the rows of the source, from the first one on, from here: the stream is at its beginning.
+
+        They are those of the source; the first may come without features (:mod:`raydt.sources.divided`).
         """
 
     def state(self) -> dict[str, Any]:

@@ -64,7 +64,10 @@ class RowReader:
         )
 
     def available(self, n: int) -> int:
-        """How many of the next ``n`` rows can be taken: less only before a bad row and at the end of the source."""
+        """How many of the next ``n`` rows can be taken: less before a bad row and at the end of the source.
+
+        Also less where rows without features, which shards have read themselves, end or begin: none if ``n`` is 0.
+        """
         while self._buffered < n and self._read_to != END and self._error is None:
             if self._rows is None:
                 self._rows = self._source.rows(self._read_to)
@@ -77,7 +80,20 @@ class RowReader:
                 self._read_to = END
             elif len(chunk):
                 self._append(chunk)
-        return min(n, self._buffered)
+        return min(n, self._alike(n))
+
+    def begin_with(self, rows: Iterator[Rows]) -> None:
+        """Take the rows of the source, from the first one on, from here; nothing has been read yet."""
+        self._rows = rows
+
+    def _alike(self, n: int) -> int:
+        """How many of the first ``n`` rows at hand have features, or have none, as the first has."""
+        alike = -self._used
+        for chunk in self._chunks:
+            if alike >= n or chunk.X.shape[1] != self._chunks[0].X.shape[1]:
+                break
+            alike += len(chunk)
+        return max(0, alike)
 
     def _append(self, chunk: Rows) -> None:
         rows = chunk
@@ -125,6 +141,8 @@ class RowReader:
 
     def peek(self, k: int) -> Rows:
         """The next ``k`` rows, which must be available, without handing them out. Views where they lie in one chunk."""
+        if not k:
+            return self._none
         parts = []
         begin = self._used
         for chunk in self._chunks:
@@ -133,7 +151,7 @@ class RowReader:
             begin = 0
             if not k:
                 break
-        return parts[0] if len(parts) == 1 else Rows.joined(parts) if parts else self._none
+        return parts[0] if len(parts) == 1 else Rows.joined(parts)
 
     def take(self, k: int) -> Rows:
         """Hand out the next ``k`` rows, which must be available."""

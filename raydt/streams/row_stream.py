@@ -99,6 +99,10 @@ class RowStream(ABC):
                     self._text_ids.end(batch.id[inserted], deleted)
             yield batch
 
+    def begin_with(self, rows: Iterator[Rows]) -> None:
+        """Take the rows of the source, from the first one on, from here; see :meth:`raydt.streams.base.Stream`."""
+        self._reader.begin_with(rows)
+
     @abstractmethod
     def _next(self, size: int) -> UpdateBatch | None:
         """The next at most ``size`` updates; None at the end, which calls ``finish`` of the reader."""

@@ -48,6 +48,8 @@ ROOMS = {
         ("file_source", "synthetic"),
         ("permuted",),
         ("opening",),
+        ("feature_reader",),
+        ("divided",),
     ),
     "pipelines/running": (
         ("interruption", "differences", "preflight"),

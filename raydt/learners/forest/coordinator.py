@@ -132,6 +132,7 @@ class ForestCoordinator(SequentialCoordinator):
         brings = np.concatenate([comes, looks])
         row[brings] = np.arange(len(brings))
         X, new = batch.X[as_slice(steps["row"][brings])], steps["slot"][comes]
+        in_source = {"rows": batch.row[position[brings]], "blocks": batch.blocks} if batch.blocks else {}
         scales, exponents = _NO_CHANGES, np.empty(0, dtype=np.int64)
         if self._scale is not None:
             scales, exponents = self._scale.follow(kind, self.store.y[steps["slot"]])
@@ -148,6 +149,7 @@ class ForestCoordinator(SequentialCoordinator):
             "warming": warming,
             "scales": scales,
             "settle": bool(warm) or not (self.keeps_open and self._shared),
+            **in_source,
         }
         replies = yield Ask("steps", payload, self._parts(X, comes, payload["ids"], warm))
         self._saved = None
@@ -163,6 +165,8 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
         """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""
+        if len(X) and not X.shape[1]:  # the shards have read them
+            return [{"numbers": trees} for trees in self._trees]
         if len(self._trees) == 1:
             return [{"X": X, "own": None, "whole": None, "numbers": self._trees[0]}]
         waits = np.zeros(len(X), dtype=np.bool_)

@@ -104,6 +104,7 @@ class Forest(Learner):
                 with_numbers="" if options.numeric else "criterion: squared_error",
             ),
             retrained=True,
+            reads="rows",
             parts=options.n_estimators,
             erases=True,
             divided="always",

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from raydt.arrays.blocks import block
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
+from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
 from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps
@@ -76,6 +77,7 @@ class ForestShard:
         self._numbers = np.empty(0)  # numeric labels by slot
         self._scale = NO_LABELS
         self._shared = store is not None
+        self.reader: FeatureReader | None = None
         if store is not None:
             self.trees.deal(store.shares[len(store.parts)])
             store.parts.append(self.trees)
@@ -92,6 +94,9 @@ class ForestShard:
 
     def _on_steps(self, **message: Any) -> dict[str, Any]:
         """Take the steps of a part of a batch (``StepsMessage``); answer with the votes and what was done."""
+        if blocks := message.pop("blocks", ()):  # this shard has read the rows in full
+            assert self.reader is not None
+            message |= {"X": self.reader.take(message.pop("rows"), blocks), "own": None, "whole": None}
         sent = StepsMessage(**message)
         rows = np.asarray(sent.X)
         if sent.whole is not None:

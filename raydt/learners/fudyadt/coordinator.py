@@ -49,7 +49,10 @@ class FuDyADTCoordinator(TreeCoordinator):
     # ---------------------------------------------------------------- one batch
 
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
-        yield from self.live.fill_cache()
+        if batch.blocks:
+            self.live.drop_features()
+        elif self.live.keeps or self.live.tree.reg[WARMUP_LEFT] == 0:
+            yield from self.live.fill_cache()
         self.live.make_room(batch)
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
@@ -60,13 +63,14 @@ class FuDyADTCoordinator(TreeCoordinator):
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
-        X = batch.X[as_slice(rows)]
-        self.store.put(slots, X)
         self.live.count_in_units(slots)
-        if not self.live.plan.shared_store:
-            columns = [{"X": X[:, owned]} for owned in self.live.columns]
-            if len(slots):
-                yield Tell("rows", {"slots": slots}, columns)
+        if batch.blocks:
+            yield from self._read(slots, batch.row[added], batch.blocks)
+        else:
+            X = batch.X[as_slice(rows)]
+            self.store.put(slots, X)
+            if len(slots) and not self.live.plan.shared_store:
+                yield Tell("rows", {"slots": slots}, [{"X": X[:, owned]} for owned in self.live.columns])
         steps, position = steps_of(batch, part, admitted)
         n = len(steps)
         means = np.full(n if self._labels is not None else 0, np.nan)

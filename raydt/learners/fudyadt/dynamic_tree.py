@@ -74,6 +74,7 @@ class FuDyADTTree(LiveTree):
         if label_range is not None:
             self._take_range(label_range)
         self._rows_to_fetch = 0
+        self.keeps, self._most_kept = True, store.max_cached  #: Whether features are kept here; of how many slots.
 
     @property
     def examples(self) -> Examples:
@@ -107,6 +108,7 @@ class FuDyADTTree(LiveTree):
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
+        self.keeps, self.store.max_cached = True, self._most_kept
         super().restore(state)
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
@@ -136,8 +138,19 @@ class FuDyADTTree(LiveTree):
         self.units = empty(self.store.capacity, dtype=np.int32)
         self.units[:used] = label_range.units(self.store.y[:used])
 
+    def drop_features(self) -> None:
+        """Keep no features here, as the shards have read those of the warm-up, until :meth:`fill_cache`."""
+        self.keeps, self.store.max_cached, self.store.X = False, 0, self.store.X[:0]
+
     def fill_cache(self) -> Exchange[None]:
-        """Fetch the features of cached rows from the shards, after a restore and before the next batch."""
+        """Fetch the features of cached rows from the shards, after a restore or a warm-up that they have read."""
+        store = self.store
+        if not self.keeps:
+            self.keeps, store.max_cached = True, self._most_kept
+            store.X = grown(
+                store.X, store.capacity if self._most_kept is None else min(store.capacity, self._most_kept)
+            )
+            self._rows_to_fetch = min(int(store.reg[USED]), len(store.X))
         for begin in range(0, self._rows_to_fetch, FETCHED_ROWS):
             slots = np.arange(begin, min(begin + FETCHED_ROWS, self._rows_to_fetch), dtype=np.int32)
             for columns, reply in zip(self.columns, (yield Ask("gather", {"slots": slots})), strict=True):

@@ -45,9 +45,11 @@ class FuDyADT(Learner):
         """Numbers and categories; any number of classes, or numeric labels."""
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if not options.numeric:
-            return Traits(Reading(with_numbers="criterion: squared_error"), divided="large", retrained=every)
+            return Traits(
+                Reading(with_numbers="criterion: squared_error"), divided="large", retrained=every, reads="columns"
+            )
         needs = "" if options.label_range else message("learners.needs_range")
-        return Traits(Reading(regression=True), warmup=needs, divided="large", retrained=every)
+        return Traits(Reading(regression=True), warmup=needs, divided="large", retrained=every, reads="columns")
 
     def fixed_by(self, options: FuDyADTOptions, state: Arrays) -> FuDyADTOptions:
         """The range of numeric labels, which the warm-up has found."""

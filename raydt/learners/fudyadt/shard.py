@@ -12,6 +12,7 @@ from raydt.arrays.blocks import block
 from raydt.arrays.memory import grown
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
+from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Payload
 from raydt.learners.fudyadt.build import NO_NUMBERS
@@ -45,9 +46,10 @@ class FuDyADTShard:
         self._own = np.empty((0, len(self.columns)))  # by slot, where there is no store
         self._columns: ShardColumns | None = None  # of the BUILD that is under way
         self._level: Sorted | None = None
+        self.reader: FeatureReader | None = None
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: ``rows``, ``begin``, ``level``, ``end``, ``gather`` or ``equal``."""
+        """Answer one request: ``rows``, ``read``, ``begin``, ``level``, ``end``, ``gather`` or ``equal``."""
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 
@@ -78,6 +80,11 @@ class FuDyADTShard:
             if need > len(self._own):
                 self._own = grown(self._own, max(need, len(self._own) + len(self._own) // 2, 64))
             self._own[slots] = X
+
+    def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
+        """Keep new rows that this shard has read."""
+        assert self.reader is not None
+        self._on_rows(slots, self.reader.take(rows, blocks))
 
     def _on_begin(self, slots: Any, labels: Any, counts: Any, sums: Any) -> npt.NDArray[np.int64]:
         """Start a BUILD: sort the columns, answer for the root. Labels are codes or, with one class, units."""

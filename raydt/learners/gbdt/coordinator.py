@@ -126,11 +126,14 @@ class GBDTCoordinator(BatchCoordinator):
         """Keep the admitted updates of a part pending, and give the shards the new rows."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
-        new = RowBlock.of(batch.X[as_slice(rows)], None if batch.sparse is None else batch.sparse[rows])
         old = admitted.old[part]
+        self._pending.add(slots, old[old >= 0])
+        if batch.blocks:  # there is no model yet
+            yield from self._read(slots, batch.row[added], batch.blocks)
+            return {}
+        new = RowBlock.of(batch.X[as_slice(rows)], None if batch.sparse is None else batch.sparse[rows])
         if self._trainer is not None:
             self._trainer.take(slots, new)
-        self._pending.add(slots, old[old >= 0])
         yield from self._rows.put(slots, new)
         return {}
 

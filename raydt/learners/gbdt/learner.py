@@ -164,6 +164,7 @@ class GBDT(Learner):
             ),
             warmup=message("learners.needs_model"),
             collects_updates=True,
+            reads="columns",
             counts=("trainings",),
             unused=options.unused,
             stays=(message("learners.stays_boosted"),),

@@ -32,6 +32,7 @@ class ArrowDataFile(DataFile):
                 lengths = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
                 self._ends = np.cumsum(lengths, dtype=np.int64)
                 self.n_rows = sum(lengths)
+                self.seekable = True
 
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
         places = {max(map(self.schema.get_field_index, (name, name.partition(".")[0]))) for name in columns}

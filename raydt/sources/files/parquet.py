@@ -20,6 +20,7 @@ class ParquetDataFile(DataFile):
 
     kind = "parquet"
     suffixes = (".parquet", ".pq", ".parq")
+    seekable = True
 
     def _open(self) -> None:
         with self.open_input() as source, _opened(source) as file:

@@ -12,9 +12,10 @@ weights on a closed-form path instead of a random walk, so that any row can be c
 
 from __future__ import annotations
 
+import copy
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -105,19 +106,43 @@ class SyntheticSource(ABC):
 class NumericSource(SyntheticSource):
     """Base of the generators of numeric features: a row has a uniform number for each, and one for the noise."""
 
+    seekable = True
+    places: ClassVar[list[tuple[str, int, int | None]]] = []
+    _kept: list[int] | None  #: Columns of a part; None: all.
+
     def __init__(self, options: SyntheticOptions, names: tuple[str, ...]) -> None:
         super().__init__(options, Features(names, (False,) * len(names)))
+        self._drawn, self._kept = len(names), None
 
-    def rows(self, start: int = 0) -> Iterator[Rows]:
+    def part(self, names: Sequence[str], *, keys: bool) -> NumericSource:
+        """Return a source of the same rows with some of the features only; ``keys`` makes no difference."""
+        part = copy.copy(self)
+        part._kept = [self.features.names.index(name) for name in names]
+        return part
+
+    def block(self, start: int, stop: int) -> Iterator[Rows]:
+        """Return the rows from ``start`` up to before ``stop``, in chunks."""
+        return self.rows(start, stop)
+
+    def forget_labels(self, row: int) -> None:
+        """Nothing to forget."""
+
+    def categories(self) -> dict[str, Any]:
+        """No feature is categorical."""
+        return {}
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Rows]:
         """Chunks of rows from row ``start`` on."""
-        d = len(self.features)
+        d = self._drawn
         step = max(64, CHUNK_DRAWS // (d + 1))
-        for begin in range(start, self.n_rows, step):
-            row = self._numbers(begin, step)
+        end = self.n_rows if stop is None else min(stop, self.n_rows)
+        for begin in range(start, end, step):
+            row = self._numbers(begin, min(step, end - begin))
             draws = uniform(self._key, row[:, None] * (d + 1) + np.arange(d + 1))
             X = np.ascontiguousarray(draws[:, :d])
             y = self._label(X, row)
             y ^= draws[:, d] < self._noise
+            X = X if self._kept is None else np.ascontiguousarray(X[:, self._kept])
             yield Rows(np.arange(begin, begin + len(row)), X, y.astype(np.int32), row)
 
     @abstractmethod

@@ -1,0 +1,164 @@
+"""From a Parquet file to the first model: one thread in process, all threads, and actors that read for themselves.
+
+Wall seconds from opening the file to the result of the last row of the warm-up; processes have been started before, and
+each side has been run once on few rows. Sides take turns, medians are printed, digests must be equal. With --sent the
+driver also reads all columns and sends the rows to the same actors, as it does where shards cannot read.
+Run: python benchmarks/first_model.py [--learner gbdt] [--rows N] [--features D] [--actors S] [--rounds R] [--sent]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measure import machine
+
+from actors.cluster import bundles, connect
+from actors.session import RaySession
+from pipelines.reading import WARMUP_ROWS
+from pipelines.running.intake import Intake
+from raydt.learners import learners
+from raydt.learners.base import NOTHING_DIVIDED, WorkPlan
+from raydt.parallel.threads import limited
+from raydt.sessions.session import InProcessSession, Session
+from raydt.sources import ParquetFiles, open_source
+from raydt.sources.feature_reader import Opening
+from raydt.streams import Incremental, make_stream
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fudyadt": {"epsilon": 0.5, "max_depth": 10},
+    "gbdt": {"max_iter": 20, "max_leaf_nodes": 20, "max_bins": 255},
+    "forest": {"n_estimators": 20},
+}
+
+
+def write(path: str, rows: int, d: int) -> None:
+    """A file of uniform numbers whose label depends on all of them."""
+    draw = np.random.default_rng(1)
+    weights = draw.normal(size=d)
+    with pq.ParquetWriter(path, pa.schema([*((f"x{j}", pa.float64()) for j in range(d)), ("y", pa.int64())])) as file:
+        for begin in range(0, rows, 100_000):
+            X = draw.random((min(100_000, rows - begin), d))
+            y = (X @ weights + draw.normal(size=len(X)) > weights.sum() / 2).astype(np.int64)
+            file.write_table(pa.table([*X.T.copy(), y], names=[*(f"x{j}" for j in range(d)), "y"]))
+
+
+def processor_seconds(pids: list[int]) -> list[float]:
+    """Processor seconds of some processes so far."""
+    return [sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids]
+
+
+class Job:
+    """One learner on the file."""
+
+    def __init__(self, kind: str, path: str, rows: int) -> None:
+        self.learner = learners()[kind]
+        self.options = self.learner.Options.model_validate({"kind": kind, **OPTIONS[kind]})
+        self.reading = self.learner.traits(self.options).reading
+        self.file, self.rows = ParquetFiles(path=path), rows
+
+    def first_model(self, open_session: Callable[[Any], Session], read_apart: bool) -> tuple[float, str, list[float]]:
+        """Seconds to the first model, its digest, and processor seconds: driver, coordinator and shards."""
+        session = open_session(open_source(self.file, reading=self.reading).features)
+        pids = [os.getpid()]
+        pids += [peer.pid for peer in session._peers if peer.pid] if isinstance(session, RaySession) else []
+        try:
+            busy, began = processor_seconds(pids), time.perf_counter()
+            source: Any = open_source(self.file, reading=self.reading)
+            stream = make_stream(Incremental(warmup=self.rows), source)
+            large = 0
+            if read_apart and isinstance(session, RaySession):
+                fingerprint = source.identity().fingerprint
+                opening = Opening(self.file, ".", self.reading, source.places, fingerprint)
+                divided = session.divide(source, opening, self.rows)
+                assert not isinstance(divided, str)
+                stream.begin_with(divided.rows())
+                large = WARMUP_ROWS
+            ahead = 3 if isinstance(session, RaySession) else 0
+            intake = Intake(stream, 4096, 4096, ahead, large=large, warmup=self.rows)
+            done = sum(result.applied for _, result in session.process(intake))
+            assert intake.error is None, intake.error
+            assert done == self.rows, done
+            seconds = time.perf_counter() - began
+            return seconds, session.digest(), [b - a for a, b in zip(busy, processor_seconds(pids), strict=True)]
+        finally:
+            session.close()
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--learner", default="gbdt", choices=OPTIONS)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--features", type=int, default=50)
+    parser.add_argument("--actors", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sent", action="store_true")
+    given = parser.parse_args()
+    print(machine("ray", "pyarrow"))
+    cluster = connect("local", bundles(given.actors))
+    on_shards = WorkPlan(local_work_limit=0, row_cache_bytes=0)
+
+    def here(job: Job, threads: int | None) -> Callable[[], tuple[float, str, list[float]]]:
+        def run() -> tuple[float, str, list[float]]:
+            cpus = pa.cpu_count()
+            pa.set_cpu_count(threads or cpus)
+            try:
+                with limited(threads):
+                    return job.first_model(
+                        lambda f: InProcessSession(job.learner, job.options, f, 1, NOTHING_DIVIDED), False
+                    )
+            finally:
+                pa.set_cpu_count(cpus)
+
+        return run
+
+    def there(job: Job, read_apart: bool) -> Callable[[], tuple[float, str, list[float]]]:
+        return lambda: job.first_model(
+            lambda f: RaySession(cluster, job.learner, job.options, f, shards=given.actors, plan=on_shards), read_apart
+        )
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
+        times: dict[str, list[float]] = {}
+        work: dict[str, list[float]] = {}  # processor seconds of the busiest process
+        digests: set[str] = set()
+        for rows, rounds in ((20_000, 1), (given.rows, given.rounds)):
+            path = f"{folder}/{rows}.parquet"
+            write(path, rows, given.features)
+            job = Job(given.learner, path, rows)
+            sides = {"one thread": here(job, 1), "all threads": here(job, None)}
+            sides[f"{given.actors} actors"] = there(job, True)
+            if given.sent:
+                sides[f"{given.actors} actors, rows sent"] = there(job, False)
+            times, work, digests = {name: [] for name in sides}, {name: [] for name in sides}, set()
+            for _ in range(rounds):
+                for name, side in sides.items():
+                    seconds, digest, busy = side()
+                    times[name].append(seconds)
+                    digests.add(digest)
+                    print(f"  {rows:,} rows, {name}: {seconds:.2f} s, load {os.getloadavg()[0]:.1f}", end="")
+                    print(", processor seconds", " ".join(f"{one:.2f}" for one in busy), flush=True)
+                    work[name].append(max(busy))
+
+            assert len(digests) == 1, "the models differ"
+    cluster.close()
+    one = statistics.median(times["one thread"])
+    print(f"\n{given.learner}, {given.rows:,} x {given.features}, medians of {given.rounds}, digests equal\n")
+    print("| | seconds | times | processor seconds of the busiest process |\n|---|---:|---:|---:|")
+    for name, found in times.items():
+        median = statistics.median(found)
+        print(f"| {name} | {median:.2f} | {one / median:.2f} | {statistics.median(work[name]):.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Who reads the rows of the warm-up: the driver, which sends them, or each shard for itself.
+
+One decision for ``validate`` and for a run. Wherever rows are read, the updates and the model are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, NamedTuple
+
+from pipelines.config import Config
+from raydt.examples.features import Features
+from raydt.learners import traits_of
+from raydt.learners.base import WorkPlan
+from raydt.messages import Message, message
+from raydt.presentation.words import counted
+from raydt.sessions.local_phase import holds, most_cells
+from raydt.sources.base import Source
+from raydt.sources.divided import undivided
+from raydt.sources.feature_reader import Opening
+from raydt.streams.base import Stream
+
+log = logging.getLogger(__name__)
+
+#: Updates in a message of the warm-up if the shards read the rows.
+WARMUP_ROWS = 1 << 17
+
+
+class Reading(NamedTuple):
+    """Who reads the rows of the warm-up."""
+
+    divided: bool  #: Each shard reads what it needs.
+    sentence: Message | None  #: Who reads, and why; None where there is no shard to which rows would go.
+
+
+def reading_of(config: Config, source: Source, features: Features) -> Reading:
+    """Decide who reads the rows of the warm-up; ``features`` are dealt into the groups of the learner."""
+    traits, warmup = traits_of(config.learner), config.stream.warmup
+    rows = warmup if source.n_rows is None else min(warmup, source.n_rows)
+    most = most_cells(traits.divided, WorkPlan.within(config.cluster.memory_limit))
+    if config.cluster.backend == "in_process" or not rows or (not features.sparse and holds(features, most, rows, 0)):
+        return Reading(False, None)
+    why = undivided(config.source, source)
+    if why is None and not traits.reads:
+        why = message("runs.whole_rows", learner=config.learner.kind)
+    if why is not None:
+        return Reading(False, message("runs.rows_sent", why=why))
+    what = message("runs.all_columns" if traits.reads == "rows" else "runs.own_columns")
+    return Reading(True, message("runs.rows_read", rows=counted(rows, "row"), what=what))
+
+
+def divide(config: Config, session: Any, stream: Stream, features: Features) -> bool:
+    """Have the shards of a session on Ray read the rows of the warm-up, if they can; the stream is at its beginning."""
+    source: Any = stream.source
+    if not reading_of(config, source, features).divided:
+        return False
+    reading = traits_of(config.learner).reading
+    opening = Opening(config.source, os.getcwd(), reading, source.places, source.identity().fingerprint)
+    divided = session.divide(source, opening, config.stream.warmup)
+    if isinstance(divided, str):
+        why = message("sources.other_here", name=divided)
+        log.warning("%s", message("runs.rows_sent", why=why), extra={"event": "rows_sent"})
+        return False
+    log.info("shards read the rows of the warm-up", extra={"event": "rows_read"})
+    stream.begin_with(divided.rows())
+    return True

@@ -1,0 +1,35 @@
+"""Blocks of rows whose features the shards have read themselves: what a numbered batch says of them.
+
+A block is a range of consecutive rows of the source. Whoever numbers the updates knows the codes of its categories; a
+shard has numbered them by their first appearance among the rows of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of a source from ``start`` up to before ``stop``."""
+
+    start: int
+    stop: int
+    #: Of each categorical feature, by name: the code of each of its categories, in the order of their first appearance.
+    codes: Mapping[str, npt.NDArray[np.int64]]
+
+
+class FeatureReader(Protocol):
+    """A shard's way to the features it reads itself."""
+
+    def take(self, rows: npt.NDArray[np.int64], blocks: Sequence[Block]) -> npt.NDArray[np.float64]:
+        """Return the shard's features of some rows, ascending numbers of the source, in blocks that it has checked.
+
+        Shape (rows, features of the shard), contiguous and writable. A block is dropped once its last row was taken or
+        a later one is.
+        """

@@ -1,0 +1,147 @@
+"""The driver's half of a divided reading: it reads ids, labels and times, and has the shards read the features.
+
+The driver reads its columns block by block and asks the shards to read theirs, a few blocks ahead. If a block is good
+for everybody, its rows go on without features: those are at the shards already, and only categories that are new have
+to be told. A block with a bad row is read as ever, in full, so that its messages, and what counts as the first
+appearance of a category, are the same.
+
+Invariant: the rows, their order and numbers, all codes and all errors are those of reading the source as a whole. At
+most the first ``warmup`` good rows come without features.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import InputError
+from raydt.exchange.blocks import Block
+from raydt.messages import Message, message
+from raydt.sources.base import Rows, Source
+from raydt.sources.feature_reader import BlockReport
+from raydt.sources.options import FileOptions, SparseSynthetic, SyntheticOptions
+
+#: Blocks that the shards read ahead of the one whose rows are handed out.
+BLOCKS_AHEAD = 3
+#: Rows of a block.
+BLOCK_ROWS = 1 << 16
+
+
+class Readers(Protocol):
+    """The shards, as those who read features."""
+
+    def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Callable[[], Sequence[BlockReport]]:
+        """Have every shard read a block of rows; the call returns their reports as soon as all have.
+
+        ``unwanted`` are first rows of blocks that nobody will take.
+        """
+
+
+def undivided(options: FileOptions | SyntheticOptions, source: Source) -> Message | None:
+    """Return why the features of a source cannot be read by the shards themselves; None if they can."""
+    if source.features.sparse or isinstance(options, SparseSynthetic):
+        return message("sources.undivided_sparse")
+    if source.is_changelog:
+        return message("sources.undivided_changelog")
+    return None
+
+
+class DividedReading:
+    """Rows of a source from its first on, of which the first come without features.
+
+    ``source`` is one for which :func:`undivided` returns None, at its beginning. Blocks have ``block_rows`` rows, or
+    :data:`BLOCK_ROWS`.
+    """
+
+    def __init__(self, source: Any, readers: Readers, warmup: int, block_rows: int = 0) -> None:
+        self._source, self._readers, self._block_rows = source, readers, block_rows or BLOCK_ROWS
+        self._end = warmup if source.n_rows is None else min(warmup, source.n_rows)
+        self._blocks: list[Block] = []
+
+    def blocks_of(self, rows: npt.NDArray[np.int64]) -> tuple[Block, ...]:
+        """Return the blocks in which these rows lie, ascending numbers of rows that came without features."""
+        first, last = (bisect_right(self._blocks, row, key=lambda block: block.start) for row in rows[[0, -1]].tolist())
+        return tuple(self._blocks[first - 1 : last])
+
+    def rows(self) -> Iterator[Rows]:
+        """Yield chunks of rows; ``X`` of those without features has no columns."""
+        keys = self._source.part((), keys=True)
+        asked: deque[tuple[int, int, Callable[[], Sequence[BlockReport]]]] = deque()
+        position = begin = 0  # the first row not handed out, and not asked for
+        unwanted: list[int] = []  # blocks that some shard or the driver cannot use
+        while position < self._end:
+            while len(asked) < BLOCKS_AHEAD and begin < self._end:
+                stop = min(begin + self._block_rows, self._end)
+                asked.append((begin, stop, self._readers.check(begin, stop, tuple(unwanted))))
+                begin = stop
+                unwanted.clear()
+            start, stop, wait = asked.popleft()
+            reports = wait()
+            good = all(report.good for report in reports)
+            chunks = self._keys(keys, start, stop) if good else []
+            length = sum(map(len, chunks or ()))
+            unlike = good and any(report.rows not in (None, length) for report in reports)
+            if chunks is None or unlike or any(report.damaged for report in reports):
+                yield from self._whole(position, from_beginning=True)
+                return
+            if good and not any(chunk.bad for chunk in chunks):
+                self._blocks.append(self._known(start, start + length, reports))
+                yield from chunks
+                position = start + length
+                if position < stop:
+                    return
+            elif self._source.seekable:
+                unwanted.append(start)
+                for rows in self._whole(start):
+                    yield _until(rows, stop)
+                    position = min(stop, rows.start + len(rows))
+                    if position == stop:
+                        break
+                if position < stop:  # the source has no more rows
+                    return
+            else:
+                break
+        yield from self._whole(position)
+
+    def _keys(self, keys: Any, start: int, stop: int) -> list[Rows] | None:
+        """Read ids, labels and times of a block; None if that fails, and then no label of the block is known."""
+        try:
+            return list(keys.block(start, stop))
+        except InputError:
+            self._source.forget_labels(start)
+            return None
+
+    def _known(self, start: int, stop: int, reports: Sequence[BlockReport]) -> Block:
+        """Give the categories of a good block their codes."""
+        codes, dictionaries = {}, self._source.categories()
+        for report in reports:
+            for name, (values, rows) in report.categories.items():
+                codes[name] = dictionaries[name].learn(values, rows)
+        return Block(start, stop, codes)
+
+    def _whole(self, start: int, *, from_beginning: bool = False) -> Iterator[Rows]:
+        """Yield rows with all features.
+
+        The message of a damaged file may name where the chunk before the damage ends: ``from_beginning`` has chunks of
+        reading the source as a whole.
+        """
+        for rows in self._source.rows(0 if from_beginning else start):
+            cut = max(0, start - rows.start)
+            if cut < len(rows):
+                yield _from(rows, cut) if cut else rows
+
+
+def _from(rows: Rows, cut: int) -> Rows:
+    """Return the rows but for the first few."""
+    return Rows(**rows[cut:].columns(), bad={place - cut: error for place, error in rows.bad.items() if place >= cut})
+
+
+def _until(rows: Rows, stop: int) -> Rows:
+    """Return the rows before row ``stop``."""
+    length = min(len(rows), stop - rows.start)
+    return Rows(**rows[:length].columns(), bad={place: e for place, e in rows.bad.items() if place < length})

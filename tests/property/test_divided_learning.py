@@ -1,0 +1,106 @@
+"""Learners whose shards read the features of the warm-up themselves, against learners that are sent them.
+
+The digest, the results and the states are equal for any number of shards, wherever blocks, batches and the warm-up end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.sessions.session import InProcessSession
+from raydt.sources import ParquetFiles, open_source
+from raydt.sources.divided import DividedReading
+from raydt.sources.feature_reader import Opening, SourceFeatures
+from raydt.streams import SlidingWindow, make_stream
+from tests.property.test_divided_reading import Shards
+
+ROWS, WARMUP = 420, 300
+CASES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "fudyadt": ("fudyadt", {}, "y"),
+    "fudyadt numbers": ("fudyadt", {"criterion": "squared_error"}, "number"),
+    "gbdt": ("gbdt", {"max_iter": 4}, "y"),
+    "gbdt held out": ("gbdt", {"max_iter": 4, "early_stopping": True, "objective": "multiclass"}, "y_of_three"),
+    "forest": ("forest", {"n_estimators": 6}, "y_of_three"),
+    "forest numbers": ("forest", {"n_estimators": 5, "criterion": "squared_error"}, "number"),
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    draw = np.random.default_rng(5)
+    columns: dict[str, Any] = {f"x{j}": draw.integers(0, 40, ROWS) / 8 for j in range(5)}
+    columns["word"] = [f"w{v}" for v in draw.integers(0, 9, ROWS)]
+    side = columns["x0"] + columns["x1"] > 5
+    columns |= {"y": np.where(side, "yes", "no"), "number": columns["x0"] * 2 + side}
+    columns["y_of_three"] = [f"c{v}" for v in (columns["x0"] // 2).astype(int)]
+    columns["x3"][350] = np.inf  # a bad row after the warm-up, and one in it
+    columns["x4"][37] = np.nan
+    path = tmp_path_factory.mktemp("divided") / "t.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=64)
+    return str(path)
+
+
+def outcome(
+    table: str, case: str, shards: int, plan: WorkPlan, sizes: Sequence[int], block: int | None = None
+) -> list[Any]:
+    kind, given, label = CASES[case]
+    learner = learners()[kind]
+    options = learner.Options.model_validate({"kind": kind, **given})
+    traits = learner.traits(options)
+    source_options = ParquetFiles(path=table, label=label, features=[*(f"x{j}" for j in range(5)), "word"])
+    source = open_source(source_options, reading=traits.reading)
+    stream = make_stream(SlidingWindow(warmup=WARMUP, window=WARMUP + 20, on_error="skip"), source)
+    features = replace(source.features, groups=options.feature_groups)
+    session = InProcessSession(learner, options, features, shards, plan)
+    divided = None
+    if block is not None:
+        opening = Opening(source_options, ".", traits.reading, source.places, source.identity().fingerprint)
+        readers = Shards(opening, features, shards)
+        if traits.reads == "rows":
+            readers.readers = [SourceFeatures(opening, features.names) for _ in range(shards)]
+        for shard, reader in zip(session.shards, readers.readers, strict=True):
+            shard.worker.reader = reader
+        divided = DividedReading(source, readers, WARMUP, block)
+        stream.begin_with(divided.rows())
+    found: list[Any] = []
+    turn = without = at = 0
+    while True:
+        ends = [end - at for end in (WARMUP // 2, WARMUP, 400) if end > at]  # where digests are compared
+        if (batch := next(stream.batches(min([sizes[turn % len(sizes)], *ends])), None)) is None:
+            break
+        if divided is not None and len(batch.X) and not batch.X.shape[1]:
+            batch, without = replace(batch, blocks=divided.blocks_of(batch.row)), without + len(batch.X)
+        turn += 1
+        result = session.apply(batch)
+        found += zip(np.asarray(result.predictions).tolist(), result.path.tolist(), strict=True)
+        at = batch.stop
+        if at in (WARMUP // 2, WARMUP, 400):
+            found.append(session.digest())
+    session.finish()
+    if divided is not None and block is not None and block < 200:
+        assert without > 0
+    statistics = session.statistics()
+    found.append(sorted((k, v) for k, v in statistics.items() if k not in ("rounds", "bytes_exchanged")))
+    state, groups = session.state()
+    found += [session.digest(), {name: array.tolist() for name, array in state.items()}]
+    found.append({g: {name: np.asarray(a).tolist() for name, a in part.items()} for g, part in groups.items()})
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("limit", [0, 900, 10**9])
+def test_same_model(table: str, case: str, limit: int) -> None:
+    plan = WorkPlan(local_work_limit=limit, row_cache_bytes=None if limit else 0, shared_store=False)
+    for sizes, block in (([100], 64), ([25, 50], 33), ([300, 100], 1)):
+        expected = outcome(table, case, 1, WorkPlan(), sizes)
+        for shards in (1, 2, 3, 5):
+            assert repr(outcome(table, case, shards, plan, sizes, block)) == repr(expected), (shards, sizes, block)

@@ -1,0 +1,257 @@
+"""A divided reading against reading the source as a whole: the same updates, features, codes, skipped rows and errors.
+
+The shards are readers in this process. Files have bad rows in several columns, categories and labels that appear only
+in bad rows, and blocks, chunks and row groups that end anywhere.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydt.errors import InputError
+from raydt.examples.features import Features
+from raydt.examples.reading import Reading
+from raydt.examples.updates import UpdateBatch
+from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, RandCbt, Sea, open_source
+from raydt.sources.divided import DividedReading, undivided
+from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
+from raydt.streams import Batches, DeletionLog, Incremental, RandomUpdates, SlidingWindow, TimeWindow, make_stream
+from tests.volume import examples
+
+NAN, INF = float("nan"), float("inf")
+TEXTS = st.sampled_from(["p", "q", "r", "s", None])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
+    """Columns of a few rows, most of which are good."""
+    n, often = draw(st.integers(1, 40)), draw(st.integers(1, 30))
+
+    def column(good: st.SearchStrategy[Any], bad: st.SearchStrategy[Any]) -> list[Any]:
+        one = st.integers(0, often).flatmap(lambda at: bad if at == 0 and often < 20 else good)
+        return draw(st.lists(one, min_size=n, max_size=n))
+
+    number = st.sampled_from([0.0, -0.0, 1.0, 2.5, -3.0])
+    return {
+        "a": column(number, st.sampled_from([None, INF])),
+        "b": column(number, st.just(NAN)),
+        "c": column(st.sampled_from("uvw"), st.sampled_from([None, "only"])),
+        "d": column(st.sampled_from([1.0, 2.0, 7.0]), st.sampled_from([None, INF, 9.0])),
+        "e": column(number, st.just(None)),
+        "id": draw(st.lists(st.integers(0, 60), min_size=n, max_size=n)),
+        "y": column(st.sampled_from("xyz"), st.sampled_from([None, "rare"])),
+        "t": list(range(n)),
+    }
+
+
+def write(form: str, table: pa.Table, path: Path, size: int) -> None:
+    if form == "parquet":
+        pq.write_table(table, path, row_group_size=size)
+    elif form == "csv":
+        pacsv.write_csv(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=size)
+
+
+class Shards:
+    """Readers of ``shards`` shards in this process."""
+
+    def __init__(self, opening: Opening, features: Features, shards: int) -> None:
+        owned = [features.columns_of(groups).tolist() for groups in features.assign(shards)]
+        self.columns = owned
+        self.readers = [SourceFeatures(opening, [features.names[j] for j in columns]) for columns in owned]
+
+    def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Callable[[], Sequence[BlockReport]]:
+        reports = [reader.check(start, stop, unwanted) for reader in self.readers]
+        return lambda: reports
+
+
+def filled(batch: UpdateBatch, shards: Shards, divided: DividedReading) -> Any:
+    """The features of a batch without them, from the readers."""
+    X, blocks = np.empty((len(batch.X), sum(map(len, shards.columns)))), divided.blocks_of(batch.row)
+    for reader, columns in zip(shards.readers, shards.columns, strict=True):
+        X[:, columns] = reader.take(batch.row, blocks)
+    return X
+
+
+class Taken:
+    """What a stream gives: updates one by one, skipped rows, the error at the end, the state at each batch's end."""
+
+    def __init__(self, stream: Any, sizes: Sequence[int], fill: Callable[[UpdateBatch], Any] | None = None) -> None:
+        self.updates: list[Any] = []
+        self.skipped: list[Any] = []
+        self.states: dict[int, Any] = {}
+        self.error: str | None = None
+        self.without = turn = 0
+        try:
+            while (batch := next(stream.batches(sizes[turn % len(sizes)]), None)) is not None:
+                turn += 1
+                X = batch.X
+                if fill is not None and len(X) and not X.shape[1]:
+                    assert batch.stop <= batch.warmup
+                    X = fill(batch)
+                    self.without += len(X)
+                carried = iter(zip(X.tolist(), batch.y.tolist(), strict=True))
+                for i, op in enumerate(batch.op.tolist()):
+                    values = next(carried) if op != 1 else None
+                    name = None if batch.names is None else batch.names[i]
+                    self.updates.append((op, int(batch.id[i]), int(batch.row[i]), name, repr(values)))
+                self.skipped += stream.take_skipped()
+                state = stream.state()
+                self.states[batch.stop] = repr({name: state[name] for name in ("row", "source", "n_classes")})
+        except InputError as error:
+            self.error = str(error)
+        self.skipped += stream.take_skipped()
+        self.classes = stream.source.classes[: stream.state()["n_classes"]]  # others may have been read ahead
+
+
+STREAMS = ["incremental", "sliding_window", "random_updates", "batches", "time_window", "deletion_log"]
+
+
+def options_of(model: str, warmup: int, folder: Path, on_error: str) -> Any:
+    shared: dict[str, Any] = {"warmup": warmup, "on_error": on_error}
+    if model == "sliding_window":
+        return SlidingWindow(window=warmup + 3, **shared)
+    if model == "batches":
+        return Batches(steps=[warmup + 2, 1, warmup + 4], **shared)
+    if model == "time_window":
+        return TimeWindow(duration=warmup + 5, **shared)
+    if model == "deletion_log":
+        pq.write_table(pa.table({"id": [3, 1, 4], "after": [warmup + 40, warmup + 41, None]}), folder / "log.parquet")
+        return DeletionLog(deletion_log=str(folder / "log.parquet"), **shared)
+    return {"incremental": Incremental, "random_updates": RandomUpdates}[model](**shared)
+
+
+@examples(400)
+@given(
+    table=tables(),
+    form=st.sampled_from(["parquet", "arrow", "csv"]),
+    model=st.sampled_from(STREAMS),
+    cut=st.integers(0, 40),
+    warmup=st.integers(1, 40),
+    sizes=st.lists(st.integers(1, 50), min_size=1, max_size=3),
+    block=st.integers(1, 20),
+    group=st.integers(1, 50),
+    shards=st.sampled_from([1, 2, 3, 5]),
+    limit=st.none() | st.integers(1, 45),
+    permutation=st.none() | st.integers(0, 3),
+    with_ids=st.booleans(),
+    on_error=st.sampled_from(["error", "skip"]),
+    reading=st.sampled_from([Reading(), Reading(by_value=True), Reading(missing=True), Reading(classes=2)]),
+)
+def test_same_updates(
+    table: dict[str, list[Any]],
+    form: str,
+    model: str,
+    cut: int,
+    warmup: int,
+    sizes: list[int],
+    block: int,
+    group: int,
+    shards: int,
+    limit: int | None,
+    permutation: int | None,
+    with_ids: bool,
+    on_error: str,
+    reading: Reading,
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        kinds = {"c": pa.string(), "id": pa.int64(), "y": pa.string(), "t": pa.int64()}
+        whole = pa.table(table, pa.schema([(name, kinds.get(name, pa.float64())) for name in table]))
+        files = [part for part in (whole[:cut], whole[cut:]) if len(part)]
+        for number, part in enumerate(files):
+            write(form, part, folder / f"{number}.{form}", group)
+        kind = {"parquet": ParquetFiles, "arrow": ArrowFiles, "csv": CsvFiles}[form]
+        options = kind(
+            path=[str(folder / f"{number}.{form}") for number in range(len(files))],
+            features=list("abcde"),
+            categorical=["d"],
+            id="id" if with_ids else None,
+            ts="t" if model == "time_window" else None,
+            limit=limit,
+            permutation=permutation,
+        )
+        try:
+            open_source(options, reading=reading)
+        except InputError:
+            return
+        stream_options = options_of(model, warmup, folder, on_error)
+        plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), sizes)
+        source = open_source(options, reading=reading)
+        stream = make_stream(stream_options, source)
+        assert undivided(options, source) is None
+        opening = Opening(options, ".", reading, source.places, source.identity().fingerprint)
+        readers = Shards(opening, source.features, shards)
+        divided = DividedReading(source, readers, warmup, block)
+        stream.begin_with(divided.rows())
+
+        sizes = [min(size, warmup) for size in sizes] if model == "deletion_log" else sizes
+        theirs = Taken(stream, sizes, lambda batch: filled(batch, readers, divided))
+        assert theirs.updates == plain.updates
+        assert theirs.skipped == plain.skipped
+        assert theirs.error == plain.error
+        assert theirs.classes == plain.classes
+        for at in theirs.states.keys() & plain.states.keys():
+            assert theirs.states[at] == plain.states[at], at
+
+
+@pytest.mark.parametrize("options", [Sea(n=3000), Hyperplane(n=3000, permutation=3), RandCbt(n=3000, n_features=7)])
+@pytest.mark.parametrize("shards", [1, 2, 9])
+def test_generated_rows(options: Any, shards: int) -> None:
+    plain = Taken(make_stream(Incremental(warmup=2000), open_source(options)), [700])
+    source = open_source(options)
+    stream = make_stream(Incremental(warmup=2000), source)
+    opening = Opening(options, ".", Reading(), [], source.identity().fingerprint)
+    readers = Shards(opening, source.features, shards)
+    divided = DividedReading(source, readers, 2000, 256)
+    stream.begin_with(divided.rows())
+
+    theirs = Taken(stream, [700], lambda batch: filled(batch, readers, divided))
+    assert theirs.updates == plain.updates
+    assert theirs.without == 2000
+
+
+@pytest.mark.parametrize("column", ["a", "y"])
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_damaged_file(tmp_path: Path, form: str, column: str) -> None:
+    """The file breaks off in a column of the shards, or of the driver."""
+    n = 4000
+    draw = np.random.default_rng(1)
+    table = pa.table({"a": draw.random(n), "b": draw.random(n), "y": [f"y{v}" for v in draw.integers(0, 3, n)]})
+    path = tmp_path / f"t.{form}"
+    if form == "parquet":
+        pq.write_table(table, path, row_group_size=500, write_page_checksum=True, compression="none")
+        chunk = pq.ParquetFile(path).metadata.row_group(5).column(table.column_names.index(column))
+        data = bytearray(path.read_bytes())
+        at = chunk.data_page_offset + chunk.total_compressed_size // 2
+        data[at] ^= 0xFF
+        path.write_bytes(bytes(data))
+        options: Any = ParquetFiles(path=str(path))
+    else:
+        write(form, table, path, n)
+        lines = path.read_text().splitlines(keepends=True)
+        lines[2501] = lines[2501].replace(",", ',"', 1) if column == "a" else '"' + lines[2501]
+        path.write_text("".join(lines))
+        options = CsvFiles(path=str(path))
+    plain = Taken(make_stream(Incremental(warmup=3000), open_source(options)), [300])
+    source = open_source(options)
+    stream = make_stream(Incremental(warmup=3000), source)
+    readers = Shards(Opening(options, ".", Reading(), source.places, source.identity().fingerprint), source.features, 2)
+    divided = DividedReading(source, readers, 3000, 400)
+    stream.begin_with(divided.rows())
+    theirs = Taken(stream, [300], lambda batch: filled(batch, readers, divided))
+    assert theirs.error == plain.error is not None
+    assert theirs.updates == plain.updates
