@@ -1,19 +1,21 @@
 """From a Parquet file to the first model: one thread in process, all threads, and actors that read for themselves.
 
-Wall seconds from opening the file to the result of the last row of the warm-up; processes have been started before, and
-each side has been run once on few rows. Sides take turns, medians are printed, digests must be equal. With --sent the
-driver also reads all columns and sends the rows to the same actors, as it does where shards cannot read.
+Wall seconds from opening the file to the result of the last row of the warm-up. Each side is in new processes, which
+have been started and have loaded their kernels. Sides take turns, medians are printed, digests must be equal. With
+--sent the driver also reads all columns and sends the rows to the same actors, as it does where shards cannot read.
 Run: python benchmarks/first_model.py [--learner gbdt] [--rows N] [--features D] [--actors S] [--rounds R] [--sent]
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,10 @@ def write(path: str, rows: int, d: int) -> None:
             file.write_table(pa.table([*X.T.copy(), y], names=[*(f"x{j}" for j in range(d)), "y"]))
 
 
+#: Wall seconds, digest, and processor seconds of the driver and of each actor.
+Measured = tuple[float, str, list[float]]
+
+
 def processor_seconds(pids: list[int]) -> list[float]:
     """Processor seconds of some processes so far."""
     return [sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids]
@@ -67,7 +73,7 @@ class Job:
         self.reading = self.learner.traits(self.options).reading
         self.file, self.rows = ParquetFiles(path=path), rows
 
-    def first_model(self, open_session: Callable[[Any], Session], read_apart: bool) -> tuple[float, str, list[float]]:
+    def first_model(self, open_session: Callable[[Any], Session], read_apart: bool) -> Measured:
         """Seconds to the first model, its digest, and processor seconds: driver, coordinator and shards."""
         session = open_session(open_source(self.file, reading=self.reading).features)
         pids = [os.getpid()]
@@ -95,6 +101,25 @@ class Job:
             session.close()
 
 
+def in_new_process(kind: str, threads: int, job: Job) -> Measured:
+    """Measure a job in a process of its own, as actors are: memory that is touched for the first time takes long."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_alone, kind, threads, job.file.path, job.rows).result()
+
+
+def _alone(kind: str, threads: int, path: str, rows: int) -> Measured:
+    small = str(Path(path).with_name("20000.parquet"))
+    pa.set_cpu_count(threads or os.cpu_count() or 1)
+    with limited(threads or None):
+        for each, most in ((small, 20_000), (path, rows)):
+            job = Job(kind, each, most)
+            found = job.first_model(
+                lambda features, job=job: InProcessSession(job.learner, job.options, features, 1, NOTHING_DIVIDED),
+                False,
+            )
+    return found
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -109,21 +134,10 @@ def main() -> None:
     cluster = connect("local", bundles(given.actors))
     on_shards = WorkPlan(local_work_limit=0, row_cache_bytes=0)
 
-    def here(job: Job, threads: int | None) -> Callable[[], tuple[float, str, list[float]]]:
-        def run() -> tuple[float, str, list[float]]:
-            cpus = pa.cpu_count()
-            pa.set_cpu_count(threads or cpus)
-            try:
-                with limited(threads):
-                    return job.first_model(
-                        lambda f: InProcessSession(job.learner, job.options, f, 1, NOTHING_DIVIDED), False
-                    )
-            finally:
-                pa.set_cpu_count(cpus)
+    def here(job: Job, threads: int) -> Callable[[], Measured]:
+        return lambda: in_new_process(given.learner, threads, job)
 
-        return run
-
-    def there(job: Job, read_apart: bool) -> Callable[[], tuple[float, str, list[float]]]:
+    def there(job: Job, read_apart: bool) -> Callable[[], Measured]:
         return lambda: job.first_model(
             lambda f: RaySession(cluster, job.learner, job.options, f, shards=given.actors, plan=on_shards), read_apart
         )
@@ -136,7 +150,7 @@ def main() -> None:
             path = f"{folder}/{rows}.parquet"
             write(path, rows, given.features)
             job = Job(given.learner, path, rows)
-            sides = {"one thread": here(job, 1), "all threads": here(job, None)}
+            sides = {"one thread": here(job, 1), "all threads": here(job, 0)}
             sides[f"{given.actors} actors"] = there(job, True)
             if given.sent:
                 sides[f"{given.actors} actors, rows sent"] = there(job, False)
