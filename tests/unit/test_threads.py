@@ -29,13 +29,14 @@ from raydt import (
     load_model,
 )
 from raydt.arrays import blocks
-from raydt.audits import recorded_tree
+from raydt.audits import recorded_tree, routed_history
 from raydt.encoding import features
 from raydt.errors import ConfigError, HalfAppliedError
 from raydt.estimators import frames
 from raydt.examples import row_tree
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
+from raydt.learners.gbdt import audit as gbdt_audit
 from raydt.parallel import threads
 from raydt.sessions.session import InProcessSession
 from raydt.trees import packed_trees, shapley
@@ -45,7 +46,9 @@ DRAW = np.random.default_rng(5)
 X = np.round(DRAW.normal(size=(600, 6)), 1)
 Y = (X[:, 0] + X[:, 1] * X[:, 2] + DRAW.normal(size=len(X)) > 0).astype(int)
 FEW = (
-    (recorded_tree, "_FEW_ROWS"),
+    (recorded_tree, "FEW_ROWS"),
+    (routed_history, "FEW_ROWS"),
+    (gbdt_audit, "_FEW_ROWS"),
     (features, "_FEW_CELLS"),
     (frames, "_FEW_CELLS"),
     (blocks, "_FEW_CELLS"),

@@ -65,9 +65,14 @@ def audit(
         held = members(options, history.id[live])
         chosen = sampled(held, len(features))
         starts = np.cumsum(state["tree_nodes"]) - state["tree_nodes"]
-        for tree, start in enumerate(starts.tolist()):
-            totals = totals_of(options, y[held[:, tree]], classes)
-            counts = state["totals"][start].tolist()
+
+        def counted(tree: int) -> list[int]:
+            labels = y[held[:, tree]]
+            totals: list[int] = totals_of(options, labels, np.zeros(len(labels), np.int64), 1, classes)[0].tolist()
+            return totals
+
+        for tree, totals in enumerate(run([partial(counted, tree) for tree in range(options.n_estimators)])):
+            counts = state["totals"][starts[tree]].tolist()
             if counts != totals:
                 broken.append(message("audits.value", name=f"totals of tree {tree}", found=counts, expected=totals))
         built = options.model_copy(update={"max_depth": 0}) if warming else options
