@@ -73,7 +73,7 @@ class FeatureEncoder:
         if X is None:
             X = np.empty((len(faults.good), len(names)))
         numeric = [j for j, name in enumerate(names) if name not in self.categories]
-        X[:, [j for j in range(len(names)) if j not in numeric]] = 0.0
+        X[:, [j for j, name in enumerate(names) if name in self.categories]] = 0.0
         if dense:
             self._fill(columns, X, numeric)
             for j in numeric:

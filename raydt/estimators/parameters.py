@@ -105,7 +105,7 @@ class Parameters:
             if not name.startswith("_") and inspect.isfunction(member):
                 setattr(cls, name, in_threads(member))
             elif not name.startswith("_") and isinstance(member, property) and member.fget is not None:
-                setattr(cls, name, property(in_threads(member.fget), doc=member.__doc__))
+                setattr(cls, name, member.getter(in_threads(member.fget)))
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -116,7 +116,7 @@ class Parameters:
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self: Self, **params: Any) -> Self:
-        """Set parameters; takes effect at the next ``fit``."""
+        """Set parameters: ``n_jobs`` for the calls from now on, all others for the next ``fit``."""
         for name, value in params.items():
             if name not in self._parameter_names():
                 valid = self._parameter_names()

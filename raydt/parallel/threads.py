@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from raydt.parallel.cpus import cpus_here
 
@@ -21,11 +22,11 @@ T = TypeVar("T")
 
 #: Threads that the current call may use; None: as many as the process may use CPUs.
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
-#: Threads of the pool, at most: tasks that nobody has begun wait for none of them.
-_MOST = 512
 
-_pool: ThreadPoolExecutor | None = None
-_helpers: list[int] = []  # idents of the pool's threads, which last as long as the process
+#: Pools by their threads, at most: a larger one is made when a call may use more. Their threads last as long as the
+#: process. Tasks that nobody has begun wait for none of them, so that callers at the same time share what there is.
+_pools: dict[int, ThreadPoolExecutor] = {}
+_clocks: list[int] = []  # of the processor time of each thread in the pools
 _lock = threading.Lock()
 
 
@@ -82,7 +83,7 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
         try:
             with contextlib.suppress(RuntimeError):  # no thread can be started: the calling one does it all
                 for _ in range(n - 1):
-                    _submit(work)
+                    submit(work.help)
             work.take()
         finally:
             work.settle()
@@ -95,23 +96,28 @@ class _Work(Generic[T]):
     """Tasks that several threads take one after the other."""
 
     def __init__(self, tasks: Sequence[Callable[[], T]]) -> None:
-        self._tasks, self._next = tasks, iter(range(len(tasks)))
+        self._tasks, self._begun, self._stop = tasks, 0, len(tasks)  # no task from ``_stop`` on is to be begun
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
-        self._ended = False  # no other task is to be begun
         self._changed, self._helping = threading.Condition(), 0
+
+    def _next(self) -> int:
+        """Begin a task; -1 if none is left."""
+        with self._changed:
+            if self._begun >= self._stop:
+                return -1
+            self._begun += 1
+            return self._begun - 1
 
     def take(self) -> None:
         """Take tasks until there is none."""
         token = _limit.set(1)
         try:
-            for i in self._next:  # one step of an iterator of ranges is atomic
-                if self._ended:
-                    return
+            while (i := self._next()) >= 0:
                 try:
                     self._results[i] = self._tasks[i]()
                 except BaseException as error:
-                    self._ended = True
+                    self._stop = 0
                     self._errors[i] = error
         finally:
             _limit.reset(token)
@@ -119,7 +125,7 @@ class _Work(Generic[T]):
     def help(self) -> None:
         """Take tasks in another thread than the calling one, which waits for this one if it has begun."""
         with self._changed:
-            if self._ended:
+            if self._begun >= self._stop:
                 return
             self._helping += 1
         try:
@@ -135,7 +141,7 @@ class _Work(Generic[T]):
         while True:
             try:
                 with self._changed:
-                    self._ended = True
+                    self._stop = 0  # an interrupted caller has left tasks
                     while self._helping:
                         self._changed.wait()
                 break
@@ -145,31 +151,45 @@ class _Work(Generic[T]):
             raise arrived
 
     def outcome(self) -> list[T]:
-        """Return the results in order, or raise the first error."""
-        for i in sorted(self._errors):
-            raise self._errors[i]
-        return [self._results[i] for i in range(len(self._tasks))]
+        """Return the results in order, or raise the first error; nothing of the tasks is kept."""
+        results, errors = [self._results.get(i) for i in range(len(self._tasks))], self._errors
+        self._tasks, self._results, self._errors = (), {}, {}
+        try:
+            if errors:
+                raise errors[min(errors)]
+        finally:
+            del errors  # an error has this frame, which shall not have it
+        return cast("list[T]", results)
 
 
-def _submit(work: _Work[Any]) -> None:
-    """Have a thread of the pool take tasks, in a copy of this thread's context (NumPy's handling of errors)."""
-    global _pool
+def submit(work: Callable[[], None]) -> None:
+    """Have a thread of the pool do some work, in a copy of this thread's context (NumPy's handling of errors).
+
+    RuntimeError if no thread can be started; another one may then do the work later all the same.
+    """
+    most = max(1, threads() - 1)
     with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(_MOST, "raydt", lambda: _helpers.append(threading.get_ident()))
-        _pool.submit(copy_context().run, work.help)
+        size = max([most, *_pools])
+        if size not in _pools:
+            _pools[size] = ThreadPoolExecutor(size, "raydt", _note_clock)
+        _pools[size].submit(copy_context().run, work)
 
 
-def helpers() -> list[int]:
-    """Return the idents of the threads that have been started, besides the calling ones."""
-    return list(_helpers)
+def _note_clock() -> None:
+    _clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+
+
+def clocks() -> list[int]:
+    """Return the clocks of the processor time of all threads that have been started."""
+    return list(_clocks)
 
 
 def _forget() -> None:
     """Have a forked child start a pool of its own: threads are not copied."""
-    global _pool, _lock
-    _pool, _lock = None, threading.Lock()
-    _helpers.clear()
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+    _clocks.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
