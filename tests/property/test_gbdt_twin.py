@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import DELETE, INSERT
-from raydt.exchange import driver
+from raydt.exchange import driver, meeting
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import row_shard, trainer
@@ -58,8 +58,11 @@ def threads_of(crew: tuple[int, int]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, limited(threads):
         for cells in ("CELLS_OF_A_THREAD", "UPDATED_CELLS_OF_A_THREAD", "CHANGES_OF_A_THREAD"):
             patch.setattr(trainer, cells, 1)
+        patch.setattr(trainer, "CELLS_OF_A_ROUND", seed % 2 << 62)  # leaves are opened ahead, or not
         if seed:
             patch.setattr(driver, "run", in_any_order)
+            patch.setattr(meeting, "run", in_any_order)
+            patch.setattr(meeting, "_HANDED_OUT", 0)
         yield
 
 

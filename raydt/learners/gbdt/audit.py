@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.elementary import softmax
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 from raydt.audits.tree_audit import wrong_values
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
+from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
 from raydt.learners.gbdt.recompute import (
     RawRows,
     RecomputedCandidates,

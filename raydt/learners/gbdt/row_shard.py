@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.cells import CellStore
 from raydt.examples.features import Features
-from raydt.exchange.meeting import Meeting, Steps, alone
-from raydt.exchange.messages import Payload
+from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
-from raydt.learners.gbdt.cells import CellStore, no_places, room_for_places
+from raydt.learners.gbdt.cells import no_places, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays
 from raydt.learners.gbdt.growth import add_parts, next_leaves, search_children, search_roots, sum_up_roots
 from raydt.learners.gbdt.histograms import sum_up, sum_up_changes
@@ -38,6 +38,7 @@ from raydt.learners.gbdt.staleness import LARGE, add_moves, largest_moves
 from raydt.learners.gbdt.trees import Trees
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import (
+    AHEAD,
     BOUNDED,
     COUNTS,
     DELETED,
@@ -84,6 +85,8 @@ class RowShard:
         #: Stored segments of the features that each shard owns: those of shard i from ``ends[i]`` on.
         self._ends: list[int] = []
         self._index = 0
+        #: Whether leaves that may be split later are opened in the same round: where rounds cost more than leaves.
+        self.looks_ahead = True
         self._candidates: Candidates | None = None
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
@@ -132,6 +135,7 @@ class RowShard:
         local = self._sums
         shard._candidates, shard._histograms, shard.y = local.candidates, local.sums, self.y
         shard._room = other._room if other is not None else None
+        shard.looks_ahead = self.looks_ahead
         shard.divide(index, shards)
         room, *_ = shard._begin(alone=False)
         mine: PassRoom = self._begin()[0]
@@ -149,7 +153,7 @@ class RowShard:
 
     def update(self, slots: Slots, role: int, anew: Slots) -> Counts:
         """Take rows through all trees, and others whose derivatives are all computed anew."""
-        begun = alone(self._begin_update(slots, role, anew, len(anew) > 0, 0, self.ensemble.leaf.shape[1]))
+        (begun,) = side_by_side([self._begin_update(slots, role, anew, len(anew) > 0, 0, self.ensemble.leaf.shape[1])])
         model, local, batch, own, n, rules, compares, room, grow_room = begun
         counts = np.zeros(COUNTS, dtype=np.int64)
         n = update_pass(model, local, batch, role, own, n, rules, compares, room, grow_room, counts)
@@ -224,6 +228,8 @@ class RowShard:
         drawn = local.candidates
         row = t // self.ensemble.per if len(drawn.cuts) > 1 else 0
         n = sum_up_roots(model, local, t, row, roots, room)
+        if not self.looks_ahead:
+            room.register[AHEAD] = 0
         total = yield from self._add_parts(local, head, room.parts[:n], room.small[:n], room.pool)
         if len(head):
             model.trees.G[t, 0], model.trees.H[t, 0] = total
@@ -354,26 +360,3 @@ class RowShard:
             grow_room = growth_room(len(batch.slots), inner + 1, stored - 1, grow_room.places, False)
         self._room = room, grow_room, batch._replace(y=self.y)
         return self._room
-
-
-class ThreadShard:
-    """A shard of one pass that is a thread: answers for it, without messages that are numbered.
-
-    Parameters
-    ----------
-    shard : RowShard
-    """
-
-    def __init__(self, shard: RowShard) -> None:
-        self.shard, self._meeting = shard, Meeting()
-
-    @property
-    def result(self) -> Any:
-        """What the last pass returned."""
-        return self._meeting.result
-
-    def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request."""
-        if method in ("train", "update"):
-            return self._meeting.begin(getattr(self.shard, f"{method}_steps")(**payload))
-        return self._meeting.receive(method, payload)
