@@ -22,10 +22,10 @@ from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest import nodes, trees
-from raydt.parallel.threads import limited
+from raydt.learners.forest import nodes
 from raydt.sessions.session import InProcessSession
 from tests import volume
+from tests.crews import NUMBERS, crew
 from tests.oracles.forest import Forest, Rules
 from tests.volume import examples
 
@@ -42,8 +42,7 @@ def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def called(self: Run, *arguments: Any, **named: Any) -> Any:
-        with limited(self.threads), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trees, "_FEW", 1)
+        with crew(self.threads):
             return method(self, *arguments, **named)
 
     return called
@@ -82,7 +81,7 @@ class Run:
         )
         self.features = Features(tuple(f"x{j}" for j in range(d)), categorical, int(draws.integers(1, 4)))
         self.offset = float(draws.choice([0.0, 0.0, 1.7e9]))
-        self.threads = int(draws.choice([1, 2, 3, 5]))
+        self.threads = int(draws.choice(NUMBERS))
         self.shards, self.shared = int(draws.integers(1, 4)), bool(draws.random() < 0.5)
         self.begin()
 

@@ -28,35 +28,16 @@ from raydt import (
     OnlineGradientBoostingClassifier,
     load_model,
 )
-from raydt.arrays import blocks
-from raydt.audits import recorded_tree, routed_history
-from raydt.encoding import features
 from raydt.errors import ConfigError, HalfAppliedError
-from raydt.estimators import frames
-from raydt.examples import row_tree
 from raydt.learners.forest import trees
-from raydt.learners.fudyadt import build_divided, dynamic_tree
-from raydt.learners.gbdt import audit as gbdt_audit
 from raydt.parallel import threads
 from raydt.sessions.session import InProcessSession
-from raydt.trees import packed_trees, shapley
+from tests.crews import crew
 from tests.refusals import refused
 
 DRAW = np.random.default_rng(5)
 X = np.round(DRAW.normal(size=(600, 6)), 1)
 Y = (X[:, 0] + X[:, 1] * X[:, 2] + DRAW.normal(size=len(X)) > 0).astype(int)
-FEW = (
-    (recorded_tree, "FEW_ROWS"),
-    (routed_history, "FEW_ROWS"),
-    (gbdt_audit, "_FEW_ROWS"),
-    (features, "_FEW_CELLS"),
-    (frames, "_FEW_CELLS"),
-    (blocks, "_FEW_CELLS"),
-    (trees, "_FEW"),
-    (build_divided, "_FEW_CELLS"),
-    (packed_trees, "_TASK_NS"),
-)
-
 ESTIMATORS: dict[str, Any] = {
     "fudyadt": FullyDynamicTreeClassifier(alpha=0.001, beta=0.05),
     "fudyadt, numbers": FullyDynamicTreeRegressor(),
@@ -68,11 +49,10 @@ ESTIMATORS: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _little_work_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have threads take work that one would do otherwise."""
-    for module, name in (*FEW, (shapley, "_TASK_NS"), (dynamic_tree, "LOOP_CELLS")):
-        monkeypatch.setattr(module, name, 1)
-    monkeypatch.setattr(row_tree, "_TOGETHER", 64)
+def _little_work_is_divided() -> Iterator[None]:
+    """Have threads take work that one would do otherwise; how many, each test says."""
+    with crew(None):
+        yield
 
 
 def outcome(model: Any) -> list[Any]:
