@@ -4,6 +4,9 @@
 rounds after one that is not counted. Results are compared in every round: whatever the number of threads, digests,
 predictions and explanations of raydt are equal, or the program ends. ``--scale .01`` is a trial run.
 
+``--beside 1`` has another process keep a core busy meanwhile, ``--beside 2`` two of them. Then several threads may take
+at most 15 % more time than one, or the program ends with the lines that do.
+
 The column "16, calculated" is not measured: it is Amdahl's law with the serial part that the first two columns show,
 and threads of which each does half as much as the first, since they share the memory.
 """
@@ -11,9 +14,12 @@ and threads of which each does half as much as the first, since they share the m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +40,10 @@ from raydt.sources.opening import open_source
 from raydt.sources.options import FileOptions
 
 Work = Callable[[int], Any]
+#: Most time of several threads beside a busy neighbour, in times of one thread's.
+DEAREST = 1.15
+#: Who divides work, but for readers of files.
+OURS = ("fudyadt", "confidence_tree", "gbdt", "forest")
 
 
 class Row(NamedTuple):
@@ -217,8 +227,26 @@ def _read(file: Path) -> Callable[[int], tuple[float, str | None]]:
     return timed(work, lambda parts: hashed(*parts))
 
 
-def speed(row: Row, threads: list[int], rounds: int) -> list[str]:
-    """Measure one line; SystemExit if results differ."""
+@contextlib.contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Processes that keep a core each busy."""
+    cores = sorted(os.sched_getaffinity(0))
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        for process, core in zip(busy, cores, strict=False):
+            os.sched_setaffinity(process.pid, [core])
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def speed(row: Row, threads: list[int], rounds: int) -> tuple[list[str], float]:
+    """Measure one line; returns its cells, and the most time of several threads, in times of one thread's.
+
+    SystemExit if results differ.
+    """
     seconds: dict[int, list[float]] = {n: [] for n in threads}
     results = set()
     for _ in range(rounds + 1):
@@ -233,7 +261,8 @@ def speed(row: Row, threads: list[int], rounds: int) -> list[str]:
     serial = (
         min(1.0, max(0.0, (median[1] * threads[1] / median[0] - 1) / (threads[1] - 1))) if len(threads) > 1 else 1.0
     )
-    return [row.name, row.who, *cells, f"{1 / (serial + (1 - serial) / 8):.1f}", f"{os.getloadavg()[0]:.1f}"]
+    line = [row.name, row.who, *cells, f"{1 / (serial + (1 - serial) / 8):.1f}", f"{os.getloadavg()[0]:.1f}"]
+    return line, max(median) / median[0]
 
 
 def main() -> None:
@@ -243,17 +272,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
     parser.add_argument("--only", nargs="*", default=[], help="lines whose name or learner has one of these words")
+    parser.add_argument("--beside", type=int, default=0, help="processes that keep a core each busy meanwhile")
     asked = parser.parse_args()
     print(machine("lightgbm", "scikit-learn"), flush=True)
     times = [f"{n}, s" for n in asked.threads]
     header = ["work", "by", *times, *(f"{n}, times" for n in asked.threads[1:]), "16, calculated", "load"]
-    lines = []
+    lines, dear = [], []
     for group in rows(asked.scale):
         for row in group:
             if not asked.only or any(word in f"{row.name} {row.who}" for word in asked.only):
-                lines.append(speed(row, asked.threads, asked.rounds))
-                print(" | ".join(lines[-1]), flush=True)
+                with neighbours(asked.beside):
+                    line, most = speed(row, asked.threads, asked.rounds)
+                lines.append(line)
+                print(" | ".join(line), flush=True)
+                if most > DEAREST and row.who in OURS:
+                    dear.append(f"{row.name}, {row.who}: {most:.2f}")
     print(*table(header, lines), sep="\n")
+    if asked.beside and dear:
+        raise SystemExit("several threads take more than 15 % longer than one: " + "; ".join(dear))
 
 
 if __name__ == "__main__":

@@ -169,11 +169,15 @@ def test_many_python_threads_divide_work_at_once() -> None:
 
 
 def test_a_forked_child_has_a_pool_of_its_own() -> None:
-    with limited(3):
-        run([lambda: None] * 9)
+    """Its threads do work: two tasks meet."""
+    with limited(2):
+        run([threading.Barrier(2).wait] * 2)
         child = os.fork()
         if child == 0:
-            os._exit(run([lambda i=i: i for i in range(9)]) != list(range(9)))
+            try:
+                os._exit(sorted(run([partial(threading.Barrier(2).wait, 20)] * 2)) != [0, 1])
+            finally:
+                os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
 
 

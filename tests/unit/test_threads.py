@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -171,12 +172,23 @@ def test_a_child_forked_after_threads_have_worked_fits(name: str) -> None:
 
 
 @pytest.mark.filterwarnings(r"ignore:Estimator \w+ does not inherit:UserWarning")
-def test_joblib_divides_the_cpus_among_its_processes() -> None:
-    """Each process may use its share of the CPUs; the best model is fitted here."""
+def test_joblib_divides_the_cpus_among_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process uses its share of the CPUs; the best model is fitted here."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    get_reusable_executor().shutdown()  # its processes have the variable
     search = GridSearchCV(FullyDynamicTreeClassifier(), {"max_depth": [1, 4]}, cv=2, n_jobs=2).fit(X, Y)
     alone = GridSearchCV(FullyDynamicTreeClassifier(n_jobs=1), {"max_depth": [1, 4]}, cv=2, n_jobs=1).fit(X, Y)
     assert search.best_estimator_.digest() == alone.best_estimator_.digest()
     assert search.cv_results_["mean_test_score"].tolist() == alone.cv_results_["mean_test_score"].tolist()
+    share = GridSearchCV(
+        FullyDynamicTreeClassifier(), {"max_depth": [1, 4]}, cv=2, n_jobs=2, scoring=_threads, refit=False
+    )
+    assert share.fit(X, Y).cv_results_["mean_test_score"].max() <= max(1, (os.cpu_count() or 1) // 2)
+
+
+def _threads(*_: Any) -> float:
+    """The threads that work would be divided among."""
+    return float(threads.threads())
 
 
 @pytest.fixture
