@@ -35,6 +35,7 @@ from measure import machine
 from paper.markdown import table
 
 import raydt
+from pipelines import replay, sweep
 from raydt.parallel.threads import limited
 from raydt.sources.opening import open_source
 from raydt.sources.options import FileOptions
@@ -153,6 +154,9 @@ def rows(scale: float) -> Iterator[list[Row]]:
     yield group
     yield [Row(f"audit {len(X):,} x 20", who, _audited(model)) for who, model in models(X, y)]
 
+    settings = {"learner.epsilon": [0.05, 0.1, 0.2, 0.3, 0.4, 0.5]}
+    yield [Row(f"sweep, 6 settings x {of(50_000):,} updates", "fudyadt", _swept(of(50_000), settings))]
+    X, y = drawn(of(200_000), 20)
     with tempfile.TemporaryDirectory() as folder:
         data = pa.table({"y": y, **{f"x{j}": X[:, j] for j in range(X.shape[1])}})
         pyarrow.csv.write_csv(data, f"{folder}/rows.csv")
@@ -160,6 +164,10 @@ def rows(scale: float) -> Iterator[list[Row]]:
         frame = data.drop_columns("y")
         yield [
             *(Row(f"read {len(X):,} x 20", kind, _read(Path(folder, f"rows.{kind}"))) for kind in ("csv", "parquet")),
+            *(
+                Row(f"replay {len(X):,} x 20", kind, _replayed(Path(folder, f"rows.{kind}")))
+                for kind in ("csv", "parquet")
+            ),
             Row(f"encode a frame of {len(X):,} x 20", "fudyadt", _asked(_fitted(tree, frame, y), "predict", frame)),
         ]
 
@@ -222,9 +230,41 @@ def _read(file: Path) -> Callable[[int], tuple[float, str | None]]:
     def work(threads: int) -> list[Any]:
         source = open_source(FileOptions(kind=file.suffix[1:], path=str(file), label="y"))
         with limited(threads):
-            return [chunk.X.copy() for chunk in source.rows()]
+            return [array for chunk in source.rows() for array in (chunk.X, chunk.y, chunk.id)]
 
     return timed(work, lambda parts: hashed(*parts))
+
+
+def _replayed(file: Path) -> Callable[[int], tuple[float, str | None]]:
+    """A run whose learner costs little, beside its file."""
+
+    def work(threads: int) -> Any:
+        config = {
+            "source": {"kind": file.suffix[1:], "path": str(file), "label": "y"},
+            "learner": {"kind": "fudyadt", "max_depth": 4, "epsilon": 0.5},
+            "stream": {"model": "incremental", "warmup": 100},
+            "cluster": {"backend": "in_process", "threads": threads},
+            "output": {"report": False},
+        }
+        return replay(config, file.parent / "run", overwrite=True)
+
+    return timed(work, lambda run: str(run.summary["model_digest"]))
+
+
+def _swept(n: int, settings: dict[str, list[Any]]) -> Callable[[int], tuple[float, str | None]]:
+    """A sweep over a window that slides."""
+
+    def work(threads: int) -> Any:
+        config = {
+            "source": {"kind": "synthetic", "generator": "hyperplane", "n": n},
+            "learner": {"kind": "fudyadt"},
+            "stream": {"model": "sliding_window", "window": n // 4, "warmup": n // 8},
+            "cluster": {"backend": "in_process", "threads": threads},
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            return sweep(config, settings, Path(folder, "sweep"))
+
+    return timed(work, lambda done: str(done.table.select(["digest", "accuracy", "updates"]).to_pylist()))
 
 
 @contextlib.contextmanager

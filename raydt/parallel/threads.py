@@ -162,12 +162,13 @@ class _Work(Generic[T]):
         return cast("list[T]", results)
 
 
-def submit(work: Callable[[], None]) -> None:
+def submit(work: Callable[[], None], at_once: int = 0) -> None:
     """Have a thread of the pool do some work, in a copy of this thread's context (NumPy's handling of errors).
 
-    RuntimeError if no thread can be started; another one may then do the work later all the same.
+    The pool has room for ``at_once`` pieces of work that may divide work themselves. RuntimeError if no thread can be
+    started; another one may then do the work later all the same.
     """
-    most = max(1, threads() - 1)
+    most = max(1, threads() - 1 + at_once)
     with _lock:
         size = max([most, *_pools])
         if size not in _pools:

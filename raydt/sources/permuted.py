@@ -9,7 +9,8 @@ numbers that rows have in the files, and messages name the file and the row ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from raydt.errors import InputError, message_of
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
 from raydt.sources.base import Rows
+from raydt.sources.encoder import Block
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.identity import Identity, hashed
@@ -48,15 +50,12 @@ class PermutedFiles(FileSource):
         self._table = pa.table({})
         self._flaws: dict[int, InputError] = {}  # by number in the files
 
-    def rows(self, start: int = 0) -> Iterator[Rows]:
+    def rows(self, start: int = 0) -> Generator[Rows, None, None]:
         """Chunks of encoded rows from row ``start`` of the drawn order on."""
-        order = self._load()
-        for begin in range(start, len(order), self._chunk_rows):
-            part = self._table.slice(begin, self._chunk_rows).combine_chunks().to_batches()[0]
-            numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
-            flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
-            rows = self._encoder.encode(part, begin, partial(self._place, begin), flaws)
-            yield replace(rows, id=order[begin : begin + len(rows)].copy()) if self.id_kind == "row" else rows
+        with closing(super().rows(start)) as chunks:
+            for rows in chunks:
+                order = self._load()[rows.start : rows.start + len(rows)]
+                yield replace(rows, id=order.copy()) if self.id_kind == "row" else rows
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""
@@ -67,6 +66,14 @@ class PermutedFiles(FileSource):
         files = super().identity()
         described = {**files.description, "permutation": self._seed}
         return Identity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
+
+    def _blocks(self, start: int) -> Generator[Block, None, None]:
+        order = self._load()
+        for begin in range(start, len(order), self._chunk_rows):
+            part = self._table.slice(begin, self._chunk_rows).combine_chunks().to_batches()[0]
+            numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
+            flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
+            yield Block(part, begin, partial(self._place, begin), flaws)
 
     def _place(self, first: int, position: int) -> tuple[str, int]:
         return self.where(first + position)

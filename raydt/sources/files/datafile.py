@@ -182,6 +182,7 @@ class DataFile(ABC):
     schema: pa.Schema  #: Columns and types, known once the file is opened.
     n_rows: int | None = None  #: Where the format says it without reading the rows, or once they were counted.
     untyped: frozenset[str] = frozenset()  #: Columns whose type is a guess because no value was seen (text formats).
+    in_threads = True  #: Whether Arrow may decode columns in threads of its own.
     hash_along = False  #: Whether a stream of the bytes takes :meth:`content_hash` along.
 
     def __init__(self, place: Place) -> None:
