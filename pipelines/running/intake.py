@@ -111,8 +111,11 @@ class Intake:
     def _read_ahead(self) -> Generator[UpdateBatch, None, None]:
         pieces = self._read()
 
+        def piece() -> UpdateBatch | None:
+            return next(pieces, None)
+
         def read() -> Future[UpdateBatch | None]:
-            return reader.submit(copy_context().run, next, pieces, None)
+            return reader.submit(copy_context().run, piece)
 
         # One worker: the pieces arrive in order, and the generator never runs in two threads at once. It uses as many
         # threads as the run.
