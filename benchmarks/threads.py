@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+import scipy.sparse
 from measure import machine
 from paper.markdown import table
 
@@ -60,6 +61,14 @@ def drawn(n: int, d: int) -> tuple[Any, Any]:
     draw = np.random.default_rng(n + d)
     X = draw.normal(size=(max(n, 100), d))
     return X, (X[:, 0] + X[:, 1] * X[:, 2] + draw.normal(scale=0.5, size=len(X)) > 0).astype(np.int64)
+
+
+def drawn_sparse(n: int) -> tuple[Any, Any]:
+    """Rows with ten of 200 features, and two classes that depend on three of them."""
+    draw = np.random.default_rng(n)
+    indices = np.sort(draw.random((n, 200), dtype=np.float32).argpartition(10, axis=1)[:, :10], axis=1)
+    ones = scipy.sparse.csr_matrix((np.ones(10 * n), indices.ravel(), np.arange(0, 10 * n + 1, 10)), shape=(n, 200))
+    return ones, (((indices < 3).any(axis=1)) ^ (draw.random(n) < 0.1)).astype(np.int64)
 
 
 def hashed(*arrays: Any) -> str:
@@ -143,16 +152,29 @@ def rows(scale: float) -> Iterator[list[Row]]:
         ),
     ]
 
-    group, many = [], drawn(of(1_000_000), 20)[0]
-    for who, model in models(X, y):
-        group.append(Row(f"predict {len(many):,} x 20", who, _asked(model, "predict", many)))
-        few = many[: of(5_000)] if who != "forest" else many[: of(1_000)]
-        if who != "confidence_tree":
-            group.append(Row(f"explain {len(few):,} x 20", who, _asked(model, "explain", few)))
-    trained = [(who, made(1).fit(X, y)) for who, made in (*boosting(100), *forests())]
-    group += [Row(f"predict {len(many):,} x 20", who, _peer_asked(model, many)) for who, model in trained]
-    yield group
-    yield [Row(f"audit {len(X):,} x 20", who, _audited(model)) for who, model in models(X, y)]
+    many = drawn(of(1_000_000), 20)[0]
+    numbers = X[:, 0] + X[:, 1] * X[:, 2]
+    trained = [*models(X, y), *regressors(X, numbers)]
+    group = [Row(f"predict {len(many):,} x 20", who, _asked(model, "predict", many)) for who, model in trained]
+    peers = [(who, made(1).fit(X, y)) for who, made in (*boosting(100), *forests())]
+    yield group + [Row(f"predict {len(many):,} x 20", who, _peer_asked(model, many)) for who, model in peers]
+    for who, model in trained:
+        few = many[: of(1_000 if who.startswith("forest") else 5_000)]
+        if who != "confidence_tree":  # its leaves predict by naive Bayes
+            yield [Row(f"explain {len(few):,} x 20", who, _asked(model, "explain", few))]
+    yield [Row(f"audit {len(X):,} x 20", who, _audited(model)) for who, model in trained]
+
+    ones, labels = drawn_sparse(of(1_000_000))
+    first = slice(0, len(X))
+    of_sparse = [
+        ("sparse_tree", _fitted(raydt.SparseDynamicTreeClassifier(), ones[first], labels[first])),
+        ("best_split", _fitted(raydt.SparseBestSplit(), ones[first], labels[first])),
+    ]
+    for who, model in of_sparse:
+        name = f"{ones.shape[0]:,} rows of 10 ones"
+        yield [Row(f"predict {name}", who, _asked(model, "predict", ones))]
+        yield [Row(f"explain {of(5_000):,} rows of 10 ones", who, _asked(model, "explain", ones[: of(5_000)]))]
+        yield [Row(f"audit {len(X):,} rows of 10 ones", who, _audited(model))]
 
     settings = {"learner.epsilon": [0.05, 0.1, 0.2, 0.3, 0.4, 0.5]}
     yield [Row(f"sweep, 6 settings x {of(50_000):,} updates", "fudyadt", _swept(of(50_000), settings))]
@@ -205,6 +227,13 @@ def models(X: Any, y: Any) -> Iterator[tuple[str, Any]]:
     yield "confidence_tree", _fitted(raydt.ConfidenceTreeClassifier(), X, y)
     yield "gbdt", _fitted(raydt.OnlineGradientBoostingClassifier(), X, y)
     yield "forest", _fitted(raydt.ExactForestClassifier(n_estimators=100), X, y)
+
+
+def regressors(X: Any, y: Any) -> Iterator[tuple[str, Any]]:
+    """A model of each learner of numbers."""
+    yield "fudyadt, numbers", _fitted(raydt.FullyDynamicTreeRegressor(max_depth=12), X, y)
+    yield "gbdt, numbers", _fitted(raydt.OnlineGradientBoostingRegressor(), X, y)
+    yield "forest, numbers", _fitted(raydt.ExactForestRegressor(n_estimators=100), X, y)
 
 
 def _fitted(estimator: Any, X: Any, y: Any) -> Any:

@@ -16,6 +16,9 @@ from raydt.encoding import features
 from raydt.estimators import frames
 from raydt.examples import row_tree
 from raydt.exchange import meeting
+from raydt.learners.best_split import model as best_split_model
+from raydt.learners.confidence_tree import naive_predictor
+from raydt.learners.forest import audit as forest_audit
 from raydt.learners.forest import trees
 from raydt.learners.fudyadt import build_divided, dynamic_tree
 from raydt.learners.gbdt import audit as gbdt_audit
@@ -31,6 +34,9 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
     (recorded_tree, "FEW_ROWS", 1),
     (routed_history, "FEW_ROWS", 1),
     (gbdt_audit, "_FEW_ROWS", 1),
+    (naive_predictor, "_FEW_ROWS", 1),
+    (best_split_model, "_FEW_ROWS", 1),
+    (forest_audit, "TOGETHER", 100),
     (features, "_FEW_CELLS", 1),
     (frames, "_FEW_CELLS", 1),
     (blocks, "_FEW_CELLS", 1),
@@ -39,6 +45,7 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
     (dynamic_tree, "LOOP_CELLS", 1),
     (packed_trees, "_TASK_NS", 1),
     (shapley, "_TASK_NS", 1),
+    (shapley, "_FEW_NODES", 1),
     (row_tree, "_TOGETHER", 64),
     (meeting, "_HANDED_OUT", 0),
     (trainer, "CELLS_OF_A_THREAD", 1),
