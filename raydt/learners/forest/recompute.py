@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,9 +35,9 @@ _TOGETHER = 1 << 10
 class NodeRows(NamedTuple):
     """The rows of some nodes, node after node."""
 
-    X: npt.NDArray[np.float64]  #: Shape (members, d): of the whole tree.
-    y: Ints  #: Shape (members,): classes or units.
-    rows: Ints  #: Shape (r,): members, those of node 0 first.
+    X: npt.NDArray[np.float64]  #: Shape (n, d): all rows there are.
+    y: Ints  #: Shape (n,): classes or units.
+    rows: Ints  #: Shape (r,): those of node 0 first.
     node: Ints  #: Shape (r,): the node of each, from 0, ascending; none is empty.
     n: Ints  #: Shape (nodes,): rows of each.
 
@@ -142,9 +144,9 @@ def units_of(y: npt.NDArray[np.float64], exponent: int, bits: int) -> Ints:
     return units
 
 
-def root_key(options: ForestOptions, tree: int) -> Words:
-    """Key of the root of a tree, shape (1,)."""
-    return numbers_at(np.array([stream_key(options.random_state, "trees of a forest")]), tree)
+def root_keys(options: ForestOptions, trees: Ints) -> Words:
+    """Keys of the roots of some trees."""
+    return numbers_at(np.array(stream_key(options.random_state, "trees of a forest")), trees)
 
 
 def _number_candidates(options: ForestOptions, keys: Words, part: NodeRows, x: Floats) -> tuple[Floats, Ints]:
@@ -293,21 +295,24 @@ class _Level(NamedTuple):
     totals: Ints
 
 
-def tree_of(
-    options: ForestOptions, kinds: Bools, tree: int, X: npt.NDArray[np.float64], y: Ints, classes: int
-) -> dict[str, npt.NDArray[Any]]:
-    """Build a tree from its members, level after level: labels are classes or units. O(depth n P S), in NumPy."""
-    nobody = np.zeros(len(y), dtype=np.int64)
-    part = NodeRows(X, y, np.arange(len(y)), nobody, np.array([len(y)]))
-    keys, levels = root_key(options, tree), list[_Level]()
+def trees_of(
+    options: ForestOptions, kinds: Bools, trees: Sequence[int], X: Floats, y: Ints, held: Bools, classes: int
+) -> list[dict[str, npt.NDArray[Any]]]:
+    """Build some trees from the rows that each has ``held``, shape (n, T), level after level of all of them.
+
+    Labels are classes or units. O(depth n P S) for each tree, in NumPy.
+    """
+    mine = [np.flatnonzero(held[:, tree]) for tree in trees]
+    n = np.array([len(rows) for rows in mine])
+    part = NodeRows(X, y, np.concatenate(mine), np.repeat(np.arange(len(n)), n), n)
+    keys, levels = root_keys(options, np.array(trees)), list[_Level]()
     while len(keys):
         nodes, label = len(keys), y[part.rows]
         totals = totals_of(options, label, part.node, nodes, classes)
         level = _Level(np.full(nodes, -1), np.zeros(nodes), totals)
         levels.append(level)
-        if not len(y):
-            break
-        mixed = np.bincount(part.node, label != label[part.begin][part.node], nodes) > 0
+        first = part.begin[part.node]  # a tree may be empty
+        mixed = np.bincount(part.node, label != label[first], nodes) > 0
         grown = mixed & (part.n >= options.min_samples_split) & (len(levels) - 1 != options.max_depth)
         keys, part, number = keys[grown], part.only(grown), np.flatnonzero(grown)
         best = best_candidates(options, kinds, keys, part, classes)
@@ -323,27 +328,30 @@ def tree_of(
     return _in_preorder(levels)
 
 
-def _in_preorder(levels: list[_Level]) -> dict[str, npt.NDArray[Any]]:
-    """Number the nodes of all levels."""
+def _in_preorder(levels: list[_Level]) -> list[dict[str, npt.NDArray[Any]]]:
+    """Return the arrays of each tree, given the nodes of all levels."""
     sizes = [np.ones(len(levels[-1].feature), dtype=np.int64)]
     for level in reversed(levels[:-1]):  # of the nodes and all below them
         size = np.ones(len(level.feature), dtype=np.int64)
         size[level.feature >= 0] += sizes[0][0::2] + sizes[0][1::2]
         sizes.insert(0, size)
-    n = int(sizes[0][0])
+    ends = np.cumsum(sizes[0])
+    n, place = int(ends[-1]), ends - sizes[0]
+    starts = np.repeat(place, sizes[0])
     found: dict[str, npt.NDArray[Any]] = {
         "feature": np.full(n, -1, np.int32),
         "threshold": np.zeros(n),
+        "left": np.full(n, -1, np.int32),
         "right": np.full(n, -1, np.int32),
         "totals": np.zeros((n, levels[0].totals.shape[1]), np.int64),
     }
-    place, below = np.zeros(1, dtype=np.int64), [*sizes[1:], np.empty(0, dtype=np.int64)]
+    below = [*sizes[1:], np.empty(0, dtype=np.int64)]
     for level, size in zip(levels, below, strict=True):
         for name in level._fields:
             found[name][place] = getattr(level, name)
         above = place[level.feature >= 0]
-        right = above + 1 + size[0::2]
-        found["right"][above] = right
-        place = np.stack([above + 1, right], axis=1).ravel()
-    left = np.where(found["feature"] >= 0, np.arange(1, n + 1), -1)
-    return {**found, "left": left.astype(np.int32)}
+        left, right = above + 1, above + 1 + size[0::2]
+        found["left"][above], found["right"][above] = left - starts[above], right - starts[above]
+        place = np.stack([left, right], axis=1).ravel()
+    parts = [slice(begin, end) for begin, end in pairwise([0, *ends.tolist()])]
+    return [{name: array[part] for name, array in found.items()} for part in parts]
