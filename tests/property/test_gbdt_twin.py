@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from raydt.examples.updates import DELETE, INSERT
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import row_shard, trainer
+from raydt.learners.gbdt import row_shard
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
@@ -45,9 +45,8 @@ Crew = tuple[int, int | None]
 
 @contextmanager
 def threads_of(threads: Crew) -> Iterator[None]:
-    """So many threads, however small the model, which open leaves ahead, or not."""
-    with crew(*threads), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "CELLS_OF_A_ROUND", (threads[1] or 0) % 2 << 62)
+    """So many threads, however small the model."""
+    with crew(*threads):
         yield
 
 

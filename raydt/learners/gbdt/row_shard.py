@@ -38,7 +38,6 @@ from raydt.learners.gbdt.staleness import LARGE, add_moves, largest_moves
 from raydt.learners.gbdt.trees import Trees
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import (
-    AHEAD,
     BOUNDED,
     COUNTS,
     DELETED,
@@ -85,8 +84,6 @@ class RowShard:
         #: Stored segments of the features that each shard owns: those of shard i from ``ends[i]`` on.
         self._ends: list[int] = []
         self._index = 0
-        #: Whether leaves that may be split later are opened in the same round: where rounds cost more than leaves.
-        self.looks_ahead = True
         self._candidates: Candidates | None = None
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
@@ -135,7 +132,6 @@ class RowShard:
         local = self._sums
         shard._candidates, shard._histograms, shard.y = local.candidates, local.sums, self.y
         shard._room = other._room if other is not None else None
-        shard.looks_ahead = self.looks_ahead
         shard.divide(index, shards)
         room, *_ = shard._begin(alone=False)
         mine: PassRoom = self._begin()[0]
@@ -228,8 +224,6 @@ class RowShard:
         drawn = local.candidates
         row = t // self.ensemble.per if len(drawn.cuts) > 1 else 0
         n = sum_up_roots(model, local, t, row, roots, room)
-        if not self.looks_ahead:
-            room.register[AHEAD] = 0
         total = yield from self._add_parts(local, head, room.parts[:n], room.small[:n], room.pool)
         if len(head):
             model.trees.G[t, 0], model.trees.H[t, 0] = total

@@ -19,8 +19,12 @@ from raydt.exchange.messages import COMBINED, Payload
 from raydt.learners.gbdt.ensemble import Ensemble
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
+from raydt.parallel.threads import limited
 
 Slots = npt.NDArray[np.int32]
+
+#: Cells whose bins one thread makes in less than it takes to hand them out.
+FEW_CELLS = 1 << 16
 
 
 class GBDTShard(ShardWithRows):
@@ -55,7 +59,9 @@ class GBDTShard(ShardWithRows):
         self._held.make_room(slots)
         indices, ones = np.unique(self._held.sparse(np.array(slots)).indices, return_counts=True)
         sparse = indices[ones < len(slots)]
-        bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, sparse, slots)
+        few = len(slots) * len(self._kinds) < FEW_CELLS
+        with limited(1 if few else None):
+            bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, sparse, slots)
         return bins.arrays()
 
     def _on_begin(self, bins: Any, shards: int, index: int, **given: Any) -> None:

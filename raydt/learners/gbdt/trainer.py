@@ -42,8 +42,6 @@ _FETCHED = 1 << 16
 _ENCODED = 1 << 12
 #: Cells (rows x features) of a model for each thread of a training: a tree then takes some milliseconds, a meeting 0.1.
 CELLS_OF_A_THREAD = 1_000_000
-#: Cells of a model from which on a leaf that is opened in vain takes longer than a round more.
-CELLS_OF_A_ROUND = 20_000_000
 #: Cells of a model, and of a batch, for each thread of an update, which trains few of the trees again.
 UPDATED_CELLS_OF_A_THREAD, CHANGES_OF_A_THREAD = 3_000_000, 10_000
 
@@ -207,9 +205,7 @@ class ThreadTrainer:
 
         Each has at least ``of_a_thread`` cells.
         """
-        cells = rows * self._width
-        shards = max(1, min(threads(), most, cells // of_a_thread))
-        self.shard.looks_ahead = cells < CELLS_OF_A_ROUND
+        shards = max(1, min(threads(), most, rows * self._width // of_a_thread))
         self.shard.divide(0, shards)
         if shards > 1:
             former = [*self._beside, *[None] * shards]
