@@ -185,13 +185,17 @@ class Run:
             self.warmup = self.seq
         return self.session.digest()
 
+    def ask(self) -> None:
+        """The prediction of a row is the twin's, and leaves open what the row does not pass."""
+        row = self.row()
+        if self.seq >= self.warmup:
+            self.session.driver.run(self.session.coordinator.gather())
+            assert self.session.coordinator.predict(np.array([row]))[0] == self.predicted(row, [])
+
     def same(self) -> None:
-        """The digest is the twin's, and so are predictions before it, which leave open what they do not pass."""
+        """The digest is the twin's, and so are predictions before it."""
         for _ in range(int(self.draws.integers(0, 3))):
-            row = self.row()
-            if self.seq >= self.warmup:
-                self.session.driver.run(self.session.coordinator.gather())
-                assert self.session.coordinator.predict(np.array([row]))[0] == self.predicted(row, [])
+            self.ask()
         assert self.digest() == self.twin.digest()
 
     @property
@@ -288,7 +292,15 @@ def whole_classes(run: Run, n: int) -> None:
     assert run.digest() == before
 
 
-WAYS: tuple[Any, ...] = (randomly, near_ties, adaptively, there_and_back, permuted, whole_classes)
+def asked(run: Run, n: int) -> None:
+    """Updates and questions by turns: each row opens what it passes of the trees that are due."""
+    for _ in range(3):
+        randomly(run, 3 * n)
+        for _ in range(4):
+            run.ask()
+
+
+WAYS: tuple[Any, ...] = (randomly, near_ties, adaptively, there_and_back, permuted, whole_classes, asked)
 
 
 @examples(1000, deadline=None)
