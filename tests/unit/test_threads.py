@@ -31,6 +31,8 @@ from raydt import (
 )
 from raydt.errors import ConfigError, HalfAppliedError
 from raydt.learners.forest import trees
+from raydt.learners.gbdt.update_batch import Counts
+from raydt.learners.gbdt.workspace import ROWS
 from raydt.parallel import threads
 from raydt.sessions.session import InProcessSession
 from tests.crews import crew
@@ -76,7 +78,40 @@ def test_the_number_of_threads_changes_nothing(name: str) -> None:
     assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "gbdt"])
+@pytest.mark.parametrize("follow", ["retrained", "bounded"])
+def test_shards_of_the_gbdt_update_as_one_does(follow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of every shard go through trees that are trained again, and what each has counted is added."""
+    passes, others = set[int](), 0
+    of = Counts.of
+
+    def seen(trees: int, of_shards: Any) -> Counts:
+        nonlocal others
+        passes.add(len(of_shards))
+        others += sum(int(counts[ROWS]) for counts in of_shards[1:])
+        return of(trees, of_shards)
+
+    def updated(n: int) -> list[Any]:
+        options = {"max_leaf_nodes": 31, "derivatives": follow, "derivative_tolerance": 0.3, "retrain": "never"}
+        model = OnlineGradientBoostingClassifier(max_iter=6, n_jobs=n, **options).fit(X[:300], Y[:300])
+        found: list[Any] = []
+        for begin in range(300, 600, 60):
+            new = slice(begin, begin + 60)
+            model.replace_examples(np.arange(begin - 300, begin - 270), X[new], Y[new])
+            found += [model.digest(), {name: n for name, n in model.last_update_.items() if name != "seconds"}]
+        return [*found, str(model.audit().as_dict())]
+
+    monkeypatch.setattr(Counts, "of", seen)
+    one = updated(1)
+    assert (passes, others) == ({1}, 0)
+    for n in (2, 3, 5):
+        found = updated(n)
+        assert [part for part in found if isinstance(part, dict)] == [part for part in one if isinstance(part, dict)]
+        assert found == one
+    assert passes == {1, 2, 3, 5}
+    assert others > 500
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_was_given_may_change_afterwards(name: str) -> None:
     """A clean matrix of float64 is not copied before the learner keeps its rows."""
     given, models = X.copy(), [clone(ESTIMATORS[name]) for _ in range(2)]
