@@ -90,11 +90,12 @@ def test_shards_of_the_gbdt_update_as_one_does(follow: str, monkeypatch: pytest.
         others += sum(int(counts[ROWS]) for counts in of_shards[1:])
         return of(trees, of_shards)
 
-    def updated(n: int) -> list[Any]:
+    def updated(n: int, between: int = 0) -> list[Any]:
         options = {"max_leaf_nodes": 31, "derivatives": follow, "derivative_tolerance": 0.3, "retrain": "never"}
         model = OnlineGradientBoostingClassifier(max_iter=6, n_jobs=n, **options).fit(X[:300], Y[:300])
         found: list[Any] = []
         for begin in range(300, 600, 60):
+            model.set_params(n_jobs=between or n if begin % 120 else n)
             new = slice(begin, begin + 60)
             model.replace_examples(np.arange(begin - 300, begin - 270), X[new], Y[new])
             found += [model.digest(), {name: n for name, n in model.last_update_.items() if name != "seconds"}]
@@ -107,6 +108,7 @@ def test_shards_of_the_gbdt_update_as_one_does(follow: str, monkeypatch: pytest.
         found = updated(n)
         assert [part for part in found if isinstance(part, dict)] == [part for part in one if isinstance(part, dict)]
         assert found == one
+        assert updated(n, between=1) == one
     assert passes == {1, 2, 3, 5}
     assert others > 500
 

@@ -87,8 +87,11 @@ class RowShard:
         self._candidates: Candidates | None = None
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
-        self._scores: tuple[Slots, Floats] = self.taken, np.empty((0, 1))
         self.y: npt.NDArray[Any] = np.empty(0)  #: By slot.
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied: not the room to work, which has numbers of rows that are gone."""
+        return {**self.__dict__, "_room": None, "taken": np.empty(0, dtype=np.int32)}
 
     # ---------------------------------------------------------------- which part is its own
 
