@@ -151,6 +151,9 @@ class FileSource:
                     if len(chunk):
                         self._handed_out = max(self._handed_out, chunk.start + len(chunk))
                     yield chunk
+        known = [file.n_rows for file in self._files if file.n_rows is not None]
+        if n > 1 and len(known) == len(self._files) and (self._limit is None or sum(known) < self._limit):
+            self._files[-1].require_unchanged()  # it may have changed since the reading ahead came to its end
 
     def _one_by_one(self, start: int) -> Generator[list[Rows], None, None]:
         for block in self._blocks(start):
