@@ -59,11 +59,7 @@ class InAnyOrder(threads._Work[Any]):
 
     def __init__(self, tasks: Sequence[Callable[[], Any]], draw: random.Random) -> None:
         super().__init__(tasks)
-        self._order = draw.sample(range(len(tasks)), len(tasks))
-
-    def _next(self) -> int:
-        begun = super()._next()
-        return self._order[begun] if begun >= 0 else begun
+        self._next = iter(draw.sample(range(len(tasks)), len(tasks)))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from raydt.errors import ConfigError
 from raydt.estimators.arguments import parameter_error
 from raydt.learners import learners
 from raydt.messages import message
-from raydt.parallel.threads import limited, threads_of
+from raydt.parallel.threads import call, threads_of
 
 Self = TypeVar("Self", bound="Parameters")
 C = TypeVar("C", bound=type[Any])
@@ -42,13 +42,12 @@ N_JOBS = (
 )
 
 
-def in_threads(call: Callable[..., Any]) -> Callable[..., Any]:
+def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
     """Have a method of an estimator use as many threads as its ``n_jobs`` says."""
 
-    @functools.wraps(call)
+    @functools.wraps(method)
     def limited_call(self: Parameters, /, *arguments: Any, **named: Any) -> Any:
-        with limited(self._threads()):
-            return call(self, *arguments, **named)
+        return call(self._threads(), method, self, *arguments, **named)
 
     return limited_call
 

@@ -81,6 +81,8 @@ class _Task(Generic[T]):
 
     def do(self) -> None:
         """Do the work, unless another thread does or it was called off."""
+        if self.off:  # the caller may have been interrupted where it held the lock
+            return
         with self._changed:
             if self.taken or self.off:
                 return

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from raydt.parallel.cpus import cpus_here
 
@@ -27,7 +27,6 @@ _limit: ContextVar[int | None] = ContextVar("threads", default=None)
 #: process. Tasks that nobody has begun wait for none of them, so that callers at the same time share what there is.
 _pools: dict[int, ThreadPoolExecutor] = {}
 _clocks: list[int] = []  # of the processor time of each thread in the pools
-_lock = threading.Lock()
 
 
 def threads() -> int:
@@ -60,6 +59,19 @@ def limited(n: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
+def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call ``work`` with at most ``n`` threads, as :func:`limited` does, in a context that ends with the call.
+
+    So nothing of the limit is left, wherever an interrupt arrives.
+    """
+
+    def limited_work() -> T:
+        with limited(n):
+            return work(*arguments, **named)
+
+    return copy_context().run(limited_work)
+
+
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
     """Divide ``n`` items into neighbouring ranges of nearly equal length: ``each`` for every thread.
 
@@ -84,7 +96,10 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
             with contextlib.suppress(RuntimeError):  # no thread can be started: the calling one does it all
                 for _ in range(n - 1):
                     submit(work.help)
-            work.take()
+            copy_context().run(work.take)
+        except BaseException:
+            work.ended = True
+            raise
         finally:
             work.settle()
     finally:
@@ -93,39 +108,39 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
 
 class _Work(Generic[T]):
-    """Tasks that several threads take one after the other."""
+    """Tasks that several threads take one after the other.
+
+    The calling thread may be interrupted before any bytecode, also behind the one that has taken a lock. It therefore
+    takes one only to wait, which lets go of it however often it was taken.
+    """
 
     def __init__(self, tasks: Sequence[Callable[[], T]]) -> None:
-        self._tasks, self._begun, self._stop = tasks, 0, len(tasks)  # no task from ``_stop`` on is to be begun
+        self._tasks = tasks
+        self._next: Iterator[int] = iter(range(len(tasks)))
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
+        self.ended = False  #: No other task is to be begun.
+        self._closed = False  # whoever has not come yet is late
         self._changed, self._helping = threading.Condition(), 0
 
-    def _next(self) -> int:
-        """Begin a task; -1 if none is left."""
-        with self._changed:
-            if self._begun >= self._stop:
-                return -1
-            self._begun += 1
-            return self._begun - 1
-
     def take(self) -> None:
-        """Take tasks until there is none."""
-        token = _limit.set(1)
-        try:
-            while (i := self._next()) >= 0:
-                try:
-                    self._results[i] = self._tasks[i]()
-                except BaseException as error:
-                    self._stop = 0
-                    self._errors[i] = error
-        finally:
-            _limit.reset(token)
+        """Take tasks until there is none, in a context of its own, which says that a task divides nothing."""
+        _limit.set(1)
+        for i in self._next:  # one step of an iterator of ranges is atomic
+            if self.ended:
+                return
+            try:
+                self._results[i] = self._tasks[i]()
+            except BaseException as error:
+                self.ended = True
+                self._errors[i] = error
 
     def help(self) -> None:
         """Take tasks in another thread than the calling one, which waits for this one if it has begun."""
+        if self._closed:
+            return
         with self._changed:
-            if self._begun >= self._stop:
+            if self._closed:
                 return
             self._helping += 1
         try:
@@ -140,14 +155,15 @@ class _Work(Generic[T]):
         arrived: BaseException | None = None
         while True:
             try:
+                self._closed = True
                 with self._changed:
-                    self._stop = 0  # an interrupted caller has left tasks
                     while self._helping:
                         self._changed.wait()
                 break
             except BaseException as error:
                 arrived = error
         if arrived is not None:
+            self.ended = True
             raise arrived
 
     def outcome(self) -> list[T]:
@@ -169,11 +185,9 @@ def submit(work: Callable[[], None], at_once: int = 0) -> None:
     started; another one may then do the work later all the same.
     """
     most = max(1, threads() - 1 + at_once)
-    with _lock:
-        size = max([most, *_pools])
-        if size not in _pools:
-            _pools[size] = ThreadPoolExecutor(size, "raydt", _note_clock)
-        _pools[size].submit(copy_context().run, work)
+    size = max([most, *_pools])
+    pool = _pools.get(size) or _pools.setdefault(size, ThreadPoolExecutor(size, "raydt", _note_clock))
+    pool.submit(copy_context().run, work)
 
 
 def _note_clock() -> None:
@@ -187,8 +201,6 @@ def clocks() -> list[int]:
 
 def _forget() -> None:
     """Have a forked child start a pool of its own: threads are not copied."""
-    global _lock
-    _lock = threading.Lock()
     _pools.clear()
     _clocks.clear()
 

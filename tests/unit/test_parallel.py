@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from actors.progress import Pulse
 from raydt.parallel import cpus, threads
 from raydt.parallel.threads import limited, ranges, run, threads_of
+from tests.nets.test_interrupts import at_bytecode
 
 NUMBERS = (1, 2, 3, 5)
 
@@ -121,6 +123,20 @@ def test_an_interrupted_caller_leaves_the_tasks_that_nobody_has_begun(monkeypatc
     before = len(begun)
     time.sleep(0.1)
     assert len(begun) == before
+
+
+def test_a_strike_before_any_bytecode_leaves_all_threads_free() -> None:
+    """Also between the bytecode that takes a lock and the next one."""
+    met = threading.Barrier(3)
+    tasks = [partial(time.sleep, 1e-4)] * 6
+    with limited(3):
+        with at_bytecode(-1) as strike:
+            run(tasks)
+        for at in range(strike.moment + 60):
+            with contextlib.suppress(KeyboardInterrupt), at_bytecode(at):
+                run(tasks)
+            if at % 8 == 7:
+                assert sorted(run([lambda: met.wait(20)] * 3)) == [0, 1, 2]
 
 
 def test_the_pool_has_no_more_threads_than_a_call_may_use() -> None:
