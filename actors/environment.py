@@ -30,7 +30,7 @@ def set_numba_cache_dir() -> Path:
 
 
 def of_actors() -> dict[str, str]:
-    """Variables every actor is started with: one thread each (there is an actor per core), the kernel cache, faults."""
+    """Variables every actor is started with: no threads of Numba's own, the kernel cache, faults."""
     handed_on = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS", VARIABLE)
     inherit = {name: os.environ[name] for name in handed_on if name in os.environ}
     return {"NUMBA_NUM_THREADS": "1", **inherit}

@@ -12,11 +12,12 @@ as long as one array takes.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import NamedTuple
 
-from raydt.parallel.threads import helpers
+from raydt.parallel.threads import clocks
 
 
 class Progress(NamedTuple):
@@ -42,5 +43,8 @@ class Pulse:
 
     def seconds(self) -> float:
         """Processor time of all working threads so far, and of those that work for them; 0 before the first beat."""
-        clocks = [*self._clocks.values(), *map(time.pthread_getcpuclockid, helpers())]
-        return sum(map(time.clock_gettime, clocks), 0.0)
+        seconds = 0.0
+        for clock in [*self._clocks.values(), *clocks()]:
+            with contextlib.suppress(OSError):  # at the end of the process threads end one by one
+                seconds += time.clock_gettime(clock)
+        return seconds

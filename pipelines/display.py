@@ -325,7 +325,8 @@ def sweep_lines(summary: dict[str, Any], table_lines: list[str], path: str) -> s
     """Return the outcome of a sweep: its table, and where the rest is."""
     failed = f", {summary['failed']:,} failed" if summary["failed"] else ""
     counts = f"{summary['done']:,} of {summary['settings']:,} done{failed}"
-    where = f"on Ray, {summary['parallel']} at a time" if summary["backend"] == "ray" else "one after another"
+    parallel = "one after another" if summary["parallel"] == 1 else f"{summary['parallel']} at a time"
+    where = f"on Ray, {parallel}" if summary["backend"] == "ray" else parallel
     trials, best = summary["trials"], summary["best"].get("accuracy")
     rows = [
         ("sweep", path),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from raydt.examples.updates import UpdateBatch
-from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
+from tests.crews import NUMBERS, crew
 
 
 def assert_same(
@@ -25,15 +25,15 @@ def assert_same(
 ) -> InProcessSession:
     """Compare predictions, refusals, rebuilds, counts and state after every batch, and return the session at the end.
 
-    Batches are taken with 1, 2, 3 and 5 threads in turn.
+    Batches are taken with 1, 2, 3 and 5 simulated threads in turn.
 
     ``batches`` are as the session and as the twin takes them; ``shown`` is what of a state is ``expected``. After the
     batches with the updates ``handovers`` a new session goes on from the state.
     """
     session = new_session()
-    for (batch, whole), threads in zip(batches, itertools.cycle((1, 2, 3, 5)), strict=False):
+    for (batch, whole), threads in zip(batches, itertools.cycle(NUMBERS), strict=False):
         live, ever = len(twin.live), len(twin.ever)
-        with limited(threads):
+        with crew(threads, batch.start):
             result, known = session.apply(batch, skip_refused=skip), twin.process(whole, skip_refused=skip)
         where = f"updates {batch.start} to {batch.stop}"
         assert result.applied == known.applied, where

@@ -17,8 +17,9 @@ from kit import progress, show
 
 from raydt.arrays.kernel import kernel
 from raydt.batches.binning import encode, learn_bins
+from raydt.batches.cells import Cells
 from raydt.examples.features import NUMERIC
-from raydt.learners.gbdt.cells import Cells, add_cells
+from raydt.learners.gbdt.cells import add_cells
 
 ROWS, COLUMNS, CUTS, LISTED = 1_000_000, 25, (15, 63, 254, 1023), 100
 

@@ -1,12 +1,13 @@
-"""All cores of a machine: training and updates in place with one thread and with more, beside LightGBM with as many.
+"""All cores of a machine: training, predictions and updates in place with one thread and with more, and LightGBM.
 
 Wall time, medians of turns in which all contestants come once; the first turn, which compiles and touches memory, is
-not counted. The digests of ours are equal, whatever the threads. Only figures of free cores say something: the load is
-printed. Generated rows, numbers of two classes; 255 bins, defaults otherwise.
+not counted. Digests and predictions of ours are equal, whatever the threads, or the program ends. Only figures of free
+cores say something: the load is printed. Generated rows, numbers of two classes; 255 bins, defaults otherwise.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import statistics
 import time
@@ -27,6 +28,8 @@ from raydt.parallel.threads import limited
 #: Rows, columns and iterations of trainings; rows and columns, iterations and sizes of D' of updates.
 TRAININGS = ((1_000_000, 50, 20), (105_000, 10, 100))
 UPDATED, BATCHES = (200_000, 50, 20), (20_000, 1_000)
+#: Rows that are predicted.
+PREDICTED = 1_000_000
 
 
 def rows_of(n: int, d: int) -> tuple[Any, Any]:
@@ -75,22 +78,26 @@ def lightgbm(X: Any, y: Any, iterations: int, threads: int) -> Any:
 
 
 def training(n: int, d: int, iterations: int, counts: list[int], turns: int) -> list[list[str]]:
-    """Lines of the table: trees alone, and all of ``fit``."""
+    """Lines of the table: trees alone, all of ``fit``, and predictions of ``PREDICTED`` rows."""
     X, y = rows_of(n, d)
-    times: list[dict[int, list[float]]] = [{k: [] for k in counts} for _ in range(3)]
-    digests = set()
+    asked = np.tile(X, (-(-PREDICTED // n), 1))[:PREDICTED]
+    names = ("trees", "fit", "fit, LightGBM", "predict", "predict, LightGBM")
+    times: dict[str, dict[int, list[float]]] = {name: {k: [] for k in counts} for name in names}
+    results = set()
     for turn in range(turns + 1):
         for k in counts:
             with limited(k), Trees() as alone:
                 seconds, model = timed(partial(ours, X, y, iterations))
-                digests.add(model.digest())
-            peer, _ = timed(partial(lightgbm, X, y, iterations, k))
+                predicting, predicted = timed(partial(model.predict_proba, asked))
+            results.add((model.digest(), hashlib.sha256(predicted.tobytes()).hexdigest()))
+            peers, peer = timed(partial(lightgbm, X, y, iterations, k))
+            peers_predicting, _ = timed(partial(peer.predict, asked, num_threads=k))
             if turn:
-                for found, one in zip(times, (alone.seconds, seconds, peer), strict=True):
-                    found[k].append(one)
-    assert len(digests) == 1, "the models differ"
-    name = f"{n:,} x {d}, {iterations} iterations"
-    return [line(f"{name}: {what}", found) for what, found in zip(("trees", "fit", "LightGBM"), times, strict=True)]
+                taken = (alone.seconds, seconds, peers, predicting, peers_predicting)
+                for name, one in zip(names, taken, strict=True):
+                    times[name][k].append(one)
+    assert len(results) == 1, "the models or their predictions differ"
+    return [line(f"{n:,} x {d}, {iterations} iterations: {name}", found) for name, found in times.items()]
 
 
 def updates(every: int, counts: list[int], turns: int) -> list[str]:
@@ -108,15 +115,17 @@ def updates(every: int, counts: list[int], turns: int) -> list[str]:
                 seconds, _ = timed(step)
             if turn:
                 times[k].append(seconds)
-    assert len({model.digest() for model in models.values()}) == 1, "the models differ"
+        results = {(model.digest(), model.predict_proba(X).tobytes()) for model in models.values()}
+        assert len(results) == 1, "the models or their predictions differ"
     return line(f"{n:,} x {d}, {iterations} iterations: D' of {every:,}", times)
 
 
 def line(name: str, times: dict[int, list[float]]) -> list[str]:
-    """One line of the table: medians, and how many times faster the last one is than the first."""
+    """One line of the table: medians, how many times faster the last one is than the first, and the load."""
     medians = [statistics.median(several) for several in times.values()]
-    found = [name, *(f"{seconds:.3f}" for seconds in medians), f"{medians[0] / medians[-1]:.2f}"]
-    progress(*found, f"load {os.getloadavg()[0]:.1f}")
+    faster, load = f"{medians[0] / medians[-1]:.2f}", f"{os.getloadavg()[0]:.1f}"
+    found = [name, *(f"{seconds:.3f}" for seconds in medians), faster, load]
+    progress(*found)
     return found
 
 
@@ -125,6 +134,6 @@ def run(request: Request) -> None:
     counts = sorted({1, 2, cpus_here()})
     rows = [row for n, d, iterations in TRAININGS for row in training(n, d, iterations, counts, request.seeds)]
     rows += [updates(every, counts, request.seeds) for every in BATCHES]
-    header = ["work", *(f"{k} thread{'s' * (k > 1)} s" for k in counts), "times faster"]
-    note = f"Wall seconds, medians of {request.seeds}; load {os.getloadavg()[0]:.1f}; digests equal."
+    header = ["work", *(f"{k} thread{'s' * (k > 1)} s" for k in counts), "times faster", "load"]
+    note = f"Wall seconds, medians of {request.seeds}; digests and predictions are equal."
     show("Threads", header, rows, note)

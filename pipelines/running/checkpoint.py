@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
 from actors.telemetry import Meter
@@ -93,7 +94,7 @@ class Checkpointer:
 
     def write(self, content: CheckpointContent) -> None:
         """Write a checkpoint in the background."""
-        self._writing = self._writer.submit(self._try, content)
+        self._writing = self._writer.submit(copy_context().run, self._try, content)
 
     def write_last(self, content: CheckpointContent) -> None:
         """Write a checkpoint now; NotWrittenError if it cannot be written.

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from itertools import pairwise
 from typing import Any
 
@@ -127,14 +128,18 @@ class Intake:
     def _read_ahead(self) -> Generator[UpdateBatch, None, None]:
         pieces = self._read()
 
-        def read() -> UpdateBatch | None:
+        def piece() -> UpdateBatch | None:
             return next(pieces, None)
 
-        # One worker: the pieces arrive in order, and the generator never runs in two threads at once.
+        def read() -> Future[UpdateBatch | None]:
+            return reader.submit(copy_context().run, piece)
+
+        # One worker: the pieces arrive in order, and the generator never runs in two threads at once. It uses as many
+        # threads as the run.
         with ThreadPoolExecutor(1, thread_name_prefix="raydt-intake") as reader:
-            waiting: deque[Future[UpdateBatch | None]] = deque(reader.submit(read) for _ in range(self._ahead))
+            waiting: deque[Future[UpdateBatch | None]] = deque(read() for _ in range(self._ahead))
             while (batch := waiting.popleft().result()) is not None:
-                waiting.append(reader.submit(read))
+                waiting.append(read())
                 yield batch
 
 

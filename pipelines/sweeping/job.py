@@ -1,4 +1,4 @@
-"""The sweep: every setting of a grid over rows that are read once, in parallel on Ray or one after another here.
+"""The sweep: every setting of a grid over rows that are read once, in parallel: on Ray, or in threads here.
 
 Trials (``source.permutation``, ``source.seed``) have rows of their own; what follows is per setting all the same.
 
@@ -14,10 +14,11 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ from pipelines.terminal import terminal
 from raydt.errors import InputError, NotWrittenError, ProcessLostError, message_of
 from raydt.folders.lock import locked
 from raydt.messages import message
-from raydt.parallel.threads import limited
+from raydt.parallel.ahead import in_order
+from raydt.parallel.threads import limited, threads
 from raydt.presentation.words import counted
 from raydt.redaction import text
 from raydt.sources.stored import StoredSource
@@ -54,6 +56,8 @@ from raydt.sources.stored import StoredSource
 log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
+#: Settings for each thread, at most, that have begun while an earlier one is not done: results come in order.
+_BEGUN = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,7 +133,7 @@ def sweep(
         configs = [load_config(one, [f"cluster.address={address}"]) for one in configs]
     progress = progress or Reporter()
     quote = all(one.output.quote_values for one in configs)
-    with Interruption() as interruption, quoting(quote):
+    with Interruption() as interruption, quoting(quote), limited(configs[0].cluster.most_threads):
         location = location_of(out, f"{configs[0].name}-sweep")
         require_apart("--out", location, {read for one in configs for read in inputs_of(one, config)})
         folder = RunFolder.create(location, overwrite=overwrite)
@@ -221,7 +225,7 @@ class _Sweep:
         if self.cluster.backend == "in_process":
             for config in self.configs:
                 loaded(config.learner)
-            yield self._one_after_another(trials, first)
+            yield self._here(trials, first)
             return
         from actors.cluster import connect, cpus
 
@@ -253,16 +257,47 @@ class _Sweep:
             finally:
                 cluster.close()
 
-    def _one_after_another(
+    def _here(
         self, trials: Sequence[Trial], first: StoredSource
     ) -> Iterator[tuple[int, Row | ProcessLostError | None]]:
-        for trial, source in self._read(trials, first):
-            for index, config in zip(trial.settings, trial.configs, strict=True):
+        """Yield the results of settings in the order of the grid; as many run at once as there are threads."""
+        most, self.parallel = max(1, threads() // len(self.configs)), min(threads(), len(self.configs))
+        stops: list[Callable[[], None]] = []
+
+        def run(source: StoredSource, index: int, config: Config) -> tuple[int, Row | None]:
+            armed: list[Callable[[], None]] = []
+
+            def arm(stop: Callable[[], None]) -> None:
+                armed.append(stop)
+                stops.append(stop)
                 if self.interruption.signal is not None:
-                    return
-                with limited(config.cluster.most_threads):
-                    result = run_setting(source, config, self.interruption.arm)
-                yield index, result
+                    stop()
+
+            try:
+                with limited(most):
+                    return index, run_setting(source, config, arm)
+            finally:
+                for stop in armed:
+                    stops.remove(stop)
+
+        def stop_all() -> None:
+            for stop in [*stops]:
+                stop()
+
+        self.interruption.arm(stop_all)
+
+        def settings() -> Iterator[Callable[[], tuple[int, Row | None]]]:
+            for trial, source in self._read(trials, first):
+                for index, config in zip(trial.settings, trial.configs, strict=True):
+                    if self.interruption.signal is not None:
+                        return
+                    yield partial(run, source, index, config)
+
+        if self.parallel == 1:
+            yield from (setting() for setting in settings())
+        else:
+            with closing(in_order(settings(), self.parallel, _BEGUN * self.parallel)) as results:
+                yield from results
 
     def _read(self, trials: Sequence[Trial], first: StoredSource) -> Iterator[tuple[Trial, StoredSource]]:
         """Yield each trial with its rows, read when asked for; settings of one that cannot be read have failed."""

@@ -144,10 +144,11 @@ def _figure(axes: Sequence[Axis], name: str, row: Row) -> Fact:
 
 def _facts(summary: dict[str, Any]) -> Facts:
     versions = {"raydt": summary["raydt_version"], **summary["versions"]}
-    parallel = f"Ray, {summary['parallel']} at a time"
+    where = "Ray" if summary["backend"] == "ray" else "this process"
+    parallel = "one after another" if summary["parallel"] == 1 else f"{summary['parallel']} at a time"
     found = {
         "settings": f"{count(summary['done'])} of {count(summary['settings'])}, {count(summary['failed'])} failed",
-        "ran on": parallel if summary["backend"] == "ray" else "this process, one after another",
+        "ran on": f"{where}, {parallel}",
         "time for all": duration(summary["seconds"]),
         "reading, once": duration(summary["read_seconds"]),
         "start-up": duration(summary["startup_seconds"]),

@@ -36,8 +36,9 @@ def _copy(X: Any, rows: Any, first: int, part: Any) -> None:
 def _turn(X: Any, rows: Any, first: int, part: Any) -> None:
     """``part[j, i] = X[rows[i], first + j]``."""
     for i in range(len(rows)):
+        row = np.uint32(rows[i])  # unsigned: no test for an index from the end
         for j in range(len(part)):
-            part[j, i] = X[rows[i], first + j]
+            part[j, i] = X[row, first + j]
 
 
 @kernel
@@ -70,9 +71,11 @@ def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> 
     return part
 
 
-def turned_block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> Floats:
-    """As :func:`block`, transposed: shape (columns, rows)."""
-    part = empty((len(columns), len(rows)), np.float64)
+def turned_block(
+    X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64], scratch: Floats | None = None
+) -> Floats:
+    """As :func:`block`, transposed: shape (columns, rows); ``scratch``, of at least as many columns, may take them."""
+    part = empty((len(columns), len(rows)), np.float64) if scratch is None else scratch[: len(columns)]
     if part.size:
         _turn(X, *_checked(X, rows, columns), part)
     return part

@@ -102,6 +102,14 @@ def _stamp(method: str) -> str:
     return stamp(_sources(), method)
 
 
+def _stamp_of_other(path: str) -> str:
+    """Hash of what a kernel of another package is compiled from: its file, and any kernel of ours."""
+    digest = hashlib.sha256(Path(path).read_bytes())
+    for item in _sources().items():
+        digest.update(repr(item).encode())
+    return digest.hexdigest()[:16]
+
+
 def _cache_folder() -> Path:
     """``NUMBA_CACHE_DIR``, or the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -111,19 +119,22 @@ def _cache_folder() -> Path:
 class _BySources:
     """Tells Numba where the compiled code of a kernel is: by the content of its sources and its name, not by its path.
 
-    It has the methods of Numba's own locators, the first of which to return itself for a function is taken.
+    It has the methods of Numba's own locators, the first of which to return itself for a function is taken. A kernel of
+    another package may call any of ours.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._py_file = function.__code__.co_filename  # for Numba's warnings
         self._name = f"{function.__module__}-{function.__code__.co_firstlineno}"
-        self._stamp = _stamp(_method("/".join(function.__module__.split(".")[1:])))
+        package, _, module = function.__module__.partition(".")
+        ours = package == _PACKAGE.name
+        self._stamp = _stamp(_method(module.replace(".", "/"))) if ours else _stamp_of_other(self._py_file)
         self._folder = _cache_folder() / self._stamp
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _BySources | None:
-        """Return the locator of a kernel; None for functions that are not ours, or where nothing can be written."""
-        if not py_func.__module__.startswith(f"{_PACKAGE.name}."):
+        """Return the locator of a kernel; None for one that is in no file, or where nothing can be written."""
+        if not os.path.exists(py_file):
             return None
         # Made when the first kernel is compiled (``ensure_cache_path``): importing this package leaves nothing behind.
         locator = cls(py_func)
@@ -149,28 +160,31 @@ class _BySources:
 
 @functools.cache
 def _njit() -> Any:
-    """Numba's decorator, which then caches our kernels where :class:`_BySources` says."""
+    """Numba's decorator."""
     from numba import njit
-    from numba.core.caching import CompileResultCacheImpl
 
-    implementation: Any = CompileResultCacheImpl
-    implementation._locator_classes.insert(0, _BySources)
     return njit
 
 
 @functools.cache
 def _cache_type() -> Any:
-    """Numba's cache of a kernel, but code is loaded without all that Numba knows of how to compile.
+    """Numba's cache of a kernel, but where :class:`_BySources` says, and without what Numba needs only to compile.
 
     Before it loads compiled code, Numba imports the implementations of every function it can compile, and starts its
     run time for reference counts: a third of a short command. Kernels need neither: they allocate nothing, and a kernel
     that has to be compiled makes Numba do both itself.
     """
-    from numba.core.caching import FunctionCache
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
     cache: Any = FunctionCache
+    implementation: Any = CompileResultCacheImpl
+
+    class InFoldersBySources(implementation):  # type: ignore[misc]
+        _locator_classes = (_BySources, *implementation._locator_classes)
 
     class WithoutCompiler(cache):  # type: ignore[misc]
+        _impl_class = InFoldersBySources
+
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)
@@ -221,9 +235,9 @@ _MAKING = threading.RLock()
 class _Kernel:
     """A kernel that Numba learns of when Python calls it, or when a kernel is compiled that calls it."""
 
-    def __init__(self, function: Callable[..., Any], rules: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], rules: Mapping[str, Any], cached: bool = False) -> None:
         functools.update_wrapper(self, function)
-        self._rules, self._made = rules, None
+        self._rules, self._cached, self._made = rules, cached, None
 
     @property
     def _dispatcher(self) -> Any:
@@ -231,7 +245,7 @@ class _Kernel:
             with _MAKING:
                 if self._made is None:
                     made = _njit()(**self._rules)(vars(self)["__wrapped__"])
-                    if self._rules.get("cache"):
+                    if self._cached:
                         made._cache = _cache_type()(made.py_func)
                     self._made = made
         return self._made
@@ -295,7 +309,7 @@ def emitted_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def kernel(function: F) -> F:
     """Compile a function that Python calls, by the rules above, at its first call."""
-    return cast(F, _Kernel(function, {"cache": True, **_RULES}))
+    return cast(F, _Kernel(function, _RULES, cached=True))
 
 
 def task_kernel(function: F) -> F:
@@ -303,4 +317,4 @@ def task_kernel(function: F) -> F:
 
     The undivided work calls it in its loop, where it has to cost what an inlined kernel costs.
     """
-    return cast(F, _Kernel(function, {"cache": True, "forceinline": True, **_RULES}))
+    return cast(F, _Kernel(function, {"forceinline": True, **_RULES}, cached=True))

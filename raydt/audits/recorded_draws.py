@@ -6,27 +6,30 @@ The definitions are in ``docs/explanation/guarantees.md``, the numbers those of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import below, bits
 
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
 #: Numbers of a node's sequence: keys of the left and the right child, of the order of features, of candidates.
 LEFT, RIGHT, ORDER, CUTS = range(4)
 
 
-def number_at(key: np.uint64, counter: int) -> np.uint64:
-    """One number of the sequence of a key."""
-    number: np.uint64 = bits(key, np.array([counter], dtype=np.int64))[0]
-    return number
+def numbers_at(keys: Words, counters: Ints | int) -> Words:
+    """Return a number of the sequence of each key: broadcast, as NumPy does."""
+    keys, places = np.broadcast_arrays(keys, counters)
+    return bits(cast(np.uint64, keys), places)  # which adds keys one by one as it adds one key
 
 
-def order_of_features(key: np.uint64, d: int) -> Iterator[int]:
-    """The features in the order of a node with this key: Fisher and Yates."""
-    rest: npt.NDArray[np.int64] = np.arange(d)
-    places = np.arange(d)
-    others = places + below(number_at(key, ORDER), places, d - places)
-    for place, other in enumerate(others.tolist()):
-        rest[[place, other]] = rest[[other, place]]
-        yield int(rest[place])
+def features_in_order(keys: Words, d: int) -> Iterator[Ints]:
+    """The features in the order of each node with one of these keys, place after place: Fisher and Yates."""
+    rest, node, own = np.tile(np.arange(d), (len(keys), 1)), np.arange(len(keys)), numbers_at(keys, ORDER)
+    for place in range(d):
+        other = place + below(cast(np.uint64, own), np.full(len(keys), place), d - place)
+        rest[node, place], rest[node, other] = rest[node, other], rest[node, place]
+        yield rest[:, place]

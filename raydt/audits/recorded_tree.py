@@ -100,12 +100,14 @@ class RankedColumn:
         m, K = counts.shape
         if len(rows) == 0:
             return np.full(m, -1.0), np.zeros(m)
-        key = (node * len(self.values) + self.code[rows]) * K + y
+        width = (K - 1).bit_length()
+        key = ((node << self._bits | self.code[rows]) << width) | y
         key.sort()
-        pair, label = np.divmod(key, K)
+        pair, label = key >> width, key & ((1 << width) - 1)
         ends = _ends(pair)
-        sums = np.stack([np.cumsum(label == k)[ends] for k in range(K)], axis=1)
-        return self._best(pair[ends], ends + 1, sums, counts.sum(axis=1), counts)
+        classes = range(1 if K == 2 else K)  # of two, D is the same but for its sign
+        sums = [np.cumsum(label == k)[ends] for k in classes]
+        return self._best(pair[ends], ends + 1, sums, counts.sum(axis=1), counts[:, : len(sums)], K == 2)
 
     def best_splits_of_numbers(
         self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints
@@ -116,32 +118,43 @@ class RankedColumn:
         """
         if len(rows) == 0:
             return np.full(len(counts), -1.0), np.zeros(len(counts))
-        key = node * len(self.values) + self.code[rows]
+        key = node << self._bits | self.code[rows]
         order = np.argsort(key, kind="stable")
         pair = key[order]
         ends = _ends(pair)
-        return self._best(pair[ends], ends + 1, np.cumsum(q[order])[ends][:, None], counts, sums[:, None])
+        return self._best(pair[ends], ends + 1, [np.cumsum(q[order])[ends]], counts, sums[:, None])
 
-    def _best(self, pair: Ints, rows: Ints, sums: Ints, sizes: Ints, totals: Ints) -> tuple[Floats, Floats]:
-        """Return the best splits from ``rows`` and ``sums``, (p, K), up to the last row of each value at each node.
+    @property
+    def _bits(self) -> int:
+        """Bits of the number of a value."""
+        return len(self.values).bit_length()
 
-        A ``pair`` is node times the number of values, plus the value; m nodes have ``sizes`` and ``totals``, (m, K).
+    def _best(
+        self, pair: Ints, rows: Ints, sums: Sequence[Ints], sizes: Ints, totals: Ints, twice: bool = False
+    ) -> tuple[Floats, Floats]:
+        """Return the best splits from ``rows`` and K ``sums``, (p,) each, up to the last row of each value of a node.
+
+        A ``pair`` is the number of a node, and that of a value in its lower bits; m nodes have ``sizes`` and
+        ``totals``, (m, K). With ``twice`` each square counts twice.
         """
         score_of, threshold_of = np.full(len(sizes), -1.0), np.zeros(len(sizes))
-        v, code = np.divmod(pair, len(self.values))
+        v, code = pair >> self._bits, pair & ((1 << self._bits) - 1)
         starts = np.flatnonzero(np.insert(v[1:] != v[:-1], 0, True))  # first value of each node
 
         def on_the_left(running: Ints, per_node: Ints) -> Ints:
             if self.categorical:
                 return np.diff(running, prepend=0)
-            return running - (np.cumsum(per_node) - per_node)[v]
+            left: Ints = running - (np.cumsum(per_node) - per_node)[v]
+            return left
 
         n, n_left = sizes[v], on_the_left(rows, sizes)
         parts = n_left < n
         total = np.zeros(len(v))
-        for k in range(totals.shape[1]):
-            D = on_the_left(sums[:, k], totals[:, k]) * n - n_left * totals[v, k]
-            total += D.astype(np.float64) * D.astype(np.float64)
+        for of_label, whole in zip(sums, totals.T, strict=True):
+            D = (on_the_left(of_label, whole) * n - n_left * whole[v]).astype(np.float64)
+            total += D * D
+        if twice:
+            total += total
         score = np.where(parts, total / np.where(parts, n_left * (n - n_left), 1), -1.0)
         score_of[v[starts]] = np.maximum.reduceat(score, starts)
         best = np.flatnonzero(parts & (score == score_of[v]))
@@ -169,12 +182,12 @@ def best_splits(
 
 
 #: Rows of a column that are worth the start of other threads.
-_FEW_ROWS = 1 << 12
+FEW_ROWS = 1 << 12
 
 
 def each(tasks: Sequence[Callable[[], T]], rows: int) -> list[T]:
     """Do a task for each column of some rows: in the calling thread if they are few."""
-    return run(tasks) if rows >= _FEW_ROWS else [task() for task in tasks]
+    return run(tasks) if rows >= FEW_ROWS else [task() for task in tasks]
 
 
 def best_of(nodes: int, splits: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, Ints, Floats]:

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.audits.recorded_tree import FOREVER, Bools, Ints, RankedColumn, RecordedTree, each
+from raydt.audits.recorded_tree import FEW_ROWS, FOREVER, Bools, Ints, RankedColumn, RecordedTree, each
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.parallel.threads import ranges, run
 
 
 class RoutedHistory:
@@ -40,12 +41,18 @@ class RoutedHistory:
         """Level by level: the examples that get so far, the node of each, and whether it goes right there."""
         rows, node = np.arange(len(self.y)), np.zeros(len(self.y), np.int64)
         while len(rows):
-            self.leaf[rows] = node
-            right = self._goes_right(rows, node)
-            yield rows, node, right
-            inner = self.tree.feature[node] >= 0
-            rows, node, right = rows[inner], node[inner], right[inner]
-            node = np.where(right, self.tree.right[node], self.tree.left[node])
+            parts = ranges(len(rows), FEW_ROWS)
+            steps = run([partial(self._step, rows[part], node[part]) for part in parts])
+            yield rows, node, np.concatenate([right for right, _, _ in steps])
+            rows, node = (np.concatenate([step[i] for step in steps]) for i in (1, 2))
+
+    def _step(self, rows: Ints, node: Ints) -> tuple[Bools, Ints, Ints]:
+        """Return which rows go right at their node and, of those that a leaf does not keep, rows and nodes below."""
+        self.leaf[rows] = node
+        right = self._goes_right(rows, node)
+        inner = self.tree.feature[node] >= 0
+        rows, node, below = rows[inner], node[inner], right[inner]
+        return right, rows, np.where(below, self.tree.right[node], self.tree.left[node])
 
     def _goes_right(self, rows: Ints, node: Ints) -> Bools:
         """Return which rows go right at their node: NaN does, and nothing does at a leaf."""

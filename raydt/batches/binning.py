@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,8 +22,9 @@ import numpy.typing as npt
 
 from raydt.arrays.blocks import turned_block
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.memory import empty
 from raydt.examples.features import CATEGORICAL, NUMERIC
-from raydt.parallel.threads import run
+from raydt.parallel.threads import run, threads
 
 #: The third kind of feature here: a binary one that rows name if it is 1.
 SPARSE = 2
@@ -52,7 +52,7 @@ def _fill(values: Any, most: int, width: float, ends: Any) -> int:
 
 @kernel
 def _doubled(values: Any, most: int, ends: Any) -> int:
-    """Fill at most ``most`` bins of the smallest width that allows it; how many. ``values``, more, ascend strictly.
+    """Fill at most ``most`` bins of the smallest width that allows it; how many. Sorted values, of which more differ.
 
     A greater width never makes more bins, so the search may begin anywhere: here at bins that share the range.
     """
@@ -106,11 +106,11 @@ def _encode(X: Any, bins: Any, slots: Any, codes: Any, x: Any, low: Any) -> None
             n = end - begin
             while n > 0:  # step by step for all of them, so that the processor takes several at a time
                 half = (n + 1) >> 1
-                for i in range(rows):
-                    low[i] += half if bins.values[low[i] + half - 1] < x[i] else 0
+                for i in range(rows):  # unsigned: no test for an index from the end
+                    low[i] += half if bins.values[np.uint64(low[i] + half - 1)] < x[i] else 0
                 n -= half
             for i in range(rows):
-                codes[j, slots[first + i]] = _code_at(x[i], bins.kinds[j], bins, low[i], begin, end)
+                codes[j, np.uint32(slots[first + i])] = _code_at(x[i], bins.kinds[j], bins, low[i], begin, end)
 
 
 def encode(X: npt.NDArray[np.float64], bins: Bins, slots: npt.NDArray[np.int32], codes: npt.NDArray[Any]) -> None:
@@ -122,19 +122,32 @@ def encode(X: npt.NDArray[np.float64], bins: Bins, slots: npt.NDArray[np.int32],
     _encode(X, bins, slots, codes, np.empty(_TOGETHER), np.empty(_TOGETHER, dtype=np.int64))
 
 
-def _distinct(x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Distinct values, ascending, and how many numbers are up to each; without a sort if there are at most two."""
-    n = len(x)
-    if n:
-        low, high = x.min(), x.max()
-        lowest = np.count_nonzero(x == low)
-        if lowest == n:
-            return np.array([low]), np.array([n])
-        if lowest + np.count_nonzero(x == high) == n:
-            return np.array([low, high]), np.array([lowest, n])
-    ordered = np.sort(x)
-    first = np.flatnonzero(np.append(n > 0, ordered[1:] != ordered[:-1]))
-    return ordered[first], np.append(first[1:], n)
+@kernel
+def _sort_two(x: Any) -> bool:
+    """Sort numbers of at most two values; of more return False, and change nothing, once a third one is met. O(n)."""
+    low, high, lowest = x[0], x[0], 0
+    for i in range(len(x)):
+        if x[i] != low and x[i] != high:
+            if low != high:
+                return False
+            low, high, lowest = min(low, x[i]), max(low, x[i]), i if x[i] > low else 0
+        lowest += x[i] == low
+    for i in range(len(x)):
+        x[i] = low if i < lowest else high
+    return True
+
+
+@kernel
+def _few(values: Any, most: int, ends: Any) -> int:
+    """Count the distinct ones of sorted values, at most ``most + 1``; the index behind each goes into ``ends``."""
+    distinct = 0
+    for i in range(1, len(values) + 1):
+        if i == len(values) or values[i] != values[i - 1]:
+            if distinct == most:
+                return most + 1
+            ends[distinct] = i
+            distinct += 1
+    return distinct
 
 
 def _moved(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -148,23 +161,26 @@ def numeric_bins(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Return the boundaries of at most ``most`` bins of some numbers, ascending, and how many numbers are in each.
 
-    O(n log n). A value up to a boundary lies below it. ``x`` has no NaN; ``method`` is as ``learner.binning``.
+    O(n log n). A value up to a boundary lies below it. ``x``, which is sorted here, has no NaN; ``method`` is as
+    ``learner.binning``.
     """
     n = len(x)
     if not n:
         return np.empty(0), np.zeros(1, dtype=np.int64)
-    values, up_to = _distinct(x)
-    if len(values) <= most:
-        ends = np.arange(1, len(values) + 1)
+    if not _sort_two(x):
+        x.sort()
+    ends = np.empty(most, dtype=np.int64)
+    bins = _few(x, most, ends)
+    if bins <= most:
+        ends = ends[:bins]
     elif method == "doubling":
-        ends = np.empty(most, dtype=np.int64)
-        ends = ends[: _doubled(_moved(values), most, ends)]
+        ends = ends[: _doubled(_moved(x), most, ends)]
     else:
         last = -(-np.arange(1, most + 1) * n // most) - 1  # in order, the last number of each bin
-        ends = np.unique(np.searchsorted(up_to, last, side="right") + 1)
-    low, high = values[ends[:-1] - 1], values[ends[:-1]]
+        ends = np.unique(np.searchsorted(x, x[last], side="right"))
+    low, high = x[ends[:-1] - 1], x[ends[:-1]]
     middle = low / 2 + high / 2
-    return np.where(middle < high, np.maximum(middle, low), low), np.diff(up_to[ends - 1], prepend=0)
+    return np.where(middle < high, np.maximum(middle, low), low), np.diff(ends, prepend=0)
 
 
 class Bins(NamedTuple):
@@ -270,8 +286,8 @@ def joined(parts: Sequence[Bins]) -> Bins:
     )
 
 
-#: Columns copied together, which are a task: half of the numbers of one row that lie in a line of the cache.
-_TURNED = 4
+#: Columns copied together, at most: the numbers of one row that lie in a line of the cache.
+_TURNED = 8
 
 
 def learn_bins(
@@ -291,9 +307,21 @@ def learn_bins(
     """
     rows = np.arange(len(X), dtype=np.int32) if rows is None else rows
     d = X.shape[1]
-    parts = [np.arange(j, min(j + _TURNED, d)) for j in range(0, d, _TURNED)]
-    learned = run([partial(_learn, X, rows, part, kinds, max_bins, method) for part in parts])
-    values, ranks, seen, default = zip(*chain.from_iterable(learned), strict=True) if d else ((), (), (), ())
+    parts = -(-d // _TURNED)
+    parts += -parts % threads()  # as many for each
+    bounds = [d * i // parts for i in range(parts + 1)] if d else []
+    of_parts: list[Any] = [[]] * len(bounds[1:])
+    left = iter(range(len(of_parts)))
+
+    def learn() -> None:
+        """Take parts until there is none; their columns are copied to the same memory."""
+        scratch = empty((_TURNED, len(rows)), np.float64)
+        for i in left:  # one step of an iterator of ranges is atomic
+            features = np.arange(bounds[i], bounds[i + 1])
+            of_parts[i] = _learn(turned_block(X, rows, features, scratch), features, kinds, max_bins, method)
+
+    run([learn] * min(threads(), len(of_parts)))
+    values, ranks, seen, default = zip(*chain.from_iterable(of_parts), strict=True) if d else ((), (), (), ())
     none: list[Any] = [np.empty(0)]
     return Bins(
         kinds.astype(np.int8),
@@ -307,16 +335,18 @@ def learn_bins(
 
 
 def _learn(
-    X: npt.NDArray[np.float64],
-    rows: npt.NDArray[np.int32],
+    columns: npt.NDArray[np.float64],
     features: npt.NDArray[np.int64],
     kinds: npt.NDArray[np.int8],
     max_bins: int,
     method: str,
 ) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32], bool, int]]:
-    """``values``, ``ranks``, ``seen`` and ``default`` (:class:`Bins`) of each of some neighbouring dense features."""
-    n, learned = len(rows), []
-    for j, x in zip(features.tolist(), turned_block(X, rows, features), strict=True):
+    """``values``, ``ranks``, ``seen`` and ``default`` (:class:`Bins`) of some dense features, shape (features, n).
+
+    Their numbers are sorted where they are.
+    """
+    n, learned = columns.shape[1], []
+    for j, x in zip(features.tolist(), columns, strict=True):
         if kinds[j] == NUMERIC:
             missing = np.isnan(x)
             unknown = int(np.count_nonzero(missing))

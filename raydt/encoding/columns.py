@@ -152,11 +152,16 @@ def plain(column: pa.Array) -> pa.Array:
 
 def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
     """Values of a numeric or boolean column (or a dictionary of such) as float64, null as NaN; may be read-only."""
+    return unconverted(column).astype(np.float64, copy=False)
+
+
+def unconverted(column: pa.Array) -> npt.NDArray[Any]:
+    """What :func:`numbers` are made of: integers are left as they are, if none is null."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count or pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.float64(), safe=False)
-    values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.arrays.sparse import SparseRows
-from raydt.encoding.columns import Dictionary, inexact, infinite, missing, numbers
+from raydt.encoding.columns import Dictionary, inexact, infinite, missing, unconverted
 from raydt.encoding.faults import Faults, Mask
 from raydt.encoding.indices import read_indices
 from raydt.encoding.tokens import Tokens
@@ -24,6 +24,8 @@ from raydt.parallel.threads import ranges, run
 
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
+#: Cells of a matrix that are written column by column: half of the nearest large cache.
+_CACHED_CELLS = 1 << 15
 
 Columns = Mapping[str, pa.Array]
 
@@ -73,7 +75,7 @@ class FeatureEncoder:
         if X is None:
             X = np.empty((len(faults.good), len(names)))
         numeric = [j for j, name in enumerate(names) if name not in self.categories]
-        X[:, [j for j in range(len(names)) if j not in numeric]] = 0.0
+        X[:, [j for j, name in enumerate(names) if name in self.categories]] = 0.0
         if dense:
             self._fill(columns, X, numeric)
             for j in numeric:
@@ -99,13 +101,20 @@ class FeatureEncoder:
         return X, None
 
     def _fill(self, columns: Columns, X: npt.NDArray[np.float64], numeric: Sequence[int]) -> None:
-        """Enter the columns of numbers."""
+        """Enter the columns of numbers: some rows of all of them while these rows are in the cache."""
+        columns_at_once = max(1, _FEW_CELLS // max(1, len(X)))
+        taken = ranges(len(numeric), columns_at_once, each=2)
+        given = [columns[self.features.names[j]] for j in numeric]
+        values = [array for part in run([partial(_unconverted, given[part]) for part in taken]) for array in part]
+        step = max(64, _CACHED_CELLS // max(1, X.shape[1]))
 
         def work(part: slice) -> None:
-            for j in numeric[part]:
-                X[:, j] = numbers(columns[self.features.names[j]])
+            for begin in range(part.start, part.stop, step):
+                rows = slice(begin, min(begin + step, part.stop))
+                for j, array in zip(numeric, values, strict=True):
+                    X[rows, j] = array[rows]
 
-        run([partial(work, part) for part in ranges(len(numeric), _FEW_CELLS // max(1, len(X)), each=2)])
+        run([partial(work, part) for part in ranges(len(X), _FEW_CELLS // max(1, len(numeric)))])
 
     def _check_rows(self, X: npt.NDArray[np.float64], finite: npt.NDArray[np.bool_]) -> None:
         """Mark the numbers that are finite or may be missing; of zeros and of NaNs there is one kind afterwards."""
@@ -145,3 +154,7 @@ class FeatureEncoder:
                 keep = ~absent if keep is None else keep & ~absent
             X[:, j] = dictionary.encode(column, row, keep) if grow else dictionary.find(column)
         return sparse
+
+
+def _unconverted(columns: Sequence[pa.Array]) -> list[npt.NDArray[Any]]:
+    return [*map(unconverted, columns)]

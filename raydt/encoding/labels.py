@@ -87,10 +87,11 @@ class Labels:
             name = positive[0] if len(positive) == 1 else "|".join(map(str, positive))
             self._names = [rest[0] if len(rest) == 1 else f"not {name}", name]
 
-    @property
-    def classes(self) -> list[Any]:
-        """Label of each code. Under ``positive``, class 0 is the other label, or ``not`` the positive one."""
-        return list(self._names) if self.positive is not None else list(self._seen.values[: self._most])
+    def classes(self, row: int) -> list[Any]:
+        """Label of each code known before ``row``; under ``positive``, the first is the other, or ``not`` it."""
+        if self.positive is not None:
+            return list(self._names)
+        return self._seen.values[: self._seen.known(row)][: self._most]
 
     def known(self) -> str:
         """The positive labels and the others, for messages."""

@@ -20,8 +20,7 @@ class NumericLabels:
     dtype = NUMBERS
     positive: ClassVar[None] = None
 
-    @property
-    def classes(self) -> list[Any]:
+    def classes(self, row: int) -> list[Any]:
         """Numbers have no classes."""
         return []
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from raydt.encoding.columns import LARGEST_INTEGER
@@ -38,7 +40,12 @@ def labels_of(y: Any) -> npt.NDArray[Any]:
         raise ValueError(message("estimators.no_labels"))
     labels = _one_column(y)
     # NumPy turns NaN among strings into a string and rounds large integers, so a list is looked at itself.
-    given = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype.kind in "OU" else []
+    listed = isinstance(y, list | tuple)
+    if labels.dtype.kind == "U" and len(labels) and not listed:  # which can hold nothing else, and no NUL at the end
+        return labels
+    if labels.dtype.kind in "OU" and text_column(y if listed else labels) is not None:
+        return labels
+    given = y if listed else labels.tolist() if labels.dtype.kind == "O" else []
     if labels.dtype.kind in "OU":
         for row, label in enumerate(given):
             if _is_missing(label):
@@ -63,6 +70,24 @@ def labels_of(y: Any) -> npt.NDArray[Any]:
     return labels
 
 
+def text_column(labels: Any) -> pa.Array | None:
+    """Labels as an Arrow column, if there are some, all are text, and none ends in NUL."""
+    try:
+        column = pa.array(labels)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    usable = isinstance(column, pa.Array) and pa.types.is_string(column.type) and len(column) and not column.null_count
+    return column if usable and not pc.any(pc.ends_with(column, "\0")).as_py() else None
+
+
+def distinct_labels(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the different labels, sorted."""
+    column = text_column(labels) if labels.dtype.kind == "O" else None
+    if column is None:
+        return np.unique(labels)
+    return np.array(sorted(column.unique().to_pylist()), dtype=np.object_)
+
+
 def numbers_of(y: Any) -> npt.NDArray[np.float64]:
     """One number per row as float64, shape (n,), -0.0 as 0.0."""
     if y is None:
@@ -73,8 +98,8 @@ def numbers_of(y: Any) -> npt.NDArray[np.float64]:
     if given.dtype.kind in "mM":
         raise InputError(message("estimators.time_labels"))
     # NumPy turns numbers beside a text into texts, so a list is looked at itself.
-    values = y if isinstance(y, list | tuple) else given.tolist()
-    for row, value in enumerate(values if given.dtype.kind in "OUS" else ()):
+    values = () if given.dtype.kind not in "OUS" else y if isinstance(y, list | tuple) else given.tolist()
+    for row, value in enumerate(values):
         if isinstance(value, str | bytes):
             raise InputError(message("estimators.text_label", value=value), row=row)
     try:
@@ -104,9 +129,13 @@ def ids_of(ids: Any) -> npt.NDArray[np.int64]:
     given = np.atleast_1d(np.asarray(ids))
     if given.ndim != 1:
         raise InputError(message("estimators.id_shape", shape=given.shape))
-    exact = 2 ** (np.finfo(given.dtype).nmant + 1) if given.dtype.kind == "f" else LARGEST_INTEGER
-    times = given.dtype.kind in "mM"  # which are integers in a list
-    for row, value in enumerate(() if given.dtype.kind == "i" else given.tolist()):
+    kind = given.dtype.kind
+    exact = 2 ** (np.finfo(given.dtype).nmant + 1) if kind == "f" else LARGEST_INTEGER
+    times = kind in "mM"  # which are integers in a list
+    sound = kind == "i" or (kind == "u" and bool((given < 2**63).all()))
+    if kind == "f" and given.dtype.itemsize <= 8:
+        sound = bool(((given == np.floor(given)) & (np.abs(given) < exact)).all())
+    for row, value in enumerate(() if sound else given.tolist()):
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < exact)
         if isinstance(value, bool) or times or not whole or not -(2**63) <= value < 2**63:
             raise InputError(message("estimators.id_type", value=value), row=row)

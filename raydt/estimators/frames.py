@@ -24,7 +24,7 @@ from raydt.estimators.sparse import is_sparse_matrix, rows_of_matrix, width_of_c
 from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
-from raydt.parallel.threads import ranges, run
+from raydt.parallel.threads import ranges, run, threads
 
 #: Cells that are worth the start of another thread.
 _FEW_CELLS = 1 << 17
@@ -40,7 +40,7 @@ def as_table(X: Any) -> pa.Table | None:
         return X.to_arrow()
     if hasattr(X, "columns") and hasattr(X, "iloc"):  # pandas
         try:
-            return pa.Table.from_pandas(X, preserve_index=False)
+            return pa.Table.from_pandas(X, preserve_index=False, nthreads=threads())
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
             raise InputError(message("estimators.frame", reason=str(error))) from error
     return None
@@ -166,7 +166,10 @@ class FrameEncoder:
             fields = {name: table.schema.field(name) for name in names}
         else:
             self._require_width(table.num_columns, estimator)
-        columns = {name: _one_chunk(table.column(field.name)) for name, field in fields.items()}
+        given = [table.column(field.name) for field in fields.values()]
+        parts = ranges(len(given), max(1, _FEW_CELLS // max(1, table.num_rows)), each=2)
+        whole = [column for part in run([partial(_whole, given[part]) for part in parts]) for column in part]
+        columns = dict(zip(fields, whole, strict=True))
         for name, field in fields.items():
             self._require_kind(name, field, columns[name])
         return columns
@@ -201,7 +204,13 @@ def _warn_of_numbers(table: pa.Table, names: list[str]) -> None:
             warn(message("estimators.text_numbers", name=name, doubt=words))
 
 
+def _whole(columns: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
+    return [*map(_one_chunk, columns)]
+
+
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:  # which ``combine_chunks`` would copy
+        return plain(column.chunk(0))
     combined = column.combine_chunks()
     return plain(combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks))
 

@@ -21,7 +21,7 @@ from raydt.errors import ConfigError
 from raydt.estimators.arguments import parameter_error
 from raydt.learners import learners
 from raydt.messages import message
-from raydt.parallel.threads import limited, threads_of
+from raydt.parallel.threads import call, threads_of
 
 Self = TypeVar("Self", bound="Parameters")
 C = TypeVar("C", bound=type[Any])
@@ -42,13 +42,12 @@ N_JOBS = (
 )
 
 
-def in_threads(call: Callable[..., Any]) -> Callable[..., Any]:
+def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
     """Have a method of an estimator use as many threads as its ``n_jobs`` says."""
 
-    @functools.wraps(call)
+    @functools.wraps(method)
     def limited_call(self: Parameters, /, *arguments: Any, **named: Any) -> Any:
-        with limited(self._threads()):
-            return call(self, *arguments, **named)
+        return call(self._threads(), method, self, *arguments, **named)
 
     return limited_call
 
@@ -105,7 +104,7 @@ class Parameters:
             if not name.startswith("_") and inspect.isfunction(member):
                 setattr(cls, name, in_threads(member))
             elif not name.startswith("_") and isinstance(member, property) and member.fget is not None:
-                setattr(cls, name, property(in_threads(member.fget), doc=member.__doc__))
+                setattr(cls, name, member.getter(in_threads(member.fget)))
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -116,7 +115,7 @@ class Parameters:
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self: Self, **params: Any) -> Self:
-        """Set parameters; takes effect at the next ``fit``."""
+        """Set parameters: ``n_jobs`` for the calls from now on, all others for the next ``fit``."""
         for name, value in params.items():
             if name not in self._parameter_names():
                 valid = self._parameter_names()

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from raydt.errors import InputError
-from raydt.estimators.arguments import labels_of, numbers_of
+from raydt.estimators.arguments import distinct_labels, labels_of, numbers_of, text_column
 from raydt.estimators.base import Estimator
 from raydt.examples.targets import Targets
 from raydt.messages import message
@@ -20,12 +21,16 @@ R = TypeVar("R", bound="Regressor")
 
 def _codes_of(given: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Return the place of each label among some classes, -1 of a label that is none of them."""
+    texts = text_column(given) if given.dtype.kind == "O" else None
+    known_texts = None if texts is None else text_column(classes.tolist())
+    if known_texts is not None:
+        return np.array(pc.index_in(texts, known_texts).fill_null(-1), dtype=np.int32)
     if given.dtype.kind != classes.dtype.kind or given.dtype.kind not in "biU" or not len(classes):
         known = {label: code for code, label in enumerate(classes.tolist())}
         return np.array([known.get(label, -1) for label in given.tolist()], dtype=np.int32)
     order = np.argsort(classes, kind="stable")
-    found = order[np.minimum(np.searchsorted(classes, given, sorter=order), len(classes) - 1)]
-    codes: npt.NDArray[np.int32] = np.where(classes[found] == given, found, -1).astype(np.int32)
+    places = order[np.minimum(np.searchsorted(classes, given, sorter=order), len(classes) - 1)]
+    codes: npt.NDArray[np.int32] = np.where(classes[places] == given, places, -1).astype(np.int32)
     return codes
 
 
@@ -70,7 +75,7 @@ class Classifier(Estimator):
 
     def _learn_targets(self, y: Any, classes: Any) -> None:
         labels = labels_of(y if classes is None else classes)
-        self.classes_ = np.unique(labels)
+        self.classes_ = distinct_labels(labels)
         self._require_few([], labels, "y" if classes is None else "classes")
 
     def _most_classes(self) -> int:
@@ -81,7 +86,7 @@ class Classifier(Estimator):
         """Refuse more classes, known ones and those given, than the learner takes with its options."""
         most = self._most_classes()
         seen = dict.fromkeys(known)
-        if len({*seen, *np.unique(given).tolist()}) <= most:
+        if len({*seen, *distinct_labels(given).tolist()}) <= most:
             return
         for row, label in enumerate(given.tolist()):
             if label in seen:
@@ -112,7 +117,7 @@ class Classifier(Estimator):
         if known and first and isinstance(first[0], str) != isinstance(known[0], str):
             raise InputError(message("estimators.mixed_classes", label=first[0], classes=known))
         codes = _codes_of(given, self.classes_)
-        unseen = np.unique(given[codes < 0])
+        unseen = distinct_labels(given[codes < 0])
         if len(unseen):
             new = unseen.tolist()
             if self._declared:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_GROUPS_OF_THIS_PROCESS = Path("/proc/self/cgroup")
 
 
 def cpus_here() -> int:
@@ -28,12 +29,12 @@ def _named() -> int:
 def _quota() -> int:
     """The smallest quota of CPU time, in whole CPUs (rounded up), of the control group and of those above."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
+        lines = _GROUPS_OF_THIS_PROCESS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return 1 << 30
     limits = [1 << 30]
     for line in lines:
-        _, controllers, name = line.split(":", 2)
+        controllers, _, name = line.partition(":")[2].partition(":")
         if controllers in ("", "cpu", "cpu,cpuacct", "cpuacct,cpu"):
             group = _CGROUPS / controllers / name.lstrip("/")
             limits += [_quota_of(folder) for folder in (group, *group.parents) if folder.is_relative_to(_CGROUPS)]

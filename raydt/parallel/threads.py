@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from raydt.parallel.cpus import cpus_here
 
@@ -21,12 +22,11 @@ T = TypeVar("T")
 
 #: Threads that the current call may use; None: as many as the process may use CPUs.
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
-#: Threads of the pool, at most: tasks that nobody has begun wait for none of them.
-_MOST = 512
 
-_pool: ThreadPoolExecutor | None = None
-_helpers: list[int] = []  # idents of the pool's threads, which last as long as the process
-_lock = threading.Lock()
+#: Pools by their threads, at most: a larger one is made when a call may use more. Their threads last as long as the
+#: process. Tasks that nobody has begun wait for none of them, so that callers at the same time share what there is.
+_pools: dict[int, ThreadPoolExecutor] = {}
+_clocks: list[int] = []  # of the processor time of each thread in the pools
 
 
 def threads() -> int:
@@ -59,6 +59,19 @@ def limited(n: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
+def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call ``work`` with at most ``n`` threads, as :func:`limited` does, in a context that ends with the call.
+
+    So nothing of the limit is left, wherever an interrupt arrives.
+    """
+
+    def limited_work() -> T:
+        with limited(n):
+            return work(*arguments, **named)
+
+    return copy_context().run(limited_work)
+
+
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
     """Divide ``n`` items into neighbouring ranges of nearly equal length: ``each`` for every thread.
 
@@ -82,8 +95,11 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
         try:
             with contextlib.suppress(RuntimeError):  # no thread can be started: the calling one does it all
                 for _ in range(n - 1):
-                    _submit(work)
-            work.take()
+                    submit(work.help)
+            copy_context().run(work.take)
+        except BaseException:
+            work.ended = True
+            raise
         finally:
             work.settle()
     finally:
@@ -92,34 +108,39 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
 
 class _Work(Generic[T]):
-    """Tasks that several threads take one after the other."""
+    """Tasks that several threads take one after the other.
+
+    The calling thread may be interrupted before any bytecode, also behind the one that has taken a lock. It therefore
+    takes one only to wait, which lets go of it however often it was taken.
+    """
 
     def __init__(self, tasks: Sequence[Callable[[], T]]) -> None:
-        self._tasks, self._next = tasks, iter(range(len(tasks)))
+        self._tasks = tasks
+        self._next: Iterator[int] = iter(range(len(tasks)))
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
-        self._ended = False  # no other task is to be begun
+        self.ended = False  #: No other task is to be begun.
+        self._closed = False  # whoever has not come yet is late
         self._changed, self._helping = threading.Condition(), 0
 
     def take(self) -> None:
-        """Take tasks until there is none."""
-        token = _limit.set(1)
-        try:
-            for i in self._next:  # one step of an iterator of ranges is atomic
-                if self._ended:
-                    return
-                try:
-                    self._results[i] = self._tasks[i]()
-                except BaseException as error:
-                    self._ended = True
-                    self._errors[i] = error
-        finally:
-            _limit.reset(token)
+        """Take tasks until there is none, in a context of its own, which says that a task divides nothing."""
+        _limit.set(1)
+        for i in self._next:  # one step of an iterator of ranges is atomic
+            if self.ended:
+                return
+            try:
+                self._results[i] = self._tasks[i]()
+            except BaseException as error:
+                self.ended = True
+                self._errors[i] = error
 
     def help(self) -> None:
         """Take tasks in another thread than the calling one, which waits for this one if it has begun."""
+        if self._closed:
+            return
         with self._changed:
-            if self._ended:
+            if self._closed:
                 return
             self._helping += 1
         try:
@@ -134,42 +155,54 @@ class _Work(Generic[T]):
         arrived: BaseException | None = None
         while True:
             try:
+                self._closed = True
                 with self._changed:
-                    self._ended = True
                     while self._helping:
                         self._changed.wait()
                 break
             except BaseException as error:
                 arrived = error
         if arrived is not None:
+            self.ended = True
             raise arrived
 
     def outcome(self) -> list[T]:
-        """Return the results in order, or raise the first error."""
-        for i in sorted(self._errors):
-            raise self._errors[i]
-        return [self._results[i] for i in range(len(self._tasks))]
+        """Return the results in order, or raise the first error; nothing of the tasks is kept."""
+        results, errors = [self._results.get(i) for i in range(len(self._tasks))], self._errors
+        self._tasks, self._results, self._errors = (), {}, {}
+        try:
+            if errors:
+                raise errors[min(errors)]
+        finally:
+            del errors  # an error has this frame, which shall not have it
+        return cast("list[T]", results)
 
 
-def _submit(work: _Work[Any]) -> None:
-    """Have a thread of the pool take tasks, in a copy of this thread's context (NumPy's handling of errors)."""
-    global _pool
-    with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(_MOST, "raydt", lambda: _helpers.append(threading.get_ident()))
-        _pool.submit(copy_context().run, work.help)
+def submit(work: Callable[[], None], at_once: int = 0) -> None:
+    """Have a thread of the pool do some work, in a copy of this thread's context (NumPy's handling of errors).
+
+    The pool has room for ``at_once`` pieces of work that may divide work themselves. RuntimeError if no thread can be
+    started; another one may then do the work later all the same.
+    """
+    most = max(1, threads() - 1 + at_once)
+    size = max([most, *_pools])
+    pool = _pools.get(size) or _pools.setdefault(size, ThreadPoolExecutor(size, "raydt", _note_clock))
+    pool.submit(copy_context().run, work)
 
 
-def helpers() -> list[int]:
-    """Return the idents of the threads that have been started, besides the calling ones."""
-    return list(_helpers)
+def _note_clock() -> None:
+    _clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+
+
+def clocks() -> list[int]:
+    """Return the clocks of the processor time of all threads that have been started."""
+    return list(_clocks)
 
 
 def _forget() -> None:
     """Have a forked child start a pool of its own: threads are not copied."""
-    global _pool, _lock
-    _pool, _lock = None, threading.Lock()
-    _helpers.clear()
+    _pools.clear()
+    _clocks.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,7 +69,7 @@ class DividedReading:
         first, last = (bisect_right(self._blocks, row, key=lambda block: block.start) for row in rows[[0, -1]].tolist())
         return tuple(self._blocks[first - 1 : last])
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Generator[Rows, None, None]:
         """Yield chunks of rows; ``X`` of those without features has no columns."""
         keys = self._source.part((), keys=True)
         asked: deque[tuple[int, int, Callable[[], Sequence[BlockReport]]]] = deque()
@@ -91,17 +92,19 @@ class DividedReading:
                 return
             if good and not any(chunk.bad for chunk in chunks):
                 self._blocks.append(self._known(start, start + length, reports))
+                self._source.hand_out(start + length)
                 yield from chunks
                 position = start + length
                 if position < stop:
                     return
             elif self._source.seekable:
                 unwanted.append(start)
-                for rows in self._whole(start):
-                    yield _until(rows, stop)
-                    position = min(stop, rows.start + len(rows))
-                    if position == stop:
-                        break
+                with closing(self._whole(start)) as found:
+                    for rows in found:
+                        yield _until(rows, stop)
+                        position = min(stop, rows.start + len(rows))
+                        if position == stop:
+                            break
                 if position < stop:  # the source has no more rows
                     return
             else:
@@ -124,16 +127,17 @@ class DividedReading:
                 codes[name] = dictionaries[name].learn(values, rows)
         return Block(start, stop, codes)
 
-    def _whole(self, start: int, *, from_beginning: bool = False) -> Iterator[Rows]:
+    def _whole(self, start: int, *, from_beginning: bool = False) -> Generator[Rows, None, None]:
         """Yield rows with all features.
 
         The message of a damaged file may name where the chunk before the damage ends: ``from_beginning`` has chunks of
         reading the source as a whole.
         """
-        for rows in self._source.rows(0 if from_beginning else start):
-            cut = max(0, start - rows.start)
-            if cut < len(rows):
-                yield _from(rows, cut) if cut else rows
+        with closing(self._source.rows(0 if from_beginning else start)) as found:
+            for rows in found:
+                cut = max(0, start - rows.start)
+                if cut < len(rows):
+                    yield _from(rows, cut) if cut else rows
 
 
 def _from(rows: Rows, cut: int) -> Rows:

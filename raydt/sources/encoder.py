@@ -9,13 +9,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydt.arrays.sparse import SparseRows
 from raydt.encoding.columns import (
     LARGEST_INTEGER,
     WORDS_FOR_NOTHING,
@@ -54,6 +56,29 @@ if TYPE_CHECKING:
     from raydt.sources.options import FileOptions
 
 _PLACEHOLDER = "__debezium_unavailable_value"
+
+
+class Block(NamedTuple):
+    """Rows of a file that follow each other."""
+
+    batch: pa.RecordBatch  #: Columns of the encoder, as far as the file has them.
+    row: int  #: Number of the first row over the whole source.
+    where: Callable[[int], tuple[str, int]]  #: File, and row of it, of a position in the batch.
+    flaws: Mapping[int, InputError] = MappingProxyType({})  #: Rows that the file does not give as a whole, by position.
+
+
+class Checked(NamedTuple):
+    """Rows whose labels and categories have no codes yet."""
+
+    block: Block
+    faults: Faults
+    columns: Mapping[str, pa.Array]
+    X: npt.NDArray[np.float64]  #: Shape (n, d), without categories.
+    sparse: SparseRows | None  #: Indices, if the features are some.
+    op: npt.NDArray[np.int8] | None
+    ts: npt.NDArray[np.int64] | None
+    with_features: Mask | None  #: Rows that need features.
+    with_label: Mask | None  #: Rows that need a label.
 
 
 class RowEncoder:
@@ -150,21 +175,17 @@ class RowEncoder:
             self.columns = self.to_read(list(self.parts))
         return self._ts
 
-    def encode(
-        self,
-        batch: pa.RecordBatch,
-        row: int,
-        where: Callable[[int], tuple[str, int]],
-        flaws: Mapping[int, InputError] | None = None,
-    ) -> Rows:
-        """Encode one batch, whose first row has the number ``row`` over the whole source.
+    def encode(self, block: Block) -> Rows:
+        """Encode rows; a label of one class more than a learner of many classes takes is an InputError."""
+        return self.finish(self.check(block))
 
-        The batch holds :attr:`columns`, as far as its file has them. ``where`` gives file, and row of it, of a position
-        in the batch; ``flaws`` are rows, by position, that the file does not give as a whole. A label of one class more
-        than a learner of many classes takes is an InputError.
+    def check(self, block: Block) -> Checked:
+        """Do what depends on no other rows: values of columns, features that are numbers, and faults.
+
+        Several threads may check rows at the same time.
         """
-        n = batch.num_rows
-        faults = Faults(n, flaws or ())
+        batch, n = block.batch, block.batch.num_rows
+        faults = Faults(n, block.flaws)
         op = with_label = with_features = with_id = None
         if self._op is not None:
             tombstone = None if self._envelope is None else self._envelope.tombstones(batch, self._op)
@@ -190,11 +211,17 @@ class RowEncoder:
             faults.mark("no_time", self._ts.name, missing(columns[self._ts.name]), with_features)
             ts, too_large = times(columns[self._ts.name])
             faults.mark("far_time", self._ts.name, too_large, with_features, largest=LARGEST_TIME)
+        return Checked(block, faults, columns, X, sparse, op, ts, with_features, with_label)
+
+    def finish(self, checked: Checked) -> Rows:
+        """Give labels and categories their codes, in the order of the rows."""
+        block, faults, columns, X, sparse, op, ts, with_features, with_label = checked
+        n, row = len(X), block.row
         y = no_targets(n, self.labels.dtype)
         if self._label is not None:
             y = self.labels.read(columns[self._label], self._label, row, with_features, with_label, faults)
         tokens = self._encoder.encode(columns, X, faults, with_features, row=row)
-        bad = dict(flaws or {}) | {position: self._error(fault, where(position)) for position, fault in faults.items()}
+        bad = dict(block.flaws) | {place: self._error(fault, block.where(place)) for place, fault in faults.items()}
         for position, fault in faults.items():
             if fault.code == "many_classes":
                 raise bad[position]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,10 @@ from raydt.encoding.tokens import different
 from raydt.errors import ConfigError, InputError
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
+from raydt.parallel.ahead import ahead
+from raydt.parallel.threads import run, threads
 from raydt.sources.base import Rows
-from raydt.sources.encoder import RowEncoder
+from raydt.sources.encoder import Block, Checked, RowEncoder
 from raydt.sources.envelope import Envelope
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.drift import Columns, agreement, require_agreement
@@ -37,6 +40,8 @@ CHUNK_CELLS = 1 << 19
 CHUNK_ROWS = (64, 1 << 16)
 #: What the sparse features of a row count for, of which only reading tells how many are 1.
 SPARSE_CELLS = 256
+#: Values that each of several threads gets in one round.
+ROUND_CELLS = 1 << 18
 
 
 class _Cursor:
@@ -94,6 +99,8 @@ class FileSource:
         low, high = CHUNK_ROWS
         cells = len(self._encoder.features.names) + (0 if self._encoder.sparse is None else SPARSE_CELLS)
         self._chunk_rows = chunk_rows or max(low, min(high, CHUNK_CELLS // cells))
+        self._row_cells = cells
+        self._handed_out = 0  # row after the last one that was given to a reader
         if self._encoder.sparse is not None:
             self._encoder.set_width(self._width(options.n_features, self._encoder.sparse))
         elif options.n_features is not None:
@@ -112,8 +119,8 @@ class FileSource:
 
     @property
     def classes(self) -> list[Any]:
-        """Labels in the order of their codes, as known so far."""
-        return self._encoder.labels.classes
+        """Labels in the order of their codes, as known from the rows handed out so far."""
+        return self._encoder.labels.classes(self._handed_out)
 
     @property
     def positive(self) -> list[Any] | None:
@@ -150,14 +157,71 @@ class FileSource:
         content = [[file["rows"], file["bytes"], file["sha256"]] for file in files]
         return Identity(hashed(json.dumps({**described, "files": content})), {**described, "files": files})
 
-    def rows(self, start: int = 0) -> Iterator[Rows]:
+    def rows(self, start: int = 0) -> Generator[Rows, None, None]:
         """Chunks of encoded rows from row ``start`` on.
 
-        Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first.
+        Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first. With
+        several threads the next rows are read while the caller works on those before; that shows nowhere else, but the
+        iteration has to be closed before the source is restored or read from elsewhere.
         """
-        for batch, row, file, file_row in self._batches(self._encoder.columns, start):
-            flaws = file.take_flaws(file_row, batch.num_rows)
-            yield self._encoder.encode(batch, row, partial(_place, file.name, file_row), flaws)
+        n = threads()
+        self._limit_threads(n)
+        rounds = ahead(self._rounds(start, n)) if n > 1 else self._one_by_one(start)
+        with closing(rounds):
+            for chunks in rounds:
+                for chunk in chunks:
+                    if len(chunk):
+                        self._handed_out = max(self._handed_out, chunk.start + len(chunk))
+                    yield chunk
+        known = [file.n_rows for file in self._files if file.n_rows is not None]
+        if n > 1 and len(known) == len(self._files) and (self._limit is None or sum(known) < self._limit):
+            self._files[-1].require_unchanged()  # it may have changed since the reading ahead came to its end
+
+    def _one_by_one(self, start: int) -> Generator[list[Rows], None, None]:
+        for block in self._blocks(start):
+            yield [self._encoder.encode(block)]
+
+    def _rounds(self, start: int, n: int) -> Generator[list[Rows], None, None]:
+        """Yield encoded rows for ``n`` threads: one reads the next blocks, while others check those read before.
+
+        Codes are then given in the order of the rows; an error comes after all rows before it.
+        """
+        size = 1
+        with closing(self._blocks(start)) as blocks:
+            now = _read(blocks, size)
+            while now.blocks:
+                tasks: list[Callable[[], Any]] = [partial(_checked, self._encoder, block) for block in now.blocks]
+                later = _Read([], now.error)
+                if now.error is None:
+                    cells = self._row_cells * max(1, now.blocks[0].batch.num_rows)
+                    size = min(2 * size, max(1, n * ROUND_CELLS // cells))
+                    tasks.insert(0, partial(_read, blocks, size))
+                    later, *checked = run(tasks)
+                else:
+                    checked = run(tasks)
+                chunks: list[Rows] = []
+                for result in checked:
+                    try:
+                        if isinstance(result, Exception):
+                            raise result
+                        chunks.append(self._encoder.finish(result))
+                    except Exception as error:
+                        later = _Read([], error)
+                        break
+                yield chunks
+                now = later
+        if now.error is not None and not isinstance(now.error, StopIteration):
+            raise now.error
+
+    def _blocks(self, start: int) -> Generator[Block, None, None]:
+        """Blocks of rows from row ``start`` on."""
+        for found in self._batches(self._encoder.columns, start):
+            yield _block(*found)
+
+    def _limit_threads(self, n: int) -> None:
+        """Have Arrow decode columns in threads of its own only if ``n`` may be used, more than one."""
+        for file in self._files:
+            file.in_threads = n > 1
 
     @property
     def places(self) -> list[tuple[str, int, int | None]]:
@@ -184,10 +248,14 @@ class FileSource:
         """
         self._encoder.forget_categories()
         if self._cursor is None or self._cursor.row != start:
+            self._limit_threads(threads())
             self._cursor = _Cursor(self._batches(self._encoder.columns, start), start)
-        for batch, row, file, file_row in self._cursor.until(stop):
-            flaws = file.take_flaws(file_row, batch.num_rows)
-            yield self._encoder.encode(batch, row, partial(_place, file.name, file_row), flaws)
+        for found in self._cursor.until(stop):
+            yield self._encoder.encode(_block(*found))
+
+    def hand_out(self, row: int) -> None:
+        """Take note that the rows before this one were handed out, though not by :meth:`rows`."""
+        self._handed_out = max(self._handed_out, row)
 
     def forget_labels(self, row: int) -> None:
         """Forget the labels that first appeared in this row or later."""
@@ -207,12 +275,13 @@ class FileSource:
         return self._files[-1].name, row - begin
 
     def state(self, row: int | None = None) -> dict[str, Any]:
-        """Dictionaries as known before ``row`` (all, if None)."""
-        return self._encoder.state(row)
+        """Dictionaries as known before ``row`` (from all rows handed out, if None)."""
+        return self._encoder.state(self._handed_out if row is None else row)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue with saved dictionaries."""
         self._encoder.restore(state)
+        self._handed_out = 0
 
     def _batches(
         self, columns: list[str], start: int, hash_along: bool = False
@@ -259,6 +328,36 @@ class FileSource:
             new[: len(counts)] += counts
             counts = new
         return dict(zip(seen.values, counts.tolist(), strict=True))
+
+
+class _Read(NamedTuple):
+    """Blocks, and the error that comes after them: StopIteration at the end."""
+
+    blocks: list[Block]
+    error: Exception | None
+
+
+def _read(blocks: Iterator[Block], size: int) -> _Read:
+    """Read up to ``size`` blocks."""
+    read: list[Block] = []
+    try:
+        while len(read) < size:
+            read.append(next(blocks))
+    except Exception as error:
+        return _Read(read, error)
+    return _Read(read, None)
+
+
+def _checked(encoder: RowEncoder, block: Block) -> Checked | Exception:
+    """Check a block; return what ends the reading before it."""
+    try:
+        return encoder.check(block)
+    except Exception as error:
+        return error
+
+
+def _block(batch: pa.RecordBatch, row: int, file: DataFile, file_row: int) -> Block:
+    return Block(batch, row, partial(_place, file.name, file_row), file.take_flaws(file_row, batch.num_rows))
 
 
 def _place(file: str, first: int, position: int) -> tuple[str, int]:

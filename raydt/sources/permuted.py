@@ -9,7 +9,8 @@ numbers that rows have in the files, and messages name the file and the row ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +27,9 @@ from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError, message_of
 from raydt.examples.reading import CLASSES, Reading
 from raydt.messages import message
+from raydt.parallel.threads import threads
 from raydt.sources.base import Rows
+from raydt.sources.encoder import Block
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.identity import Identity, hashed
@@ -48,30 +51,26 @@ class PermutedFiles(FileSource):
         self._table = pa.table({})
         self._flaws: dict[int, InputError] = {}  # by number in the files
 
-    def rows(self, start: int = 0) -> Iterator[Rows]:
+    def rows(self, start: int = 0) -> Generator[Rows, None, None]:
         """Chunks of encoded rows from row ``start`` of the drawn order on."""
-        order = self._load()
-        for begin in range(start, len(order), self._chunk_rows):
-            yield self._encode(begin, self._chunk_rows)
-
-    def _encode(self, begin: int, length: int) -> Rows:
-        """Encode so many rows from row ``begin`` of the drawn order on, which has been loaded."""
-        assert self._order is not None
-        part = self._table.slice(begin, length).combine_chunks().to_batches()[0]
-        numbers = self._order[begin : begin + part.num_rows].tolist() if self._flaws else []
-        flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
-        rows = self._encoder.encode(part, begin, partial(self._place, begin), flaws)
-        ids = self._order[begin : begin + len(rows)]
-        return replace(rows, id=ids.copy()) if self.id_kind == "row" else rows
+        with closing(super().rows(start)) as chunks:
+            for rows in chunks:
+                yield self._numbered(rows)
 
     seekable = True
 
     def block(self, start: int, stop: int) -> Iterator[Rows]:
         """Yield rows of the drawn order; see :meth:`FileSource.block`."""
         self._encoder.forget_categories()
-        self._load()
-        for begin in range(start, min(stop, self._table.num_rows), self._chunk_rows):
-            yield self._encode(begin, min(self._chunk_rows, stop - begin))
+        self._limit_threads(threads())
+        for block in self._blocks(start, stop):
+            yield self._numbered(self._encoder.encode(block))
+
+    def _numbered(self, rows: Rows) -> Rows:
+        """Give rows without ids the numbers that they have in the files."""
+        if self.id_kind != "row" or not len(rows):
+            return rows
+        return replace(rows, id=self._load()[rows.start : rows.start + len(rows)].copy())
 
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it (zero-based)."""
@@ -82,6 +81,15 @@ class PermutedFiles(FileSource):
         files = super().identity()
         described = {**files.description, "permutation": self._seed}
         return Identity(hashed(f"{files.fingerprint} permuted by {self._seed}"), described)
+
+    def _blocks(self, start: int, stop: int | None = None) -> Generator[Block, None, None]:
+        order = self._load()
+        end = len(order) if stop is None else min(stop, len(order))
+        for begin in range(start, end, self._chunk_rows):
+            part = self._table.slice(begin, min(self._chunk_rows, end - begin)).combine_chunks().to_batches()[0]
+            numbers = order[begin : begin + part.num_rows].tolist() if self._flaws else []
+            flaws = {place: self._flaws[number] for place, number in enumerate(numbers) if number in self._flaws}
+            yield Block(part, begin, partial(self._place, begin), flaws)
 
     def _place(self, first: int, position: int) -> tuple[str, int]:
         return self.where(first + position)

@@ -108,6 +108,7 @@ class BatchesStream(RowStream):
         if self._removed:
             skipped = self._reader.skipped
             active = np.sort(self._active.view()[:, 1])
+            self._reader.close()
             self._reader = RowReader(self.source, self._low, self._skip_bad, without=active, recorded=self._seen)
             self._reader.skipped = skipped
             self._removed = False

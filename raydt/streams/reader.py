@@ -8,7 +8,7 @@ dropped and leave no trace.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -170,6 +170,12 @@ class RowReader:
         row = int(self.take(1).row[0])
         if row >= self._recorded:
             self.skipped.append(Skipped(row, self._source.where(row)[0], message_of(error.without_skipping())))
+
+    def close(self) -> None:
+        """Let go of the source, which can then be restored; what was read ahead of the stream stays."""
+        rows, self._rows = self._rows, None
+        if isinstance(rows, Generator):
+            rows.close()
 
     def finish(self) -> None:
         """Say why no row is available: return at the end of the source, raise the error of a bad row."""

@@ -252,6 +252,7 @@ class RowStream(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         self._seq, self._n_classes = int(state["seq"]), int(state["n_classes"])
+        self._reader.close()
         self.source.restore(state["source"])
         self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
         self._foreign, self._foreign_ids = int(state.get("foreign", 0)), set(state.get("foreign_ids", _NO_IDS).tolist())

@@ -20,7 +20,8 @@ from below; it interpolates where this file integrates). O(nodes x q x outputs) 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,7 +114,7 @@ class Factors(NamedTuple):
 
 def factors_of(edges: Edges) -> Factors:
     """The factors of one tree. O(nodes x q)."""
-    point, weight = np.polynomial.legendre.leggauss(max(1, (int(edges.distinct.max()) + 1) // 2))
+    point, weight = _rule(max(1, (int(edges.distinct.max()) + 1) // 2))
     t, z, o = (point[:, None] + 1.0) / 2.0, edges.share[:, None, None], np.array([0.0, 1.0])
     factor = z * (1.0 - t) + o * t
     factor[0] = 1.0
@@ -121,6 +122,13 @@ def factors_of(edges: Edges) -> Factors:
     slope = weight[:, None] / 2.0 * (o - z) * inverse
     slope[0] = 0.0
     return Factors(factor, inverse, slope)
+
+
+@cache
+def _rule(points: int) -> tuple[Floats, Floats]:
+    """Points and weights of Gauss and Legendre: to find them takes longer than all else about a small tree."""
+    point, weight = np.polynomial.legendre.leggauss(points)
+    return point, weight
 
 
 class Room(NamedTuple):
@@ -174,6 +182,8 @@ class _Prepared(NamedTuple):
 
 #: Nodes of the trees that are prepared at once, at most, but for one tree.
 _PREPARED = 1 << 15
+#: Nodes whose preparation is worth the start of another thread.
+_FEW_NODES = 1 << 13
 #: Nanoseconds that a row takes at a node and a point of the rule, about, and that a task of a thread takes at least.
 _STEP_NS, _TASK_NS = 1, 300_000
 
@@ -194,11 +204,13 @@ def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Expl
     begin = 0
     while begin < trees.trees:
         end = max(begin + 1, int(np.searchsorted(trees.starts, trees.starts[begin] + _PREPARED, side="right")) - 1)
-        prepared = run([partial(_prepared, trees, trees.cover, tree, computed) for tree in range(begin, end)])
+        several = ranges(end - begin, -(-_FEW_NODES * (end - begin) // int(trees.starts[end] - trees.starts[begin])), 4)
+        some = [range(begin + part.start, begin + part.stop) for part in several]
+        prepared = list(chain.from_iterable(run([partial(_all_prepared, trees, part, computed) for part in some])))
         for tree in prepared:
             base += tree.mean
         work = sum(tree.factors.factor.size // 2 for tree in prepared)
-        blocks = ranges(-(-len(X) // BLOCK), _TASK_NS // (_STEP_NS * BLOCK * max(1, work)))
+        blocks = ranges(-(-len(X) // BLOCK), _TASK_NS // (_STEP_NS * BLOCK * max(1, work)), 4)
         parts = [slice(part.start * BLOCK, min(part.stop * BLOCK, len(X))) for part in blocks]
         run([partial(_add_values, prepared, tests_of(trees), rows, part, values[part]) for part in parts])
         begin = end
@@ -208,6 +220,12 @@ def explain(trees: TreeSum, X: Floats, sparse: SparseRows | None = None) -> Expl
         values /= trees.trees
         base /= trees.trees
     return Explanation(values, base + trees.origin)
+
+
+def _all_prepared(trees: TreeSum, some: range, computed: int) -> list[_Prepared]:
+    """Return what all rows need of some trees."""
+    assert trees.cover is not None
+    return [_prepared(trees, trees.cover, tree, computed) for tree in some]
 
 
 def _prepared(trees: TreeSum, cover: Ints, tree: int, computed: int) -> _Prepared:

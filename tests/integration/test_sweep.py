@@ -70,6 +70,29 @@ def test_every_setting_is_what_a_replay_of_it_gives(here, tmp_path):
             assert row[name] == expected[name], name
 
 
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_threads_give_the_same_table_in_the_same_order(here, n, tmp_path):
+    there = sweep(config(cluster={"backend": "in_process", "threads": n}), GRID, tmp_path / "there")
+    assert untimed(there.table) == untimed(here.table)
+    assert there.curves == here.curves
+    logs = [(Path(one.path) / "log.jsonl").read_text().splitlines() for one in (here, there)]
+    assert [[json.loads(line)["setting"] for line in log] for log in logs] == [[*range(6)]] * 2
+    keys = here.summary.keys() - {"parallel", "started", "best"} - {key for key in here.summary if "seconds" in key}
+    assert {key: here.summary[key] for key in keys} == {key: there.summary[key] for key in keys}
+    assert there.summary["parallel"] == n
+
+
+@pytest.mark.parametrize("kind", ["gbdt", "forest", "confidence_tree"])
+def test_settings_of_each_learner_run_at_the_same_time(kind, tmp_path):
+    grid = ["stream.window=200,250,300"]
+    tables = []
+    for n in (1, 3):
+        one = config(learner={"kind": kind}, cluster={"backend": "in_process", "threads": n})
+        tables.append(untimed(sweep(one, grid, tmp_path / str(n)).table))
+    assert tables[0] == tables[1]
+    assert not any(row["error"] for row in tables[0])
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("cluster")
 def test_ray_gives_the_same_table(here, tmp_path):

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from raydt.streams.history import history_of
 from tests.cases import CASES, Trial
+from tests.crews import crew, number_of
 from tests.integration.conftest import cluster
 
 __all__ = ["cluster"]
+
+
+@pytest.fixture(autouse=True)
+def _threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each case has a number of threads, which its name draws; a module whose tests draw it says the most."""
+    with crew(getattr(request.module, "MOST_THREADS", number_of(request.node.nodeid))):
+        yield
 
 
 @pytest.fixture(scope="session")

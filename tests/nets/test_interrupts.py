@@ -40,7 +40,11 @@ from raydt.estimators.fudyadt_river import RiverTreeClassifier
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 from tests.cases import CASES, GROUPS, Trial, every_case, first_cases, one_of_each
+from tests.crews import NUMBERS
 from tests.small_tables import Row, derived, examples, table_of
+
+#: Each call draws its number of threads.
+MOST_THREADS = max(NUMBERS)
 
 PACKAGE = str(Path(raydt.__file__).parent)
 Call = Callable[[Any], Any]
@@ -112,8 +116,8 @@ INJECTED = {"bytecode": at_bytecode, "memory": without_memory}
 
 
 def struck(target: Any, call: Call, kind: str, draw: random.Random, moments: dict[Any, int]) -> bool:
-    """Make a call, with one thread or two, and strike at a random moment of it; whether the call raised."""
-    with limited(draw.choice((1, 2))):
+    """Make a call, with some threads, and strike at a random moment of it; whether the call raised."""
+    with limited(draw.choice(NUMBERS)):
         return _struck(target, call, kind, draw, moments)
 
 

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays import rng
-from raydt.learners.gbdt.derivatives import Loss, quantised, softmax
+from raydt.arrays.elementary import softmax
+from raydt.learners.gbdt.derivatives import Loss, quantised
 from raydt.learners.gbdt.staleness import log_odds
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.online_gbdt_tree import Node, Place, Row, Work

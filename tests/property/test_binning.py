@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from raydt.arrays.kernel import kernel
 from raydt.batches.binning import SPARSE, Bins, code_of, joined, learn_bins
+from raydt.batches.cells import CellStore
 from raydt.examples.features import CATEGORICAL, NUMERIC
-from raydt.learners.gbdt.cells import CellStore
 from tests.oracles.binning import CategoryBins, NumericBins
 from tests.strategies import AWKWARD, CLOSE, HUGE
 from tests.volume import examples

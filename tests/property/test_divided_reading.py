@@ -23,7 +23,8 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.updates import UpdateBatch
-from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, RandCbt, Sea, open_source
+from raydt.parallel.threads import limited
+from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, RandCbt, Sea, file_source, open_source
 from raydt.sources.divided import DividedReading, undivided
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 from raydt.streams import Batches, DeletionLog, Incremental, RandomUpdates, SlidingWindow, TimeWindow, make_stream
@@ -150,6 +151,8 @@ def options_of(model: str, warmup: int, folder: Path, on_error: str) -> Any:
     with_ids=st.booleans(),
     on_error=st.sampled_from(["error", "skip"]),
     reading=st.sampled_from([Reading(), Reading(by_value=True), Reading(missing=True), Reading(classes=2)]),
+    threads=st.sampled_from([1, 2, 3, 5]),
+    chunk=st.integers(1, 9),
 )
 def test_same_updates(
     table: dict[str, list[Any]],
@@ -166,8 +169,12 @@ def test_same_updates(
     with_ids: bool,
     on_error: str,
     reading: Reading,
+    threads: int,
+    chunk: int,
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
+    """With several threads whoever reads a block in full reads ahead, beyond its end."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_source, "CHUNK_ROWS", (1, chunk))
         folder = Path(name)
         kinds = {"c": pa.string(), "id": pa.int64(), "y": pa.string(), "t": pa.int64()}
         whole = pa.table(table, pa.schema([(name, kinds.get(name, pa.float64())) for name in table]))
@@ -189,7 +196,8 @@ def test_same_updates(
         except InputError:
             return
         stream_options = options_of(model, warmup, folder, on_error)
-        plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), sizes)
+        with limited(1):
+            plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), sizes)
         source = open_source(options, reading=reading)
         stream = make_stream(stream_options, source)
         assert undivided(options, source) is None
@@ -199,7 +207,8 @@ def test_same_updates(
         stream.begin_with(divided.rows())
 
         sizes = [min(size, warmup) for size in sizes] if model == "deletion_log" else sizes
-        theirs = Taken(stream, sizes, lambda batch: filled(batch, readers, divided))
+        with limited(threads):
+            theirs = Taken(stream, sizes, lambda batch: filled(batch, readers, divided))
         assert theirs.updates == plain.updates
         assert theirs.skipped == plain.skipped
         assert theirs.error == plain.error

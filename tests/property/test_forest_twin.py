@@ -22,10 +22,10 @@ from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest import nodes, trees
-from raydt.parallel.threads import limited
+from raydt.learners.forest import nodes
 from raydt.sessions.session import InProcessSession
 from tests import volume
+from tests.crews import NUMBERS, crew
 from tests.oracles.forest import Forest, Rules
 from tests.volume import examples
 
@@ -42,8 +42,7 @@ def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def called(self: Run, *arguments: Any, **named: Any) -> Any:
-        with limited(self.threads), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trees, "_FEW", 1)
+        with crew(self.threads):
             return method(self, *arguments, **named)
 
     return called
@@ -82,7 +81,7 @@ class Run:
         )
         self.features = Features(tuple(f"x{j}" for j in range(d)), categorical, int(draws.integers(1, 4)))
         self.offset = float(draws.choice([0.0, 0.0, 1.7e9]))
-        self.threads = int(draws.choice([1, 2, 3, 5]))
+        self.threads = int(draws.choice(NUMBERS))
         self.shards, self.shared = int(draws.integers(1, 4)), bool(draws.random() < 0.5)
         self.begin()
 
@@ -186,13 +185,17 @@ class Run:
             self.warmup = self.seq
         return self.session.digest()
 
+    def ask(self) -> None:
+        """The prediction of a row is the twin's, and leaves open what the row does not pass."""
+        row = self.row()
+        if self.seq >= self.warmup:
+            self.session.driver.run(self.session.coordinator.gather())
+            assert self.session.coordinator.predict(np.array([row]))[0] == self.predicted(row, [])
+
     def same(self) -> None:
-        """The digest is the twin's, and so are predictions before it, which leave open what they do not pass."""
+        """The digest is the twin's, and so are predictions before it."""
         for _ in range(int(self.draws.integers(0, 3))):
-            row = self.row()
-            if self.seq >= self.warmup:
-                self.session.driver.run(self.session.coordinator.gather())
-                assert self.session.coordinator.predict(np.array([row]))[0] == self.predicted(row, [])
+            self.ask()
         assert self.digest() == self.twin.digest()
 
     @property
@@ -289,7 +292,15 @@ def whole_classes(run: Run, n: int) -> None:
     assert run.digest() == before
 
 
-WAYS: tuple[Any, ...] = (randomly, near_ties, adaptively, there_and_back, permuted, whole_classes)
+def asked(run: Run, n: int) -> None:
+    """Updates and questions by turns: each row opens what it passes of the trees that are due."""
+    for _ in range(3):
+        randomly(run, 3 * n)
+        for _ in range(4):
+            run.ask()
+
+
+WAYS: tuple[Any, ...] = (randomly, near_ties, adaptively, there_and_back, permuted, whole_classes, asked)
 
 
 @examples(1000, deadline=None)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,15 +13,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import DELETE, INSERT
-from raydt.exchange import driver
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import row_shard, trainer
+from raydt.learners.gbdt import row_shard
 from raydt.learners.gbdt.audit import audit
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
+from tests.crews import NUMBERS, crew
 from tests.oracles import online_gbdt
 from tests.oracles.online_gbdt_stream import OnlineGBDTTwin, canonical
 from tests.strategies import Stream, cuts, gbdt_options, gbdt_streams
@@ -40,26 +38,15 @@ plans = st.builds(
     shared_store=st.booleans(),
 )
 shard_counts = st.sampled_from((1, 2, 3, 5))
-#: Threads, and a seed: at every meeting they come in another order; 0: as they come.
-crews = st.tuples(st.sampled_from((1, 2, 3, 5)), st.integers(0, 9))
+#: Threads, and a seed with which they are simulated (``tests.crews``).
+crews = st.tuples(st.sampled_from(NUMBERS), st.none() | st.integers(0, 9))
+Crew = tuple[int, int | None]
 
 
 @contextmanager
-def threads_of(crew: tuple[int, int]) -> Iterator[None]:
+def threads_of(threads: Crew) -> Iterator[None]:
     """So many threads, however small the model."""
-    threads, seed = crew
-    rng = random.Random(seed)
-
-    def in_any_order(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        order = rng.sample(range(len(tasks)), len(tasks))
-        results = {i: tasks[i]() for i in order}
-        return [results[i] for i in range(len(tasks))]
-
-    with pytest.MonkeyPatch.context() as patch, limited(threads):
-        for cells in ("CELLS_OF_A_THREAD", "UPDATED_CELLS_OF_A_THREAD", "CHANGES_OF_A_THREAD"):
-            patch.setattr(trainer, cells, 1)
-        if seed:
-            patch.setattr(driver, "run", in_any_order)
+    with crew(*threads):
         yield
 
 
@@ -136,42 +123,42 @@ def assert_same_scores(session: InProcessSession, twin: OnlineGBDTTwin, stream: 
 @examples(40)
 @given(gbdt_streams(), gbdt_options("auto", "multiclass"), shard_counts, cuts(), plans, crews)
 def test_classes(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, threads: Crew
 ) -> None:
-    with threads_of(crew):
+    with threads_of(threads):
         assert_same(stream, options, shards, sizes, plan)
 
 
 @examples(25)
 @given(gbdt_streams(classes=2), gbdt_options("auto", "binary"), shard_counts, cuts(), plans, crews)
 def test_two_classes(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, threads: Crew
 ) -> None:
-    with threads_of(crew):
+    with threads_of(threads):
         assert_same(stream, options, shards, sizes, plan)
 
 
 @examples(25)
 @given(gbdt_streams(regression=True), gbdt_options("squared_error"), shard_counts, cuts(), plans, crews)
 def test_targets(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, threads: Crew
 ) -> None:
     spread = [y for y in stream.y[: stream.warmup] if not math.isnan(y)]
     widest = max(abs(y - math.fsum(spread) / len(spread)) for y in spread)
     late = [abs(y - math.fsum(spread) / len(spread)) for y in stream.y if not math.isnan(y)]
     assume(max(late) <= 16 * widest)  # any other target is refused
-    with threads_of(crew):
+    with threads_of(threads):
         assert_same(stream, options, shards, sizes, plan)
 
 
 @examples(25)
 @given(gbdt_streams(), gbdt_options("auto"), shard_counts, cuts(), plans, crews)
 def test_no_digest_depends_on_shards_batches_or_where_work_is_done(
-    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, crew: tuple[int, int]
+    stream: Stream, options: dict[str, Any], shards: int, sizes: list[int], plan: WorkPlan, threads: Crew
 ) -> None:
     one, other = session_of(stream, options, 1, WorkPlan()), session_of(stream, options, shards, plan)
     for session, cut in ((one, [len(stream)]), (other, sizes)):
-        with threads_of(crew):
+        with threads_of(threads):
             for batch in stream.batches(cut):
                 session.apply(batch)
             session.finish()

@@ -47,10 +47,12 @@ def scenario(seed: int, folder: Path) -> tuple[Simulation, dict[str, object]]:
 
 
 def examine(simulation: Simulation, expected: dict[str, object]) -> None:
-    """Run to the end; AssertionError if the outcome is not the expected one."""
-    found = simulation.run()
-    different = [name for name in expected if found[name] != expected[name]]
-    assert not different, f"{', '.join(different)} differ"
+    """Run to the end, and in one process with as many threads; AssertionError if an outcome is not the expected one."""
+    with simulation.threads():
+        alone = undisturbed(simulation.setup, simulation)
+    for found in (simulation.run(), alone):
+        different = [name for name in expected if found[name] != expected[name]]
+        assert not different, f"{', '.join(different)} differ"
 
 
 def survives(seed: int, folder: Path | None = None) -> Counter[str]:

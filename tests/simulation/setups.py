@@ -12,7 +12,7 @@ from raydt.sessions.snapshots import whole
 from raydt.streams.history import history_of
 from tests.cases import CASES, GROUPS
 from tests.simulation.chain import Chain
-from tests.simulation.simulator import Record, Setup, outcome
+from tests.simulation.simulator import Record, Setup, Simulation, outcome
 from tests.simulation.streams import Workload
 
 #: The learner in which every fault shows, and every case of all others.
@@ -30,7 +30,7 @@ def fitted(setup: Setup, workload: Workload) -> Workload:
     return workload if setup.trial is None else workload.fit(setup.trial)
 
 
-def undisturbed(setup: Setup, workload: Workload) -> dict[str, Any]:
+def undisturbed(setup: Setup, workload: Workload | Simulation) -> dict[str, Any]:
     """The outcome in one process: one shard, which shares the coordinator's rows, and other batches.
 
     The live ids are compared with those of a plain replay, which knows no learner.

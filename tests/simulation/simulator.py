@@ -1,7 +1,8 @@
 """The third driver of the exchange: the real coordinator and shards, an unreliable network, machines that fail.
 
-Everything happens in one thread in simulated time and follows from a seed. Messages and replies are delayed, lost (and
-sent again under the same number) and duplicated; duplicates may arrive rounds or incarnations later. A machine may
+Everything happens in one thread in simulated time and follows from a seed. Threads among which a machine divides its
+work are simulated, too: their tasks are done one after the other, in any order. Messages and replies are delayed, lost
+(and sent again under the same number) and duplicated; duplicates may arrive rounds or incarnations later. A machine may
 crash before and after every event it handles, and be paused; a pause that takes too long counts as a crash. Then the
 driver restores the last checkpoint into machines of the next epoch, perhaps another number of them, and reads the
 stream again from there. The driver may crash too: a new one has nothing but the store.
@@ -12,6 +13,7 @@ Expected: the same digest, model, rows, predictions, scores and refusals as with
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -28,6 +30,7 @@ from raydt.sessions.snapshots import take_snapshot, whole
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
 from tests.cases import Trial
+from tests.crews import crew, number_of
 from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
 from tests.simulation.network import NO_FAULTS, Faults, Network
 
@@ -131,7 +134,7 @@ class Simulation(Network):
     ) -> None:
         super().__init__(seed, faults)
         self.setup, self.store, self.plan = setup, store, plan
-        self._open = open_stream
+        self.open, self.seed = open_stream, seed
         self.driver: Driver = Driver(open_stream())
         self._features: Features = setup.features(self.driver.stream.source)
         self._count = 0  # shards of this incarnation, once all have been started
@@ -140,8 +143,14 @@ class Simulation(Network):
     def run(self) -> dict[str, Any]:
         """Everything that must not depend on faults, once the stream has ended."""
         self.post(self.visit, self.driver, self._begin)
-        self.pass_time()
+        with self.threads():
+            self.pass_time()
         return self._outcome
+
+    def threads(self) -> AbstractContextManager[None]:
+        """Threads that a process has: how many, and in which order they do their tasks, follows from the seed."""
+        name = f"{self.setup.name} {self.seed}"
+        return crew(number_of(name), name)
 
     def lost(self, epoch: int) -> None:
         self.visit(self.driver, self._begin_after, epoch)
@@ -149,7 +158,7 @@ class Simulation(Network):
     def replace_driver(self) -> None:
         self.epoch += 1  # what the machines of the old one still say reaches nobody
         self.store.new_driver()
-        self.driver = Driver(self._open())
+        self.driver = Driver(self.open())
         self.post(self.visit, self.driver, self._begin, delay=self.random.randint(1, 500))
 
     # -- an incarnation -------------------------------------------------------------------------------------------
@@ -172,7 +181,7 @@ class Simulation(Network):
             return
         driver, shards = self.driver, self.plan.shards(self.epoch)
         self.events["restored"] += saved is not None
-        driver.stream, driver.record, driver.writes, driver.at_end = self._open(), Record(), None, False
+        driver.stream, driver.record, driver.writes, driver.at_end = self.open(), Record(), None, False
         if saved is not None:
             driver.stream.restore(saved.stream)
             driver.record = Record(**saved.run)

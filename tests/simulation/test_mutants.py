@@ -15,11 +15,13 @@ from raydt.exchange.shard import FeatureShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.learners.fudyadt.shard import FuDyADTShard
+from raydt.parallel import threads
 from raydt.sessions import snapshots
 from raydt.sources.file_source import FileSource
 from raydt.streams.random_updates import RandomUpdatesStream
 from raydt.streams.row_stream import RowStream
 from raydt.streams.text_ids import TextIds
+from tests import crews
 from tests.simulation.scenarios import DRAWN, examine, scenario
 
 #: Seeds a mutant may survive before it counts as not found.
@@ -251,6 +253,15 @@ def a_checkpoint_keeps_names_without_spaces(patch):
     )
 
 
+def results_come_as_threads_end(patch):
+    """A result depends on the order in which threads do their tasks."""
+    patch.setattr(threads._Work, "outcome", lambda self: list(self._results.values()))
+
+
+for learner in ("forest: two classes", "fudyadt: spread"):
+    MUTANTS[f"results_come_as_threads_end, {learner}"] = results_come_as_threads_end, learner
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(name, tmp_path, monkeypatch):
     put, learner = MUTANTS[name]
@@ -267,6 +278,13 @@ def test_a_mutant_is_found(name, tmp_path, monkeypatch):
             except Exception as error:  # not found: a mutant that no longer fits what it replaces dies of that
                 died[repr(error)[:100]] += 1
     pytest.fail(f"{MOST_SEEDS} seeds do not find it; it died of {dict(died)}")
+
+
+def test_threads_that_keep_an_order_find_no_dependence_on_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(crews, "InAnyOrder", lambda tasks, draw: threads._Work(tasks))
+    monkeypatch.setattr(sys.modules[__name__], "MOST_SEEDS", 4)
+    with pytest.raises(pytest.fail.Exception, match="4 seeds do not find it"):
+        test_a_mutant_is_found("results_come_as_threads_end, forest: two classes", tmp_path, monkeypatch)
 
 
 def test_a_mutant_that_dies_is_not_found(tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
+from raydt.exchange import meeting
 from raydt.exchange.driver import InProcessDriver
-from raydt.exchange.meeting import Meeting, alone, together
+from raydt.exchange.meeting import Meeting, side_by_side, together
 from raydt.exchange.messages import SET_ASIDE, Ask, Tell
 from raydt.exchange.shard import FeatureShard
 from raydt.parallel.threads import limited
@@ -169,8 +170,23 @@ def test_shards_put_parts_together_and_all_receive_what_they_make_of_them(shards
     assert driver.traffic.rounds == 1 + 2 * rounds
 
 
-def test_one_shard_alone_makes_the_same_pass():
-    assert alone(Adder(0, 1).steps(3, 4)) == [[4], [5], [6]]
+@pytest.mark.parametrize("shards", [1, 2, 3, 5])
+@pytest.mark.parametrize("handed_out", [0, 1 << 18])
+def test_threads_make_the_same_pass(shards, handed_out, monkeypatch):
+    monkeypatch.setattr(meeting, "_HANDED_OUT", handed_out)
+    with limited(shards):
+        results = side_by_side([Adder(index, shards).steps(3, index + 1) for index in range(shards)])
+    total = shards * (shards + 1) // 2
+    assert results == [[[total * 10**owner + shards * r for owner in range(shards)] for r in range(3)]] * shards
+
+
+def test_an_error_of_one_thread_ends_the_pass():
+    def fails():
+        yield [np.array([1])] * 2
+        raise ValueError("lost")
+
+    with limited(2), pytest.raises(ValueError, match="lost"):
+        side_by_side([Adder(0, 2).steps(3, 1), fails()])
 
 
 def test_all_shards_are_asked_at_the_same_time():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,3 +103,37 @@ def test_a_kernel_takes_only_kernels_and_constants_from_elsewhere(path: str) -> 
                 name = alias.asname or alias.name
                 homes = {home, f"{home.removesuffix('.py')}/{alias.name}.py"}  # of a name, or of a module
                 assert name not in used or name.isupper() or homes & {*WITH_KERNELS}, f"{path} takes {name} from {home}"
+
+
+KERNEL = """
+from raydt.arrays.kernel import kernel
+from raydt.trees.counted_tree import floor_product
+@kernel
+def product(rate, size):
+    return floor_product(rate, size) + {added}
+"""
+
+
+def test_a_kernel_of_another_package_is_recompiled_with_ours(tmp_path: Path) -> None:
+    """It may call any of ours, and Numba's own cache knows its file only."""
+
+    def run(added: int, edit: str = "") -> tuple[str, set[str]]:
+        (tmp_path / "other.py").write_text(KERNEL.format(added=added))
+        program = (
+            f"import raydt.arrays.kernel as k; s = k._sources(); s['arrays/sparse.py'] += {edit!r}\n"
+            "import other; print(other.product(0.5, 9), sum(other.product.stats.cache_hits.values()))"
+        )
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # an edit in the same second is of the same age
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return done.stdout.strip(), {path.name for path in tmp_path.glob("*/*") if path.parent.name == "cache"}
+
+    assert run(0)[0] == "4 0"
+    assert run(0)[0] == "4 1"
+    assert run(1)[0] == "5 0"
+    printed, folders = run(1, "# an edit of ours")
+    assert printed == "5 0"
+    assert len(folders) == 3 + 2  # two of our own kernel
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"cache", "other.py"}
+    assert not [*tmp_path.glob("__pycache__/*.nbi")]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +22,7 @@ from hypothesis import strategies as st
 from actors.progress import Pulse
 from raydt.parallel import cpus, threads
 from raydt.parallel.threads import limited, ranges, run, threads_of
+from tests.nets.test_interrupts import at_bytecode
 
 NUMBERS = (1, 2, 3, 5)
 
@@ -73,6 +79,94 @@ def test_an_interrupt_waits_for_the_tasks_that_have_begun() -> None:
     assert ended.is_set()
 
 
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_after_an_error_no_task_is_begun(kind: type[BaseException]) -> None:
+    """Those that other threads had begun end before the error is raised."""
+    begun, ended = list[int](), list[int]()
+
+    def task(i: int) -> None:
+        begun.append(i)
+        if i == 3:
+            raise kind
+        time.sleep(0.02)
+        ended.append(i)
+
+    with limited(3), pytest.raises(kind):
+        run([partial(task, i) for i in range(50)])
+    assert sorted(begun) == list(range(len(begun)))
+    assert len(begun) <= 3 + 1 + 2
+    assert sorted(begun) == sorted([*ended, 3])
+    time.sleep(0.1)
+    assert len(begun) <= 3 + 1 + 2
+
+
+def test_an_interrupted_caller_leaves_the_tasks_that_nobody_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[int]()
+    helps = threading.Event()
+
+    def task(i: int) -> None:
+        helps.set()
+        begun.append(i)
+        time.sleep(0.02)
+
+    def interrupted(work: threads._Work[None]) -> None:
+        if threading.current_thread() is threading.main_thread():
+            assert helps.wait(20)
+            raise KeyboardInterrupt
+        former(work)
+
+    former = threads._Work.take
+    monkeypatch.setattr(threads._Work, "take", interrupted)
+    with limited(2), pytest.raises(KeyboardInterrupt):
+        run([partial(task, i) for i in range(500)])
+    assert 0 < len(begun) < 400
+    before = len(begun)
+    time.sleep(0.1)
+    assert len(begun) == before
+
+
+def test_a_strike_before_any_bytecode_leaves_all_threads_free() -> None:
+    """Also between the bytecode that takes a lock and the next one."""
+    met = threading.Barrier(3)
+    tasks = [partial(time.sleep, 1e-4)] * 6
+    with limited(3):
+        with at_bytecode(-1) as strike:
+            run(tasks)
+        for at in range(strike.moment + 60):
+            with contextlib.suppress(KeyboardInterrupt), at_bytecode(at):
+                run(tasks)
+            if at % 8 == 7:
+                assert sorted(run([lambda: met.wait(20)] * 3)) == [0, 1, 2]
+
+
+def test_the_pool_has_no_more_threads_than_a_call_may_use() -> None:
+    with limited(3):
+        for _ in range(2000):
+            run([int, int, int])
+        before = len(threads.clocks())
+        for _ in range(2000):
+            run([int, int, int])
+    assert len(threads.clocks()) == before
+    assert max(threads._pools) < max(6, cpus.cpus_here())
+
+
+def test_what_raised_keeps_nothing_of_the_tasks() -> None:
+    held = np.zeros(10)
+    kept = weakref.ref(held)
+
+    def task(of: npt.NDArray[np.float64]) -> None:
+        raise ValueError(len(of))
+
+    gc.disable()
+    try:
+        with limited(2), pytest.raises(ValueError, match="10"):
+            run([partial(task, held), partial(task, held)])
+        del held
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
 def test_a_task_that_divides_work_does_so_alone() -> None:
     with limited(4):
         assert run([threads.threads] * 8) == [1] * 8
@@ -91,11 +185,15 @@ def test_many_python_threads_divide_work_at_once() -> None:
 
 
 def test_a_forked_child_has_a_pool_of_its_own() -> None:
-    with limited(3):
-        run([lambda: None] * 9)
+    """Its threads do work: two tasks meet."""
+    with limited(2):
+        run([threading.Barrier(2).wait] * 2)
         child = os.fork()
         if child == 0:
-            os._exit(run([lambda i=i: i for i in range(9)]) != list(range(9)))
+            try:
+                os._exit(sorted(run([partial(threading.Barrier(2).wait, 20)] * 2)) != [0, 1])
+            finally:
+                os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
 
 
@@ -106,7 +204,7 @@ def test_the_time_of_helpers_is_seen() -> None:
     with limited(2):
         idents = run([lambda: (meeting.wait(20), threading.get_ident())[1]] * 2)
         other = next(ident for ident in idents if ident != threading.get_ident())
-        assert other in threads.helpers()
+        assert time.pthread_getcpuclockid(other) in threads.clocks()
 
         def work() -> None:
             meeting.wait(20)
@@ -124,7 +222,7 @@ def test_without_threads_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads, "_submit", refuse)
+    monkeypatch.setattr(threads, "submit", refuse)
     with limited(4):
         assert run([lambda i=i: i for i in range(5)]) == list(range(5))
 
@@ -179,3 +277,25 @@ def test_quota_of_a_control_group(files: dict[str, str], count: int, tmp_path: P
     for name, text in files.items():
         (tmp_path / name).write_text(text + "\n")
     assert cpus._quota_of(tmp_path) == count
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "count"),
+    [
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000"}, 2),
+        ("0::/a/b", {"a/b/cpu.max": "300000 100000", "cpu.max": "900000 100000"}, 3),
+        ("4:cpu,cpuacct:/a\n3:memory:/b", {"cpu,cpuacct/a/cpu.max": "100000 100000", "memory/b/cpu.max": "1 1"}, 1),
+        ("0::/\udce4", {}, 1 << 30),
+        ("no group", {}, 1 << 30),
+    ],
+)
+def test_quotas_of_the_groups_above_count(
+    group: str, files: dict[str, str], count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    (tmp_path / "groups").write_text(group + "\n", errors="surrogateescape")
+    monkeypatch.setattr(cpus, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(cpus, "_GROUPS_OF_THIS_PROCESS", tmp_path / "groups")
+    assert cpus._quota.__wrapped__() == count

@@ -13,6 +13,7 @@ from pipelines.running.intake import Intake, split_at_multiples
 from raydt.errors import InputError
 from raydt.examples.updates import CARRIES_ROW, DELETE, INSERT, QUERY, UpdateBatch
 from raydt.exchange.snapshot import Barrier
+from raydt.parallel.threads import limited, threads
 from raydt.streams.base import Skipped
 
 
@@ -29,12 +30,13 @@ class FakeStream:
 
     def __init__(self, n, bad_at=None, skip_at=()):
         self.n, self.bad_at, self.skip_at, self.done = n, bad_at, set(skip_at), 0
-        self.threads = set()
+        self.threads, self.allowed = set(), set()
         self._skipped = []
 
     def batches(self, size):
         while self.done < self.n:
             self.threads.add(threading.get_ident())
+            self.allowed.add(threads())
             stop = min(self.done + size, self.n)
             if self.bad_at is not None:
                 stop = min(stop, self.bad_at)
@@ -92,6 +94,12 @@ class TestIntake:
         batches = list(Intake(FakeStream(103), 10, 3, ahead, within=True))
         assert [batch.stop for batch in batches] == [*range(10, 101, 10), 103]
         assert {batch.every for batch in batches} == {3}
+
+    def test_it_reads_with_the_threads_of_the_run(self, ahead):
+        stream = FakeStream(103)
+        with limited(None), limited(3):
+            list(Intake(stream, 10, 25, ahead))
+        assert stream.allowed == {3}
 
     def test_an_error_ends_it_after_everything_before(self, ahead):
         intake = Intake(FakeStream(100, bad_at=37), 10, 1000, ahead)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raydt.errors import InputError
+from raydt.parallel.threads import limited
 from raydt.sources import ArrowFiles, CsvFiles, ParquetFiles, open_source
 from tests.refusals import refused
 
@@ -235,7 +236,14 @@ def write_csv(table, path):
 )
 @pytest.mark.parametrize("when", ["before reading", "while reading", "before the fingerprint"])
 @pytest.mark.parametrize("what", ["replaced", "touched", "removed"])
-def test_a_file_that_changes_under_the_reader(tmp_path, options, suffix, write, when, what):
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_file_that_changes_under_the_reader(tmp_path, options, suffix, write, when, what, n):
+    with limited(n):
+        change_under_the_reader(tmp_path, options, suffix, write, when, what)
+
+
+def change_under_the_reader(tmp_path, options, suffix, write, when, what):
+    """The change is refused, also after all rows were read ahead."""
     target = tmp_path / f"2.{suffix}"
     write(FIRST, tmp_path / f"1.{suffix}")
     write(SECOND, target)

@@ -68,7 +68,7 @@ def test_several_labels_can_be_positive():
     assert resolve_positive([4, "5", 4], {4: 1, 5: 1, 6: 1}) == [4, 5]
     labels = Labels([4, 5], [6])
     assert labels.encode(pa.array([5, 6, None, 4]), 0).tolist() == [1, 0, -1, 1]
-    assert labels.classes == [6, "4|5"]
+    assert labels.classes(0) == [6, "4|5"]
 
 
 @pytest.mark.parametrize("more", ["", "criterion: gini"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -28,32 +29,18 @@ from raydt import (
     OnlineGradientBoostingClassifier,
     load_model,
 )
-from raydt.arrays import blocks
-from raydt.audits import recorded_tree
-from raydt.encoding import features
 from raydt.errors import ConfigError, HalfAppliedError
-from raydt.estimators import frames
-from raydt.examples import row_tree
 from raydt.learners.forest import trees
-from raydt.learners.fudyadt import build_divided, dynamic_tree
+from raydt.learners.gbdt.update_batch import Counts
+from raydt.learners.gbdt.workspace import ROWS
 from raydt.parallel import threads
 from raydt.sessions.session import InProcessSession
-from raydt.trees import packed_trees, shapley
+from tests.crews import crew
 from tests.refusals import refused
 
 DRAW = np.random.default_rng(5)
 X = np.round(DRAW.normal(size=(600, 6)), 1)
 Y = (X[:, 0] + X[:, 1] * X[:, 2] + DRAW.normal(size=len(X)) > 0).astype(int)
-FEW = (
-    (recorded_tree, "_FEW_ROWS"),
-    (features, "_FEW_CELLS"),
-    (frames, "_FEW_CELLS"),
-    (blocks, "_FEW_CELLS"),
-    (trees, "_FEW"),
-    (build_divided, "_FEW_CELLS"),
-    (packed_trees, "_TASK_NS"),
-)
-
 ESTIMATORS: dict[str, Any] = {
     "fudyadt": FullyDynamicTreeClassifier(alpha=0.001, beta=0.05),
     "fudyadt, numbers": FullyDynamicTreeRegressor(),
@@ -65,11 +52,10 @@ ESTIMATORS: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _little_work_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have threads take work that one would do otherwise."""
-    for module, name in (*FEW, (shapley, "_TASK_NS"), (dynamic_tree, "LOOP_CELLS")):
-        monkeypatch.setattr(module, name, 1)
-    monkeypatch.setattr(row_tree, "_TOGETHER", 64)
+def _little_work_is_divided() -> Iterator[None]:
+    """Have threads take work that one would do otherwise; how many, each test says."""
+    with crew(None):
+        yield
 
 
 def outcome(model: Any) -> list[Any]:
@@ -92,7 +78,42 @@ def test_the_number_of_threads_changes_nothing(name: str) -> None:
     assert all(other == first for other in others)
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "gbdt"])
+@pytest.mark.parametrize("follow", ["retrained", "bounded"])
+def test_shards_of_the_gbdt_update_as_one_does(follow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of every shard go through trees that are trained again, and what each has counted is added."""
+    passes, others = set[int](), 0
+    of = Counts.of
+
+    def seen(trees: int, of_shards: Any) -> Counts:
+        nonlocal others
+        passes.add(len(of_shards))
+        others += sum(int(counts[ROWS]) for counts in of_shards[1:])
+        return of(trees, of_shards)
+
+    def updated(n: int, between: int = 0) -> list[Any]:
+        options = {"max_leaf_nodes": 31, "derivatives": follow, "derivative_tolerance": 0.3, "retrain": "never"}
+        model = OnlineGradientBoostingClassifier(max_iter=6, n_jobs=n, **options).fit(X[:300], Y[:300])
+        found: list[Any] = []
+        for begin in range(300, 600, 60):
+            model.set_params(n_jobs=between or n if begin % 120 else n)
+            new = slice(begin, begin + 60)
+            model.replace_examples(np.arange(begin - 300, begin - 270), X[new], Y[new])
+            found += [model.digest(), {name: n for name, n in model.last_update_.items() if name != "seconds"}]
+        return [*found, str(model.audit().as_dict())]
+
+    monkeypatch.setattr(Counts, "of", seen)
+    one = updated(1)
+    assert (passes, others) == ({1}, 0)
+    for n in (2, 3, 5):
+        found = updated(n)
+        assert [part for part in found if isinstance(part, dict)] == [part for part in one if isinstance(part, dict)]
+        assert found == one
+        assert updated(n, between=1) == one
+    assert passes == {1, 2, 3, 5}
+    assert others > 500
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_was_given_may_change_afterwards(name: str) -> None:
     """A clean matrix of float64 is not copied before the learner keeps its rows."""
     given, models = X.copy(), [clone(ESTIMATORS[name]) for _ in range(2)]
@@ -188,12 +209,23 @@ def test_a_child_forked_after_threads_have_worked_fits(name: str) -> None:
 
 
 @pytest.mark.filterwarnings(r"ignore:Estimator \w+ does not inherit:UserWarning")
-def test_joblib_divides_the_cpus_among_its_processes() -> None:
-    """Each process may use its share of the CPUs; the best model is fitted here."""
+def test_joblib_divides_the_cpus_among_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process uses its share of the CPUs; the best model is fitted here."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    get_reusable_executor().shutdown()  # its processes have the variable
     search = GridSearchCV(FullyDynamicTreeClassifier(), {"max_depth": [1, 4]}, cv=2, n_jobs=2).fit(X, Y)
     alone = GridSearchCV(FullyDynamicTreeClassifier(n_jobs=1), {"max_depth": [1, 4]}, cv=2, n_jobs=1).fit(X, Y)
     assert search.best_estimator_.digest() == alone.best_estimator_.digest()
     assert search.cv_results_["mean_test_score"].tolist() == alone.cv_results_["mean_test_score"].tolist()
+    share = GridSearchCV(
+        FullyDynamicTreeClassifier(), {"max_depth": [1, 4]}, cv=2, n_jobs=2, scoring=_threads, refit=False
+    )
+    assert share.fit(X, Y).cv_results_["mean_test_score"].max() <= max(1, (os.cpu_count() or 1) // 2)
+
+
+def _threads(*_: Any) -> float:
+    """The threads that work would be divided among."""
+    return float(threads.threads())
 
 
 @pytest.fixture

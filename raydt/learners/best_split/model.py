@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,13 @@ from raydt.evaluation.ranking import LEVELS, Levels, levels_of
 from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import best_candidates, scores_of
+from raydt.parallel.threads import ranges, run
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 Int64 = npt.NDArray[np.int64]
+#: Rows that are worth the start of another thread.
+_FEW_ROWS = 1 << 14
 
 
 class Splits(NamedTuple):
@@ -118,8 +122,14 @@ class BestSplitPredictor:
 
     def _sides(self, sparse: SparseRows | None) -> npt.NDArray[np.int64]:
         assert sparse is not None
-        n = len(sparse)
-        return sides(sparse, np.arange(n), np.full(n, self.split.feature[0])).astype(np.int64)
+        ones, out = sparse, np.empty(len(sparse), dtype=np.int64)
+
+        def find(part: slice) -> None:
+            rows = np.arange(part.start, part.stop)
+            out[part] = sides(ones, rows, np.full(len(rows), self.split.feature[0]))
+
+        run([partial(find, part) for part in ranges(len(out), _FEW_ROWS)])
+        return out
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,): the majority of each row's side."""

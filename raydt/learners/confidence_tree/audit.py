@@ -160,30 +160,34 @@ def _bins(truth: RecountedTree, state: Arrays, groups: Mapping[int, Arrays]) -> 
 def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays]) -> list[Message]:
     """Check the counts of the shards at every node against the live examples."""
     failures = []
-    rows, place, K = *_places(state, truth), truth.classes
+    rows, place = _places(state, truth)
     if truth.features.sparse:
         failures += _sparse_statistics(truth, groups, rows, place)
-    if not truth.fixed:
-        return failures
-    for number, group in sorted(groups.items()):
-        places, totals = len(group["totals"]), padded(group["totals"], K)
-        if place.max(initial=-1) >= places:
-            failures.append(message("audits.group_counts", what="places", group=number))
-            continue
-        counted = np.bincount(place * K + truth.y[rows], minlength=places * K).reshape(places, K)
-        if not np.array_equal(totals, counted):
-            failures.append(message("audits.group_counts", what="totals", group=number))
-        begin = 0
-        for j in truth.features.group_columns(number).tolist():
-            bins = truth.bins[j].bins
-            at = (place * bins + truth.codes[rows, j]) * K + truth.y[rows]
-            expected = np.bincount(at, minlength=places * bins * K).reshape(places, bins, K)
-            if places and not np.array_equal(padded(group["bins"][:, begin : begin + bins], K), expected):
-                failures.append(
-                    message("audits.group_counts", what=f"counts by bin of {truth.features.names[j]!r}", group=number)
-                )
-            begin += bins
+    if truth.fixed:
+        for number, group in sorted(groups.items()):
+            wrong = _wrong_counts(truth, number, group, rows, place)
+            failures += [message("audits.group_counts", what=what, group=number) for what in wrong]
     return failures
+
+
+def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, place: Ints) -> list[str]:
+    """Which counts of a group of features differ from those of its rows, by their place."""
+    K, places, totals = truth.classes, len(group["totals"]), padded(group["totals"], truth.classes)
+    if place.max(initial=-1) >= places:
+        return ["places"]
+    counted = np.bincount(place * K + truth.y[rows], minlength=places * K).reshape(places, K)
+    wrong = [] if np.array_equal(totals, counted) else ["totals"]
+    columns = truth.features.group_columns(number).tolist()
+    ends = dict(zip(columns, np.cumsum([truth.bins[j].bins for j in columns]).tolist(), strict=True))
+
+    def equal(j: int) -> bool:
+        bins = truth.bins[j].bins
+        at = (place * bins + truth.codes[rows, j]) * K + truth.y[rows]
+        expected = np.bincount(at, minlength=places * bins * K).reshape(places, bins, K)
+        return not places or np.array_equal(padded(group["bins"][:, ends[j] - bins : ends[j]], K), expected)
+
+    same = zip(columns, truth.each(equal, columns), strict=True)
+    return wrong + [f"counts by bin of {truth.features.names[j]!r}" for j, alike in same if not alike]
 
 
 def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:

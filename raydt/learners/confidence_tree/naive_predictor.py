@@ -6,7 +6,8 @@ predicts the same on any machine. Its shares are those of naive Bayes, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from raydt.examples.features import Features
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
 from raydt.learners.confidence_tree.schema import NAIVE
 from raydt.messages import message
+from raydt.parallel.threads import ranges, run
 from raydt.presentation.words import counted
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.tree_sum import TreeSum
@@ -30,6 +32,8 @@ Ints = npt.NDArray[np.int64]
 #: Arrays of a model by cell of a leaf that predicts by naive Bayes: position among these leaves, feature, group of its
 #: bins (0 of a sparse feature), class, and T of what was counted; ascending.
 CELLS = ("leaf", "feature", "group", "class", "log")
+#: Rows that are worth the start of another thread.
+_FEW_ROWS = 1 << 11
 
 
 def naive_arrays(leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints], bins: Bins, table: Ints) -> Arrays:
@@ -106,21 +110,27 @@ class NaivePredictor(TreePredictor):
         keys = (leaf[~own] * self._sparse + feature[~own] - dense) * classes + label[~own]
         self._ones = keys, log[~own]
 
-    def _naive(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> tuple[npt.NDArray[np.int32], Ints, Ints]:
-        """Leaf of every row, the rows that naive Bayes predicts, and their scores, shape (rows, K)."""
-        leaves = self.apply(X, sparse)
+    def _naive(
+        self, leaves: npt.NDArray[np.int32], X: Any, sparse: SparseRows | None, take: Callable[[Ints, Ints], None]
+    ) -> None:
+        """Have ``take`` receive the rows that naive Bayes predicts and their scores, (rows, K): ranges, in threads."""
         if not len(self._leaves):
-            return leaves, np.empty(0, dtype=np.int64), np.empty((0, 2), dtype=np.int64)
+            return
         place = np.full(len(self._model["feature"]), -1, dtype=np.int64)
         place[self._leaves] = np.arange(len(self._leaves))
         which = np.flatnonzero(place[leaves] >= 0)
-        ones = (sparse or SparseRows.empty(self._sparse, len(X)))[which]
-        scores = np.empty((len(which), self._prior.shape[1]), dtype=np.int64)
-        rows = np.ascontiguousarray(X[which], dtype=np.float64), ones.indptr, ones.indices
-        leaf = place[leaves[which]]
-        _score(rows, leaf, self._bins, self._pools, self._sparse, self._prior, self._table, self._ones, scores)
-        scores[self._prior[leaf] == 0] = np.iinfo(np.int64).min
-        return leaves, which, scores
+        every = sparse or SparseRows.empty(self._sparse, len(X))
+
+        def score(part: slice) -> None:
+            some, ones = which[part], every[which[part]]
+            scores = np.empty((len(some), self._prior.shape[1]), dtype=np.int64)
+            rows = np.ascontiguousarray(X[some], dtype=np.float64), ones.indptr, ones.indices
+            leaf = place[leaves[some]]
+            _score(rows, leaf, self._bins, self._pools, self._sparse, self._prior, self._table, self._ones, scores)
+            scores[self._prior[leaf] == 0] = np.iinfo(np.int64).min
+            take(some, scores)
+
+        run([partial(score, part) for part in ranges(len(which), _FEW_ROWS)])
 
     def tree_sum(self, n_classes: int) -> TreeSum:
         """Refuse if leaves predict by naive Bayes, whose shares no split accounts for; else as of any tree."""
@@ -130,20 +140,27 @@ class NaivePredictor(TreePredictor):
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Class codes, shape (n,): the leaf's majority, or that of the highest score; the smaller on a tie."""
-        leaves, which, scores = self._naive(X, sparse)
+        leaves = self.apply(X, sparse)
         labels: npt.NDArray[np.int32] = self._model["counts"].argmax(axis=1).astype(np.int32)[leaves]
-        labels[which] = scores.argmax(axis=1)
+
+        def take(rows: Ints, scores: Ints) -> None:
+            labels[rows] = scores.argmax(axis=1)
+
+        self._naive(leaves, X, sparse, take)
         return labels
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, n_classes): in the row's leaf, or those of naive Bayes."""
-        leaves, which, scores = self._naive(X, sparse)
+        leaves = self.apply(X, sparse)
         shares = self._shares(n_classes)[leaves]
-        if len(which):
+
+        def take(rows: Ints, scores: Ints) -> None:
             odds = odds_of(scores, scores > np.iinfo(np.int64).min)
             known_classes = min(n_classes, odds.shape[1])
-            shares[which] = 0.0
-            shares[which, :known_classes] = (odds / odds.sum(axis=1, keepdims=True))[:, :known_classes]
+            shares[rows] = 0.0
+            shares[rows, :known_classes] = (odds / odds.sum(axis=1, keepdims=True))[:, :known_classes]
+
+        self._naive(leaves, X, sparse, take)
         return shares

@@ -10,15 +10,16 @@ Not here: verdicts (``audit``), and that a leaf was not to be split earlier, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.recorded_bins import FeatureBins, derived_bins, recorded_bins
-from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree
+from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree, each
 from raydt.audits.routed_history import RoutedHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
@@ -26,6 +27,7 @@ from raydt.examples.history import History
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 
+T = TypeVar("T")
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -144,7 +146,8 @@ class RecountedTree(RoutedHistory):
         if self.fixed and self.complete:
             self._derive_bins()
         #: Shape (examples, dense features): bin of each value.
-        self.codes = np.stack([b.codes(self.X[:, j]) for j, b in enumerate(self.bins)] or [self.y], axis=1)
+        self.codes = np.empty((len(self.y), len(self.bins)), np.int64, order="F")
+        self.each(self._encode, range(len(self.bins)))
         self.classes = max(2, int(self.y.max(initial=0)) + 1, state["counts"].shape[1])
         self.compared = int(state["compared"][0])  #: Time of the last comparison of trials.
         none = np.full(len(tree), -1)
@@ -156,6 +159,13 @@ class RecountedTree(RoutedHistory):
         self.live_counts = np.zeros((len(tree), self.classes), np.int64)
         self._walk()
 
+    def _encode(self, j: int) -> None:
+        self.codes[:, j] = self.bins[j].codes(self.X[:, j])
+
+    def each(self, task: Callable[[int], T], columns: Iterable[int]) -> list[T]:
+        """Do a task for each of some dense features, in threads if there are many examples."""
+        return each([partial(task, j) for j in columns], len(self.y))
+
     def _walk(self) -> None:
         """Route all examples: who is at each node, and what leaves and trials have counted of the live ones."""
         counted, in_trials = [], []
@@ -164,7 +174,7 @@ class RecountedTree(RoutedHistory):
             at, begin = np.unique(node[order], return_index=True)
             self._members |= dict(zip(at.tolist(), np.split(rows[order], begin[1:]), strict=True))
             live = self.alive[rows]
-            np.add.at(self.live_counts, (node[live], self.y[rows[live]]), 1)
+            self.live_counts += self._sums(rows[live], node[live])
             live &= self.taken[rows]
             born, began = self.born[rows], self.began[node]
             mine = live & (born > self.tree.built[node]) & (self.tree.feature[node] < 0)
@@ -178,9 +188,8 @@ class RecountedTree(RoutedHistory):
 
     def _sums(self, rows: Ints, node: Ints) -> Ints:
         """Class counts by node."""
-        sums = np.zeros_like(self.live_counts)
-        np.add.at(sums, (node, self.y[rows]), 1)
-        return sums
+        sums = np.bincount(node * self.classes + self.y[rows], minlength=self.live_counts.size)
+        return sums.reshape(self.live_counts.shape)
 
     def members(self, node: int) -> Ints:
         """Examples that were ever taken and route through a node."""
@@ -271,5 +280,5 @@ class RecountedTree(RoutedHistory):
             self.versions.append((now, self._bins_of(rows)))
 
     def _bins_of(self, rows: Bools) -> Sequence[FeatureBins]:
-        kinds, most = enumerate(self.features.categorical), self.options.max_bins
-        return [derived_bins(self.X[rows, j], categorical, most, "quantile") for j, categorical in kinds]
+        kinds, most = self.features.categorical, self.options.max_bins
+        return self.each(lambda j: derived_bins(self.X[rows, j], kinds[j], most, "quantile"), range(len(kinds)))

@@ -20,7 +20,7 @@ from raydt.audits.tree_audit import compare_rows, live_by_id
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
-from raydt.learners.forest.recompute import members, scale_of, totals_of, tree_of, units_of
+from raydt.learners.forest.recompute import members, scale_of, totals_of, trees_of, units_of
 from raydt.messages import Message, message
 from raydt.parallel.threads import run
 
@@ -31,6 +31,8 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 #: Cells (members x features) of trees that are built again; of a larger forest some trees are.
 REBUILT_CELLS = 20_000_000
+#: Members of trees that are built again together.
+TOGETHER = 1 << 15
 _ARRAYS = ("feature", "threshold", "left", "right", "totals")
 
 
@@ -65,19 +67,26 @@ def audit(
         held = members(options, history.id[live])
         chosen = sampled(held, len(features))
         starts = np.cumsum(state["tree_nodes"]) - state["tree_nodes"]
-        for tree, start in enumerate(starts.tolist()):
-            totals = totals_of(options, y[held[:, tree]], classes)
-            counts = state["totals"][start].tolist()
+
+        def counted(tree: int) -> list[int]:
+            labels = y[held[:, tree]]
+            totals: list[int] = totals_of(options, labels, np.zeros(len(labels), np.int64), 1, classes)[0].tolist()
+            return totals
+
+        for tree, totals in enumerate(run([partial(counted, tree) for tree in range(options.n_estimators)])):
+            counts = state["totals"][starts[tree]].tolist()
             if counts != totals:
                 broken.append(message("audits.value", name=f"totals of tree {tree}", found=counts, expected=totals))
         built = options.model_copy(update={"max_depth": 0}) if warming else options
 
-        def rebuilt(tree: int) -> list[Message]:
-            mine = held[:, tree]
-            return _tree(state, tree, tree_of(built, kinds, tree, X[mine], y[mine], classes))
+        def rebuilt(some: list[int]) -> list[Message]:
+            found = zip(some, trees_of(built, kinds, some, X, y, held, classes), strict=True)
+            return [said for tree, expected in found for said in _tree(state, tree, expected)]
 
         if not broken:
-            broken += chain.from_iterable(run([partial(rebuilt, tree) for tree in chosen]))
+            each = max(1, TOGETHER // max(1, int(held[:, chosen].sum()) // len(chosen)))
+            groups = [chosen[i : i + each] for i in range(0, len(chosen), each)]
+            broken += chain.from_iterable(run([partial(rebuilt, some) for some in groups]))
         if not broken:
             worst = out_of_sample(state, X, y, held, kinds, options.numeric)
     checked = {

@@ -8,10 +8,13 @@ Evenly chosen examples stand for many. NumPy, and nothing of the fast path.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from raydt.parallel.threads import run
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Ints = npt.NDArray[np.int64]
@@ -53,14 +56,19 @@ def out_of_sample(
     stops = np.cumsum(state["tree_nodes"]).tolist()
     width = 1 if numeric else state["totals"].shape[1]
     votes, voters = np.zeros((len(chosen), width)), np.zeros(len(chosen))
-    for tree, (begin, stop) in enumerate(zip([0, *stops], stops, strict=False)):
-        rows = np.flatnonzero(~held[chosen, tree])
-        nodes = {name: state[name][begin:stop] for name in ("feature", "threshold", "left", "right")}
-        totals = state["totals"][begin:stop][leaves_of(nodes, X[chosen[rows]], categorical)]
+    sample = X[chosen]
+
+    def vote(tree: int) -> tuple[Ints, npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        rows, nodes = np.flatnonzero(~held[chosen, tree]), slice(stops[tree - 1] if tree else 0, stops[tree])
+        of_tree = {name: state[name][nodes] for name in ("feature", "threshold", "left", "right")}
+        totals = state["totals"][nodes][leaves_of(of_tree, sample[rows], categorical)]
         n = totals[:, 0] if numeric else totals.sum(axis=1)
         counted = totals[:, 1:2] if numeric else totals
-        votes[rows] += np.divide(counted, n[:, None], out=np.zeros(counted.shape), where=n[:, None] > 0)
-        voters[rows] += n > 0
+        return rows, np.divide(counted, n[:, None], out=np.zeros(counted.shape), where=n[:, None] > 0), n > 0
+
+    for rows, shares, some in run([partial(vote, tree) for tree in range(len(stops))]):  # floats, in order
+        votes[rows] += shares
+        voters[rows] += some
     truth, votes, voters = y[chosen][voters > 0], votes[voters > 0], voters[voters > 0]
     if not len(truth):
         return {}

@@ -8,33 +8,60 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.rng import bits, stream_key
-from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, number_at, order_of_features
+from raydt.arrays.rng import stream_key
+from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, Ints, Words, features_in_order, numbers_at
+from raydt.parallel.threads import ranges, run
 
 if TYPE_CHECKING:
     from raydt.learners.forest.options import ForestOptions
 
-Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.uint64]
 
 _LEAST_EXPONENT = -900
+#: Rows whose trees are drawn together.
+_TOGETHER = 1 << 10
 
 
-class BestCandidate(NamedTuple):
-    """A candidate: what it is compared by, and which rows go left."""
+class NodeRows(NamedTuple):
+    """The rows of some nodes, node after node."""
 
-    score: float
-    feature: int
-    place: int
-    threshold: float
-    left: Bools
+    X: npt.NDArray[np.float64]  #: Shape (n, d): all rows there are.
+    y: Ints  #: Shape (n,): classes or units.
+    rows: Ints  #: Shape (r,): those of node 0 first.
+    node: Ints  #: Shape (r,): the node of each, from 0, ascending; none is empty.
+    n: Ints  #: Shape (nodes,): rows of each.
+
+    def only(self, nodes: Bools) -> NodeRows:
+        """Return the rows of some of the nodes, which are numbered from 0 again."""
+        if nodes.all():
+            return self
+        there = nodes[self.node]
+        number = np.cumsum(nodes) - 1
+        return NodeRows(self.X, self.y, self.rows[there], number[self.node[there]], self.n[nodes])
+
+    @property
+    def begin(self) -> Ints:
+        """The first row of each node."""
+        begin: Ints = np.cumsum(self.n) - self.n
+        return begin
+
+
+class BestCandidates(NamedTuple):
+    """The best candidate of each node, shape (nodes,): what it is compared by (-1 without one), feature, threshold."""
+
+    score: npt.NDArray[np.float64]
+    feature: Ints
+    threshold: npt.NDArray[np.float64]
 
 
 def copies_of(options: ForestOptions) -> int:
@@ -80,11 +107,21 @@ def siphash(seed: int, ids: Ints) -> Words:
 
 
 def members(options: ForestOptions, ids: Ints) -> Bools:
-    """Which trees hold which examples, shape (n, T)."""
-    trees = np.arange(options.n_estimators)
-    held = np.zeros((len(ids), options.n_estimators), dtype=np.bool_)
-    for i, key in enumerate(siphash(options.random_state, ids)):
-        held[i, np.argsort(bits(key, trees), kind="stable")[: copies_of(options)]] = True
+    """Return which trees hold which examples, shape (n, T), tree after tree in memory. O(n T)."""
+    trees, copies = np.arange(options.n_estimators), copies_of(options)
+    held = np.zeros((len(ids), options.n_estimators), dtype=np.bool_, order="F")
+
+    def choose(part: slice) -> None:
+        for begin in range(part.start, part.stop, _TOGETHER):
+            some = slice(begin, min(begin + _TOGETHER, part.stop))
+            drawn = numbers_at(siphash(options.random_state, ids[some])[:, None], trees)
+            chosen = drawn <= np.partition(drawn, copies - 1, axis=1)[:, [copies - 1]]
+            for row in np.flatnonzero(chosen.sum(axis=1) > copies):  # of equal numbers, the first trees
+                chosen[row] = False
+                chosen[row, np.argsort(drawn[row], kind="stable")[:copies]] = True
+            held[some] = chosen
+
+    run([partial(choose, part) for part in ranges(len(ids), _TOGETHER, 4)])
     return held
 
 
@@ -107,113 +144,214 @@ def units_of(y: npt.NDArray[np.float64], exponent: int, bits: int) -> Ints:
     return units
 
 
-def root_key(options: ForestOptions, tree: int) -> np.uint64:
-    """Key of the root of a tree."""
-    return number_at(stream_key(options.random_state, "trees of a forest"), tree)
+def root_keys(options: ForestOptions, trees: Ints) -> Words:
+    """Keys of the roots of some trees."""
+    return numbers_at(np.array(stream_key(options.random_state, "trees of a forest")), trees)
 
 
-def _number_candidates(options: ForestOptions, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
-    """Return the thresholds of a number, the smallest first; nothing of a constant one.
+def _number_candidates(options: ForestOptions, keys: Words, part: NodeRows, x: Floats) -> tuple[Floats, Ints]:
+    """Return the thresholds of a number at each node, the smallest first, shape (nodes, S), and how many there are.
 
-    With missing values, the last is whether there is a value.
+    There are none of a constant one. With missing values, the last is whether there is a value.
     """
-    present = x[~np.isnan(x)]
-    missing = len(x) - len(present)
-    if not len(present):
-        return []
-    low, high = float(present.min()), float(present.max())
-    wanted = options.thresholds
-    if low == high:
-        wanted = 0
-    elif ((present == low) | (present == high)).all():
-        wanted = 1
-    if missing:
-        wanted = min(wanted, options.thresholds - 1)
-    drawn = ((bits(key, np.arange(wanted)) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-    cuts = []
+    most, begin, missing = options.thresholds, part.begin, np.isnan(x)
+    low, high = np.fmin.reduceat(x, begin), np.fmax.reduceat(x, begin)
+    gaps = np.add.reduceat(missing, begin, dtype=np.int64) > 0
+    inside = ~missing & (x != low[part.node]) & (x != high[part.node])
+    wanted = np.where(np.add.reduceat(inside, begin, dtype=np.int64) > 0, most, 1)
+    wanted[low == high] = 0
+    wanted = np.where(gaps, np.minimum(wanted, most - 1), wanted)
+    wanted[np.isnan(low)] = 0
+    drawn = ((numbers_at(keys[:, None], np.arange(most)) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    low, high = low[:, None], high[:, None]
     with np.errstate(over="ignore", invalid="ignore"):
-        width = np.float64(high) - np.float64(low)
-        for unit in drawn:
-            cut = low + unit * width if np.isfinite(width) else (1.0 - unit) * low + unit * high
-            cuts.append(float(cut) if cut < high else low)
-    return sorted(cuts) + ([high] if missing else [])
+        width = high - low
+        cuts = np.where(np.isfinite(width), low + drawn * width, (1.0 - drawn) * low + drawn * high)
+    cuts = np.where(np.arange(most) < wanted[:, None], np.where(cuts < high, cuts, low), math.inf)
+    cuts.sort(axis=1)
+    last = np.flatnonzero(gaps & ~np.isnan(low[:, 0]))
+    cuts[last, wanted[last]] = high[last, 0]
+    wanted[last] += 1
+    return cuts, wanted
 
 
-def _category_candidates(options: ForestOptions, key: np.uint64, x: npt.NDArray[np.float64]) -> list[float]:
-    """The categories of the smallest numbers, in this order; nothing of a constant feature."""
-    values = np.unique(x)
-    if len(values) == 1:
-        return []
-    values = values[values != -1.0]
-    numbers = bits(key, values.astype(np.int64))
-    return [float(v) for v in values[np.lexsort((values, numbers))][: options.thresholds]]
+def _category_candidates(options: ForestOptions, keys: Words, part: NodeRows, x: Floats) -> tuple[Floats, Ints]:
+    """Return the categories of the smallest numbers at each node, in this order, and how many there are.
+
+    There are none of a constant feature.
+    """
+    order = np.lexsort((x, part.node))
+    node, value = part.node[order], x[order]
+    first = np.append(True, (node[1:] != node[:-1]) | (value[1:] != value[:-1]))
+    node, value = node[first], value[first]
+    several = np.bincount(node, minlength=len(keys)) > 1
+    kept = several[node] & (value != -1.0)
+    node, value = node[kept], value[kept]
+    order = np.lexsort((value, numbers_at(keys[node], value.astype(np.int64)), node))
+    node, value = node[order], value[order]
+    there = np.bincount(node, minlength=len(keys))
+    place = np.arange(len(node)) - (np.cumsum(there) - there)[node]
+    kept = place < options.thresholds
+    cuts = np.full((len(keys), options.thresholds), math.inf)
+    cuts[node[kept], place[kept]] = value[kept]
+    return cuts, np.minimum(there, options.thresholds)
 
 
-def _score(options: ForestOptions, y: Ints, left: Bools, classes: int) -> float:
-    """What splits are compared by: exact integers, then the float64 operations of the definition."""
-    n, n_left = len(y), int(left.sum())
-    if options.numeric:
-        lacks = [int(y[left].sum()) * n - n_left * int(y.sum())]
+def _sides(options: ForestOptions, part: NodeRows, side: Ints, classes: int) -> Ints:
+    """Return the labels of each side of each node: by class or, of numbers, how many and their sum.
+
+    A row is on side 0, ..., S; shape (nodes, S + 1, classes or 2).
+    """
+    y, sides = part.y[part.rows], options.thresholds + 1
+    at = part.node * sides + side
+    if not options.numeric:
+        counts = np.bincount(at * classes + y, minlength=len(part.n) * sides * classes)
+        return counts.reshape(len(part.n), sides, classes)
+    sums = np.zeros((len(part.n) * sides, 2), dtype=np.int64)
+    sums[:, 0] = np.bincount(at, minlength=len(sums))
+    np.add.at(sums[:, 1], at, y)
+    return sums.reshape(len(part.n), sides, 2)
+
+
+def _scores(options: ForestOptions, left: Ints, both: Ints, count: Ints) -> Floats:
+    """Return what splits are compared by, shape (nodes, S), -1 from the ``count`` of a node on.
+
+    ``left`` and ``both`` are labels as :func:`_sides` counts them: exact integers, then the float64 operations of the
+    definition.
+    """
+    if options.numeric:  # products of large sums do not fit in 64 bits
+        n, n_left, sums = both[:, :1, 0], left[:, :, 0], left[:, :, 1].astype(object)
+        lacks = [(sums * n.astype(object) - n_left.astype(object) * both[:, :1, 1].astype(object)).astype(np.float64)]
     else:
-        on_left, both = (np.bincount(part, minlength=classes).tolist() for part in (y[left], y))
-        lacks = [a * n - n_left * b for a, b in zip(on_left, both, strict=True)]
-    squares = 0.0
+        n, n_left = both.sum(axis=2), left.sum(axis=2)
+        lacks = [(left[:, :, k] * n - n_left * both[:, :, k]).astype(np.float64) for k in range(left.shape[2])]
+    squares = np.zeros(n_left.shape)
     for lack in lacks:
-        squares += float(lack) * float(lack)
-    return squares / float(n_left * (n - n_left))
+        squares += lack * lack
+    there = np.arange(left.shape[1]) < count[:, None]
+    return np.where(there, squares / np.where(there, n_left * (n - n_left), 1).astype(np.float64), -1.0)
 
 
-def best_candidate(
-    options: ForestOptions, kinds: Bools, key: np.uint64, X: npt.NDArray[np.float64], y: Ints, classes: int
-) -> BestCandidate | None:
-    """Return the best candidate of a node with these rows; None if there is none."""
-    tried, found = 0, []
-    for j in order_of_features(key, X.shape[1]):
-        own, x = number_at(number_at(key, CUTS), j), X[:, j]
-        cuts = (_category_candidates if kinds[j] else _number_candidates)(options, own, x)
-        if not cuts:
-            continue
-        for place, cut in enumerate(cuts):
-            left = x == cut if kinds[j] else x <= cut
-            found.append(BestCandidate(_score(options, y, left, classes), j, place, cut, left))
-        tried += 1
-        if tried == options.features_tried(X.shape[1]):
+def best_candidates(options: ForestOptions, kinds: Bools, keys: Words, part: NodeRows, classes: int) -> BestCandidates:
+    """Return the best candidate of each node with these keys and rows: of equal ones the first by feature and place.
+
+    O(r P S), and O(d) for each node.
+    """
+    nodes, d = len(keys), part.X.shape[1]
+    tried, own = np.zeros(nodes, dtype=np.int64), numbers_at(keys, CUTS)
+    best = BestCandidates(np.full(nodes, -1.0), np.full(nodes, -1), np.zeros(nodes))
+    for feature in features_in_order(keys, d):
+        looking = tried < options.features_tried(d)
+        if not looking.any():
             break
-    return min(found, key=lambda split: (-split.score, split.feature, split.place), default=None)
+        for kind, candidates in ((False, _number_candidates), (True, _category_candidates)):
+            mine = looking & (kinds[feature] == kind)
+            if not mine.any():
+                continue
+            some, at, j = part.only(mine), np.flatnonzero(mine), feature[mine]
+            x = part.X[some.rows, j[some.node]]
+            cuts, count = candidates(options, numbers_at(own[mine], j), some, x)
+            tried[at] += count > 0
+            side = np.full(len(x), options.thresholds if kind else 0)  # of all candidates, the first with the row left
+            for place in range(options.thresholds):
+                cut = np.repeat(cuts[:, place], some.n)
+                if kind:
+                    side[x == cut] = place
+                else:
+                    side += ~(x <= cut)
+            tables = _sides(options, some, side, classes)
+            left = tables if kind else tables.cumsum(axis=1)
+            scores = _scores(options, left[:, :-1], tables.sum(axis=1, keepdims=True), count)
+            place = scores.argmax(axis=1)
+            score = scores[np.arange(len(at)), place]
+            better = (score > best.score[at]) | ((score == best.score[at]) & (score >= 0) & (j < best.feature[at]))
+            of = at[better]
+            best.score[of], best.feature[of] = score[better], j[better]
+            best.threshold[of] = cuts[better, place[better]]
+    return best
 
 
-def totals_of(options: ForestOptions, y: Ints, classes: int) -> list[int]:
-    """What a node counts of its labels; ``classes``, or 3 of numbers with squares in one word, 4 of those in two."""
-    if options.numeric:
-        squares = [label * label for label in y.tolist()]
-        words = [sum(squares)] if classes == 3 else [sum(s >> 40 for s in squares), sum(s % 2**40 for s in squares)]
-        return [len(y), int(y.sum()), *words]
-    counts: list[int] = np.bincount(y, minlength=classes).tolist()
-    return counts
+def totals_of(options: ForestOptions, y: Ints, node: Ints, nodes: int, classes: int) -> Ints:
+    """Return what some nodes count of their labels, shape (nodes, classes).
+
+    Of numbers ``classes`` is 3 with squares in one word, 4 with those in two: squares over 2**40, and the rest.
+    """
+    if not options.numeric:
+        return np.bincount(node * classes + y, minlength=nodes * classes).reshape(nodes, classes)
+    high, low = y >> 20, y & (2**20 - 1)
+    rest = (high * low << 21) + low * low
+    words = [y * y] if classes == 3 else [high * high + (rest >> 40), rest & (2**40 - 1)]
+    totals = np.zeros((nodes, classes), dtype=np.int64)
+    for column, values in enumerate((np.ones_like(y), y, *words)):
+        np.add.at(totals[:, column], node, values)
+    return totals
 
 
-def tree_of(
-    options: ForestOptions, kinds: Bools, tree: int, X: npt.NDArray[np.float64], y: Ints, classes: int
-) -> dict[str, npt.NDArray[Any]]:
-    """Build a tree from its members: labels are classes or units. O(depth n P S), in NumPy."""
-    nodes: list[list[Any]] = []  # feature, threshold, right child and totals of each
+class _Level(NamedTuple):
+    """The nodes of one depth, from the left to the right."""
 
-    def grow(rows: Ints, key: np.uint64, depth: int) -> None:
-        node = [-1, 0.0, -1, totals_of(options, y[rows], classes)]
-        nodes.append(node)
-        pure = len(rows) == 0 or bool((y[rows] == y[rows[0]]).all())
-        if len(rows) < options.min_samples_split or pure or depth == options.max_depth:
-            return
-        split = best_candidate(options, kinds, key, X[rows], y[rows], classes)
-        if split is None:
-            return
-        node[:2] = split.feature, split.threshold
-        grow(rows[split.left], number_at(key, LEFT), depth + 1)
-        node[2] = len(nodes)
-        grow(rows[~split.left], number_at(key, RIGHT), depth + 1)
+    feature: Ints
+    threshold: Floats
+    totals: Ints
 
-    grow(np.arange(len(y)), root_key(options, tree), 0)
-    columns = {"feature": np.int32, "threshold": np.float64, "right": np.int32, "totals": np.int64}
-    found = {name: np.array([node[i] for node in nodes], dtype) for i, (name, dtype) in enumerate(columns.items())}
-    left = np.where(found["feature"] >= 0, np.arange(1, len(nodes) + 1), -1)
-    return {**found, "left": left.astype(np.int32)}
+
+def trees_of(
+    options: ForestOptions, kinds: Bools, trees: Sequence[int], X: Floats, y: Ints, held: Bools, classes: int
+) -> list[dict[str, npt.NDArray[Any]]]:
+    """Build some trees from the rows that each has ``held``, shape (n, T), level after level of all of them.
+
+    Labels are classes or units. O(depth n P S) for each tree, in NumPy.
+    """
+    mine = [np.flatnonzero(held[:, tree]) for tree in trees]
+    n = np.array([len(rows) for rows in mine])
+    part = NodeRows(X, y, np.concatenate(mine), np.repeat(np.arange(len(n)), n), n)
+    keys, levels = root_keys(options, np.array(trees)), list[_Level]()
+    while len(keys):
+        nodes, label = len(keys), y[part.rows]
+        totals = totals_of(options, label, part.node, nodes, classes)
+        level = _Level(np.full(nodes, -1), np.zeros(nodes), totals)
+        levels.append(level)
+        first = part.begin[part.node]  # a tree may be empty
+        mixed = np.bincount(part.node, label != label[first], nodes) > 0
+        grown = mixed & (part.n >= options.min_samples_split) & (len(levels) - 1 != options.max_depth)
+        keys, part, number = keys[grown], part.only(grown), np.flatnonzero(grown)
+        best = best_candidates(options, kinds, keys, part, classes)
+        split = best.score >= 0
+        level.feature[number[split]], level.threshold[number[split]] = best.feature[split], best.threshold[split]
+        keys, part = keys[split], part.only(split)
+        feature, threshold = best.feature[split][part.node], best.threshold[split][part.node]
+        x = X[part.rows, feature]
+        child = 2 * part.node + ~np.where(kinds[feature], x == threshold, x <= threshold)
+        order = np.argsort(child, kind="stable")
+        keys = np.stack([numbers_at(keys, LEFT), numbers_at(keys, RIGHT)], axis=1).ravel()
+        part = NodeRows(X, y, part.rows[order], child[order], np.bincount(child, minlength=len(keys)))
+    return _in_preorder(levels)
+
+
+def _in_preorder(levels: list[_Level]) -> list[dict[str, npt.NDArray[Any]]]:
+    """Return the arrays of each tree, given the nodes of all levels."""
+    sizes = [np.ones(len(levels[-1].feature), dtype=np.int64)]
+    for level in reversed(levels[:-1]):  # of the nodes and all below them
+        size = np.ones(len(level.feature), dtype=np.int64)
+        size[level.feature >= 0] += sizes[0][0::2] + sizes[0][1::2]
+        sizes.insert(0, size)
+    ends = np.cumsum(sizes[0])
+    n, place = int(ends[-1]), ends - sizes[0]
+    starts = np.repeat(place, sizes[0])
+    found: dict[str, npt.NDArray[Any]] = {
+        "feature": np.full(n, -1, np.int32),
+        "threshold": np.zeros(n),
+        "left": np.full(n, -1, np.int32),
+        "right": np.full(n, -1, np.int32),
+        "totals": np.zeros((n, levels[0].totals.shape[1]), np.int64),
+    }
+    below = [*sizes[1:], np.empty(0, dtype=np.int64)]
+    for level, size in zip(levels, below, strict=True):
+        for name in level._fields:
+            found[name][place] = getattr(level, name)
+        above = place[level.feature >= 0]
+        left, right = above + 1, above + 1 + size[0::2]
+        found["left"][above], found["right"][above] = left - starts[above], right - starts[above]
+        place = np.stack([left, right], axis=1).ravel()
+    parts = [slice(begin, end) for begin, end in pairwise([0, *ends.tolist()])]
+    return [{name: array[part] for name, array in found.items()} for part in parts]

@@ -18,15 +18,16 @@ from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, ForestRows, ForestS
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.tree_pool import TreePool
 from raydt.learners.sequential import ADD, LOOK, REMOVE
-from raydt.parallel.threads import ranges, run
+from raydt.parallel.threads import ranges, run, threads
 from raydt.trees.records import MEMBER
 
 T = TypeVar("T")
 Slots = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
 
-#: Pools for each thread: the last ones to end are small.
-_EACH = 4
+#: Pools for each thread, since the last ones to end are small; and in all, but one for each thread: a step of one row
+#: costs 30 us more for each pool.
+_EACH, _MOST = 4, 16
 #: Rows, each counted in every tree that it is in, from which other threads are worth their start.
 _FEW = 32
 
@@ -73,7 +74,7 @@ class ExactTrees:
         """Make every tree one open leaf without rows, in a pool; entries keep their room."""
         keys, words = bits(self.seeds.roots, self.numbers), (self._d + 63) // 64
         self.pools = []
-        for part in ranges(len(keys), each=_EACH):
+        for part in ranges(len(keys), each=max(1, min(_EACH, _MOST // threads()))):
             forest = new_forest(keys[part], self.rules, width, words)
             forest = forest._replace(members=members, order=order, first=part.start)
             self.pools.append(TreePool(forest, self.rules, self._categorical))

@@ -49,6 +49,11 @@ _FEW_CELLS = 1 << 17
 _SUBTREES = 8
 
 
+def spare_nodes(rows: int, columns: int) -> int:
+    """Return how many nodes the tasks of a BUILD may have at hand without using them."""
+    return threads() * NODES_AT_ONCE if threads() > 1 and rows * columns >= _FEW_CELLS else 0
+
+
 class _Open(NamedTuple):
     """An open node, its segment of the columns, and its histogram, if it has one."""
 
@@ -112,7 +117,7 @@ class DividedBuild:
     def run(self, root: int) -> None:
         """Build the subtree at a leaf: what is little work, or has one thread, by the kernel that does it all."""
         listing, scratch, n = self._listing, self._scratch, self._n
-        if threads() == 1 or n * self._d < _FEW_CELLS:
+        if not spare_nodes(n, self._d):
             build(self._tree, self._members, root, listing, self._rules, self._stamp, scratch)
             return
         if not start_root(self._tree, self._members, root, listing, self._rules, self._stamp):
@@ -229,7 +234,9 @@ class DividedBuild:
         tree, top, nodes = self._tree._replace(reg=reg), 1, 0
         while top:
             with self._nodes:
-                nodes += int(_hand_out(self._tree, reg, NODES_AT_ONCE))
+                given = int(_hand_out(self._tree, reg, NODES_AT_ONCE))
+            assert given, "the tree has no room for the nodes of its tasks"
+            nodes += given
             top = int(grow(tree, self._members, self._listing, self._rules, self._stamp, scratch, top, nodes))
         with self._nodes:
             _take_back(self._tree, reg)

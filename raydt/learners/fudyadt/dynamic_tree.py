@@ -20,7 +20,7 @@ from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, new_scratch
-from raydt.learners.fudyadt.build_divided import NODES_AT_ONCE, DividedBuild
+from raydt.learners.fudyadt.build_divided import DividedBuild, spare_nodes
 from raydt.learners.fudyadt.build_sharded import (
     Children,
     OpenLevel,
@@ -36,7 +36,6 @@ from raydt.learners.fudyadt.update import Cached
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
-from raydt.parallel.threads import threads
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import (
     most_nodes,
@@ -162,7 +161,7 @@ class FuDyADTTree(LiveTree):
         began = time.perf_counter()
         n, depth = int(self.tree.statistics["n"][node]), self.tree.nodes["depth"][node]
         if n * len(self.features) < self.plan.local_work_limit:
-            room = most_nodes(n, depth, self.rules) + threads() * NODES_AT_ONCE
+            room = most_nodes(n, depth, self.rules) + spare_nodes(n, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
         slots = np.empty(n, dtype=np.int32)
         take_rows(self.tree, self.members, node, slots)
@@ -262,6 +261,7 @@ class FuDyADTTree(LiveTree):
         X, rows = yield from self._features_of(slots)
         stops = np.cumsum(np.bincount(node_of[waiting], minlength=len(nodes)))
         for node, begin, stop in zip(nodes.tolist(), [0, *stops[:-1].tolist()], stops.tolist(), strict=True):
-            room = most_nodes(stop - begin, self.tree.nodes["depth"][node], self.rules) + threads() * NODES_AT_ONCE
+            room = most_nodes(stop - begin, self.tree.nodes["depth"][node], self.rules)
+            room += spare_nodes(stop - begin, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
             self._build(node, X, rows[begin:stop], slots[begin:stop], stamp)

@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.elementary import softmax
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 from raydt.audits.tree_audit import wrong_values
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised, softmax
+from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
 from raydt.learners.gbdt.recompute import (
     RawRows,
     RecomputedCandidates,
@@ -35,6 +38,7 @@ from raydt.learners.gbdt.recompute import (
     training_bins,
 )
 from raydt.messages import Message, message
+from raydt.parallel.threads import ranges, run
 from raydt.presentation.words import counted
 
 if TYPE_CHECKING:
@@ -47,6 +51,8 @@ NOT_PENDING, TO_INSERT, TO_DELETE = 0, 1, 2
 LIVE = np.iinfo(np.int64).max
 #: A leaf of a classifier is clipped to it.
 LARGEST_LEAF = 128.0
+#: Leaves of rows that are kept at once, rows that are worth the start of another thread, and rows that are transposed.
+_TOGETHER, _FEW_ROWS, _BLOCK = 1 << 22, 1 << 12, 1 << 10
 
 
 def audit(options: GBDTOptions, features: Features, state: Arrays, history: History, groups: Any = None) -> AuditReport:
@@ -123,8 +129,8 @@ def _examine(
     trees = _Trees(options, state, RecomputedCandidates(bins, len(with_cut), options), history.y[source[held]], held)
     ones = None if sparse is None else only(sparse, with_cut)
     rows = RawRows(history.X[source[held]], ones, bins, options.l2_regularization, trees.units)
-    for t, tree in trees.recomputed(rows):
-        broken += trees.failures(t, tree)
+    for t, tree, failures in trees.recomputed(rows):
+        broken += failures
         splits = trees.tree[t].feature >= 0
         found["rank"] = max(found["rank"], float(tree.better[splits].max(initial=-1) + 1))
         found["lack"] = max(found["lack"], largest_lack(tree))
@@ -216,6 +222,20 @@ def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[Mes
     return []
 
 
+def _by_tree(array: npt.NDArray[Any], held: Bools) -> npt.NDArray[Any]:
+    """Some rows of an array, shape (rows, trees), transposed: rows of a tree are neighbours."""
+    rows = np.flatnonzero(held)
+    out = np.empty((array.shape[1], len(rows)), array.dtype)
+
+    def turn(part: slice) -> None:
+        for begin in range(part.start, part.stop, _BLOCK):
+            some = slice(begin, min(begin + _BLOCK, part.stop))
+            out[:, some] = array[rows[some]].T
+
+    run([partial(turn, part) for part in ranges(len(rows), _FEW_ROWS)])
+    return out
+
+
 class _Trees:
     """All trees of a state, and the rows they hold."""
 
@@ -235,29 +255,58 @@ class _Trees:
             state["leaf"].shape == state["ledger"].shape == (len(held), len(self.tree))
         ):
             raise MalformedModelError(message("states.ledger", trees=len(self.tree), width=self.width))
+        self._leaf, self._ledger = (_by_tree(state[name], held) for name in ("leaf", "ledger"))
         self.end = np.cumsum(state["tree_nodes"])
         self.tolerance = max(
             1, math.ceil(options.robustness_tolerance * min(self.candidates.per_feature, self.candidates.total))
         )
         self.stale, self.too_stale = 0.0, 0
 
-    def recomputed(self, rows: RawRows) -> Iterator[tuple[int, RecomputedTree]]:
-        """Every tree with its number, from the rows the state holds."""
+    def recomputed(self, rows: RawRows) -> Iterator[tuple[int, RecomputedTree, list[Message]]]:
+        """Every tree with its number and what is wrong with it, from the rows the state holds."""
         F = np.full((len(self.y), self.width), self.loss.origin)
-        for m in range(len(self.tree) // self.width):
-            fresh, candidates = quantised(F, self.y, self.loss), self.candidates.of(m)
-            low, high = self.range_of(F, fresh)
-            for k in range(self.width):
-                t = m * self.width + k
-                entry = self.ledger(t)
-                g = entry if self.options.regression else ONE * (self.y == (1 if self.binary else k)) - entry
-                h = np.ones_like(g) if self.options.regression else np.abs(g) * (ONE - np.abs(g))
-                tree = rows.deal(self.tree[t], g, h, candidates)
-                yield t, tree
-                scale = self.unit if self.options.regression else 1.0 / ONE
-                self.stale = max(self.stale, float(np.abs(entry - fresh[k]).max(initial=0)) * scale)
-                self.too_stale += int(((entry < low[k]) | (entry > high[k])).sum())
-                F[:, k] += self.state["node_value"][self.end[t] - len(self.tree[t]) :][tree.leaf]
+        iterations = range(len(self.tree) // self.width)
+        together = max(1, _TOGETHER // max(1, F.size))
+        for first in iterations[::together]:
+            found = list(
+                chain.from_iterable(run([partial(self._dealt, rows, m) for m in iterations[first : first + together]]))
+            )
+            parts = ranges(len(F), _FEW_ROWS)
+            for stale, too_stale in run([partial(self._staleness, F, found, part) for part in parts]):
+                self.stale, self.too_stale = max(self.stale, stale), self.too_stale + too_stale
+            yield from found
+
+    def _dealt(self, rows: RawRows, m: int) -> list[tuple[int, RecomputedTree, list[Message]]]:
+        """The trees of one iteration."""
+        candidates, found = self.candidates.of(m), []
+        for k in range(self.width):
+            t = m * self.width + k
+            entry = self.ledger(t)
+            g = entry if self.options.regression else ONE * (self.y == (1 if self.binary else k)) - entry
+            h = np.ones_like(g) if self.options.regression else np.abs(g) * (ONE - np.abs(g))
+            tree = rows.deal(self.tree[t], g, h, candidates)
+            found.append((t, tree, self.failures(t, tree)))
+        return found
+
+    def _staleness(
+        self, F: Floats, trees: list[tuple[int, RecomputedTree, list[Message]]], part: slice
+    ) -> tuple[float, int]:
+        """How far ledger entries of some rows are from those of their scores, at most; how many are beyond tolerance.
+
+        The values of the trees are added to the scores.
+        """
+        scores, y, stale, too_stale = F[part], self.y[part], 0.0, 0
+        scale = self.unit if self.options.regression else 1.0 / ONE
+        for t, tree, _ in trees:
+            k = t % self.width
+            if k == 0:
+                fresh = quantised(scores, y, self.loss)
+                low, high = self.range_of(scores, fresh)
+            entry = self._ledger[t, part].astype(np.int64)
+            stale = max(stale, float(np.abs(entry - fresh[k]).max(initial=0)) * scale)
+            too_stale += int(((entry < low[k]) | (entry > high[k])).sum())
+            scores[:, k] += self.state["node_value"][self.end[t] - len(self.tree[t]) :][tree.leaf[part]]
+        return stale, too_stale
 
     def range_of(self, F: Floats, fresh: Ints) -> tuple[Ints, Ints]:
         """Least and greatest entries that scores within the tolerance of ``F`` give, both of the shape of ``fresh``."""
@@ -275,7 +324,7 @@ class _Trees:
 
     def ledger(self, t: int) -> Ints:
         """Ledger entry of each row in a tree."""
-        entries: Ints = self.state["ledger"][self.held, t].astype(np.int64)
+        entries: Ints = self._ledger[t].astype(np.int64)
         return entries
 
     def failures(self, t: int, tree: RecomputedTree) -> list[Message]:
@@ -288,7 +337,7 @@ class _Trees:
         entry = self.ledger(t)
         low, high = (-LARGEST_RESIDUAL, LARGEST_RESIDUAL) if self.options.regression else (1, ONE - 1)
         found = {
-            "leaf": self.state["leaf"][self.held, t] != tree.leaf,
+            "leaf": self._leaf[t] != tree.leaf,
             "ledger": (entry < low) | (entry > high),
             "node_G or node_H": (G != tree.G) | (H != tree.H),
             "node_value": value != expected,

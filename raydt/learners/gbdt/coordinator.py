@@ -2,9 +2,9 @@
 
 One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
 the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
-passes through the trees, first its deletions, then its insertions (``passes``), or all trees and bins are made again
-(``retraining``). Predictions are made by the model of the last such end. Where the trees are trained and updated is up
-to a trainer (``trainer``), chosen once.
+passes through the trees, first its deletions, then its insertions (``passes``), or all trees and bins are made again.
+Predictions are made by the model of the last such end. Where the trees are trained and updated is up to a trainer
+(``trainer``), chosen once.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.batches.cells import is_left
 from raydt.learners.gbdt.candidates import row_of
-from raydt.learners.gbdt.cells import is_left, segments_of
+from raydt.learners.gbdt.cells import segments_of
 from raydt.learners.gbdt.derivatives import gradient, hessian
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.workspace import DELETED, INSERTED

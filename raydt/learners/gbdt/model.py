@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.elementary import softmax
 from raydt.arrays.kernel import kernel
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
-from raydt.learners.gbdt.derivatives import softmax
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows

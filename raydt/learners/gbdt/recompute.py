@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.audits.recorded_bins import Bools, FeatureBins, Floats, Ints, MalformedModelError, derived_bins
 from raydt.examples.features import Features
 from raydt.messages import message
+from raydt.parallel.threads import run
 
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
@@ -125,7 +127,7 @@ class RawRows:
         l2: float,
         units: tuple[float, float],
     ) -> None:
-        self.codes = [b.codes(X[:, j]) for j, b in enumerate(bins)]
+        self.codes = run([partial(b.codes, X[:, j]) for j, b in enumerate(bins)])
         self.sparse = SparseRows.empty(0, len(X)) if sparse is None else sparse
         many = self.sparse.n_features
         self.categorical = np.array([b.categorical for b in bins] + [False] * many, np.bool_)
@@ -225,10 +227,11 @@ def training_bins(
     X: Floats, sparse: SparseRows | None, features: Features, options: GBDTOptions
 ) -> tuple[list[FeatureBins], Ints]:
     """Bins of the dense features from the raw rows of a training, and indices of the sparse ones with both values."""
-    dense = [
-        derived_bins(X[:, j], categorical, options.max_bins, options.binning)
+    tasks = [
+        partial(derived_bins, X[:, j], categorical, options.max_bins, options.binning)
         for j, categorical in enumerate(features.categorical)
     ]
+    dense = run(tasks)
     indices, ones = np.unique([] if sparse is None else sparse.indices, return_counts=True)
     return dense, indices[ones < len(X)].astype(np.int64)
 
@@ -242,15 +245,19 @@ class RecomputedCandidates:
         self.key = rng.stream_key(options.random_state, "gbdt candidates")
         self.total = int(np.minimum(self.cuts, self.per_feature).sum())
 
-    def of(self, m: int) -> tuple[Ints, Ints]:
-        """Features and cuts of the candidates of iteration m, ascending. O(cuts log cuts)."""
-        feature = np.repeat(np.arange(len(self.cuts)), self.cuts)
-        drawn = rng.bits(self.key, (m << 40) + np.arange(len(feature)))
-        begin = (np.cumsum(self.cuts) - self.cuts)[feature]
         # The run of a cut is the last that does not begin after it: run i of r begins at cut i n // r of n.
-        runs = np.minimum(self.cuts, self.per_feature)[feature]
-        run = ((np.arange(len(feature)) - begin + 1) * runs - 1) // self.cuts[feature]
-        order = np.lexsort((drawn, run, feature))
-        opens = np.diff(run[order], prepend=-1) | np.diff(feature[order], prepend=-1)
-        chosen = np.sort(order[opens != 0])
-        return feature[chosen], chosen - begin[chosen]
+        self._feature = np.repeat(np.arange(len(self.cuts)), self.cuts)
+        self._cut = np.arange(len(self._feature)) - (np.cumsum(self.cuts) - self.cuts)[self._feature]
+        runs = np.minimum(self.cuts, self.per_feature)
+        within = ((self._cut + 1) * runs[self._feature] - 1) // self.cuts[self._feature]
+        self._run = (np.cumsum(runs) - runs)[self._feature] + within  # numbered through all features
+        self._opens = np.flatnonzero(np.diff(self._run, prepend=-1))
+
+    def of(self, m: int) -> tuple[Ints, Ints]:
+        """Features and cuts of the candidates of iteration m, ascending: of each run the least number. O(cuts)."""
+        if not len(self._run):
+            return self._feature, self._cut
+        drawn = rng.bits(self.key, (m << 40) + np.arange(len(self._run)))
+        least = np.flatnonzero(drawn == np.minimum.reduceat(drawn, self._opens)[self._run])
+        chosen = least[np.diff(self._run[least], prepend=-1) != 0]  # of equal numbers, the first
+        return self._feature[chosen], self._cut[chosen]

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.cells import CellStore
 from raydt.examples.features import Features
-from raydt.exchange.meeting import Meeting, Steps, alone
-from raydt.exchange.messages import Payload
+from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
-from raydt.learners.gbdt.cells import CellStore, no_places, room_for_places
+from raydt.learners.gbdt.cells import no_places, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays
 from raydt.learners.gbdt.growth import add_parts, next_leaves, search_children, search_roots, sum_up_roots
 from raydt.learners.gbdt.histograms import sum_up, sum_up_changes
@@ -87,8 +87,11 @@ class RowShard:
         self._candidates: Candidates | None = None
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
-        self._scores: tuple[Slots, Floats] = self.taken, np.empty((0, 1))
         self.y: npt.NDArray[Any] = np.empty(0)  #: By slot.
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied: not the room to work, which has numbers of rows that are gone."""
+        return {**self.__dict__, "_room": None, "taken": np.empty(0, dtype=np.int32)}
 
     # ---------------------------------------------------------------- which part is its own
 
@@ -149,7 +152,7 @@ class RowShard:
 
     def update(self, slots: Slots, role: int, anew: Slots) -> Counts:
         """Take rows through all trees, and others whose derivatives are all computed anew."""
-        begun = alone(self._begin_update(slots, role, anew, len(anew) > 0, 0, self.ensemble.leaf.shape[1]))
+        (begun,) = side_by_side([self._begin_update(slots, role, anew, len(anew) > 0, 0, self.ensemble.leaf.shape[1])])
         model, local, batch, own, n, rules, compares, room, grow_room = begun
         counts = np.zeros(COUNTS, dtype=np.int64)
         n = update_pass(model, local, batch, role, own, n, rules, compares, room, grow_room, counts)
@@ -354,21 +357,3 @@ class RowShard:
             grow_room = growth_room(len(batch.slots), inner + 1, stored - 1, grow_room.places, False)
         self._room = room, grow_room, batch._replace(y=self.y)
         return self._room
-
-
-class ThreadShard:
-    """A shard of one pass that is a thread: answers for it, without messages that are numbered.
-
-    Parameters
-    ----------
-    shard : RowShard
-    """
-
-    def __init__(self, shard: RowShard) -> None:
-        self.shard, self._meeting = shard, Meeting()
-
-    def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request."""
-        if method in ("train", "update"):
-            return self._meeting.begin(getattr(self.shard, f"{method}_steps")(**payload))
-        return self._meeting.receive(method, payload)

@@ -22,9 +22,12 @@ from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.workspace import INSERTED
+from raydt.parallel.threads import limited
 
 Slots = npt.NDArray[np.int32]
 
+#: Cells whose bins one thread makes in less than it takes to hand them out.
+FEW_CELLS = 1 << 16
 #: Rows that are encoded between two meetings, at most.
 _ENCODED = 1 << 16
 #: An answer to nobody.
@@ -63,7 +66,9 @@ class GBDTShard(ShardWithRows):
         self._held.make_room(slots)
         indices, ones = np.unique(self._held.sparse(np.array(slots)).indices, return_counts=True)
         sparse = indices[ones < len(slots)]
-        bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, sparse, slots)
+        few = len(slots) * len(self._kinds) < FEW_CELLS
+        with limited(1 if few else None):
+            bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, sparse, slots)
         return bins.arrays()
 
     def _on_begin(self, bins: Any, shards: int, index: int, **given: Any) -> None:

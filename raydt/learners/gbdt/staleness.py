@@ -26,18 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.elementary import TOGETHER, logistic, natural_log, probabilities_together, softmax
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.gbdt.derivatives import (
-    ONE,
-    RESIDUAL_BITS,
-    TOGETHER,
-    Loss,
-    logistic,
-    probabilities_together,
-    quantise,
-    residual,
-    softmax,
-)
+from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, quantise, residual
 
 Floats = npt.NDArray[np.float64]
 Units = npt.NDArray[np.uint16]
@@ -54,7 +45,6 @@ LARGE = 200
 _FEW = 8
 #: Rows whose drift is added up together, so that it stays in the cache.
 _TOGETHER = 1 << 13
-_LN2 = 0.6931471805599453
 #: A tolerance of 1 is a sixteenth of the target's scale, so that one default suits classes and numbers.
 SHARE_BITS = 4
 
@@ -112,20 +102,7 @@ def _stays(tolerance: float, several: bool) -> tuple[Floats, Floats]:
 
 def log_odds(q: Floats) -> Floats:
     """log(q / (65536 - q)) to about 1e-15, for q between 0.5 and 65535.5."""
-    return _log(q) - _log(ONE - q)
-
-
-def _log(x: Floats) -> Floats:
-    """Natural logarithm of positive numbers: x = m 2**e with m near 1, and 2 artanh((m - 1) / (m + 1))."""
-    m, e = np.frexp(x)
-    low = m < 0.7071067811865476
-    m, e = np.where(low, 2.0 * m, m), e - low
-    s = (m - 1.0) / (m + 1.0)
-    square, series = s * s, np.zeros_like(s)
-    for n in range(25, 0, -2):
-        series = series * square + 1.0 / n
-    value: Floats = e * _LN2 + 2.0 * s * series
-    return value
+    return natural_log(q) - natural_log(ONE - q)
 
 
 @inner_kernel

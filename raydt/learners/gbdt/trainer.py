@@ -20,14 +20,12 @@ import numpy.typing as npt
 from raydt.arrays.rng import permutation, stream_key
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
-from raydt.exchange.driver import InProcessDriver
-from raydt.exchange.meeting import together
+from raydt.exchange.meeting import side_by_side, together
 from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
-from raydt.exchange.shard import FeatureShard
 from raydt.learners.gbdt.derivatives import ONE, derive
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.row_shard import RowShard, ThreadShard
+from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.trees import score_rows
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import INSERTED
@@ -145,13 +143,14 @@ class ThreadTrainer:
             self.shard.shorten(held_out.best + 1)
 
     def _train(self, slots: Slots, F: npt.NDArray[np.float64], first: int, stop: int) -> None:
-        crew = self._crew(len(slots) * self._width // CELLS_OF_A_THREAD)
+        crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         if len(crew) == 1:
             self.shard.train(slots, F, first, stop)
             return
         parts = [slice(len(slots) * i // len(crew), len(slots) * (i + 1) // len(crew)) for i in range(len(crew))]
-        each = [{"slots": slots[part], "F": F[part]} for part in parts]
-        self._together(crew, "train", {"first": first, "stop": stop}, each)
+        side_by_side(
+            [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
+        )
 
     def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
@@ -163,15 +162,16 @@ class ThreadTrainer:
         e.reserve(len(y))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
-        crew = self._crew(min(most, len(held) * self._width // UPDATED_CELLS_OF_A_THREAD))
+        crew = self._crew(len(held), UPDATED_CELLS_OF_A_THREAD, most)
         if len(crew) == 1:
             return self.shard.update(slots, role, anew), self.shard.taken
         ends = [0, *(int(held[len(held) * i // len(crew)]) for i in range(1, len(crew))), e.leaf.shape[1]]
-        each = [
-            {"slots": slots[_within(slots, *own)], "anew": anew[_within(anew, *own)], "begin": own[0], "end": own[1]}
-            for own in pairwise(ends)
-        ]
-        results = self._together(crew, "update", {"role": role, "again": len(anew) > 0}, each)
+        results = side_by_side(
+            [
+                shard.update_steps(slots[_within(slots, *own)], role, anew[_within(anew, *own)], len(anew) > 0, *own)
+                for shard, own in zip(crew, pairwise(ends), strict=True)
+            ]
+        )
         return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
 
     def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
@@ -195,7 +195,7 @@ class ThreadTrainer:
     def _sum_up(self, y: Labels, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
         self.shard.y = y
-        crew = self._crew(len(slots) * self._width // CELLS_OF_A_THREAD)
+        crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         trees, n = len(self.ensemble.leaf), len(crew)
         bounds = [trees * i // n for i in range(n + 1)]
         run([partial(one.sum_up, slots, bounds[i], bounds[i + 1]) for i, one in enumerate(crew)])
@@ -205,21 +205,18 @@ class ThreadTrainer:
         """Features of a row, about."""
         return max(1, len(self._features.names))
 
-    def _crew(self, most: int) -> list[RowShard]:
-        """Return the shards of the next pass, at most so many; the first of them is this process's own."""
-        shards = max(1, min(threads(), most))
+    def _crew(self, rows: int, of_a_thread: int, most: int = 1 << 30) -> list[RowShard]:
+        """Return the shards of a pass over so many rows, at most ``most``; the first is this process's own.
+
+        Each has at least ``of_a_thread`` cells.
+        """
+        shards = max(1, min(threads(), most, rows * self._width // of_a_thread))
         self.shard.divide(0, shards)
         if shards > 1:
             former = [*self._beside, *[None] * shards]
             self._beside = [self.shard.beside(former[i - 1], i, shards) for i in range(1, shards)]
             return [self.shard, *self._beside]
         return [self.shard]
-
-    def _together(self, crew: list[RowShard], method: str, payload: dict[str, Any], each: Any) -> list[Any]:
-        """Have the threads make a pass; returns their results."""
-        workers: list[Any] = [ThreadShard(shard) for shard in crew]
-        shards = [FeatureShard(worker, index) for index, worker in enumerate(workers)]
-        return [ended.result for ended in InProcessDriver(shards).run(together(method, payload, each))]
 
 
 def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:

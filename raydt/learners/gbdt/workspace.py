@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.learners.gbdt.derivatives import TOGETHER
+from raydt.arrays.elementary import TOGETHER
 from raydt.learners.gbdt.split_search import FIELDS, REACHES, Slack, Units, no_slack
 
 if TYPE_CHECKING:
+    from raydt.batches.cells import Cells
     from raydt.learners.gbdt.candidates import Candidates
-    from raydt.learners.gbdt.cells import Cells, Places
+    from raydt.learners.gbdt.cells import Places
     from raydt.learners.gbdt.staleness import Staleness
 
 #: Role of a row in a batch.

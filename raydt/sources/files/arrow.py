@@ -37,7 +37,7 @@ class ArrowDataFile(DataFile):
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
         places = {max(map(self.schema.get_field_index, (name, name.partition(".")[0]))) for name in columns}
         fields = sorted(place for place in places if place >= 0)
-        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=self.in_threads)
         with self.open_input() as source:
             if self._ends is not None:
                 reader = pa.ipc.open_file(source, options=options)

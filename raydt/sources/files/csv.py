@@ -17,6 +17,7 @@ import itertools
 import json
 import re
 import sys
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -139,7 +140,7 @@ class CsvDataFile(DataFile):
 
         read = pacsv.ReadOptions(block_size=block, use_threads=False)
         parse = pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=skip)
-        with _quiet():
+        with _QUIET:
             return pacsv.open_csv(source, read, parse, convert)
 
     def _ends_of_file(self) -> tuple[bytes, bytes]:
@@ -217,17 +218,35 @@ class CsvDataFile(DataFile):
             raise InputError(said, file=self.name)
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Arrow cannot hand over a row that is not UTF-8: it raises an error, and writes another one to standard error."""
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda seen: None if isinstance(seen.exc_value, UnicodeDecodeError) else hook(seen)
-    try:
-        yield
-    finally:
-        sys.unraisablehook = hook
+class _Quiet:
+    """Context without what Arrow writes to standard error of a row that is not UTF-8, which it cannot hand over.
+
+    Threads may be in it at the same time; the error itself is raised all the same.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._hook = threading.Lock(), 0, sys.unraisablehook
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._hook, sys.unraisablehook = sys.unraisablehook, self._hear
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                sys.unraisablehook = self._hook
+
+    def _hear(self, seen: Any) -> None:
+        if not isinstance(seen.exc_value, UnicodeDecodeError):
+            self._hook(seen)
+
+
+_QUIET = _Quiet()
 
 
 def _next(reader: pacsv.CSVStreamingReader) -> pa.RecordBatch | None:
-    with _quiet():
+    with _QUIET:
         return next(iter(reader), None)

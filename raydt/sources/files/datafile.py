@@ -183,6 +183,7 @@ class DataFile(ABC):
     n_rows: int | None = None  #: Where the format says it without reading the rows, or once they were counted.
     untyped: frozenset[str] = frozenset()  #: Columns whose type is a guess because no value was seen (text formats).
     seekable = False  #: Reading from a later row does not cost reading the rows before it.
+    in_threads = True  #: Whether Arrow may decode columns in threads of its own.
     hash_along = False  #: Whether a stream of the bytes takes :meth:`content_hash` along.
 
     def __init__(self, place: Place) -> None:

@@ -47,7 +47,7 @@ class ParquetDataFile(DataFile):
         with self.open_input() as source, _opened(source) as file:
             for begin in range(0, len(groups), together):
                 lot = list(groups[begin : begin + together])
-                for batch in file.iter_batches(size, row_groups=lot, columns=columns):
+                for batch in file.iter_batches(size, row_groups=lot, columns=columns, use_threads=self.in_threads):
                     if skip < batch.num_rows:
                         yield batch.slice(skip)
                     skip = max(0, skip - batch.num_rows)

@@ -124,6 +124,9 @@ class NumericSource(SyntheticSource):
         """Return the rows from ``start`` up to before ``stop``, in chunks."""
         return self.rows(start, stop)
 
+    def hand_out(self, row: int) -> None:
+        """Nothing to note: all classes are known."""
+
     def forget_labels(self, row: int) -> None:
         """Nothing to forget."""
 

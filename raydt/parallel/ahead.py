@@ -1,0 +1,120 @@
+"""Work begun before its result is asked for: the next rows of a file, or the next settings of a sweep.
+
+Invariant: results come in the order of the tasks. When the iteration ends, is closed or is broken off, no task is under
+way, and none is begun any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from threading import Condition
+from typing import Any, Generic, TypeVar
+
+from raydt.parallel.threads import submit
+
+T = TypeVar("T")
+
+_END: Any = object()
+
+
+def ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
+    """Yield items, of which a thread of the pool makes the next one while the caller works on the one before.
+
+    In the end ``items`` is closed. Two threads are never in it at the same time.
+    """
+    tasks = iter(lambda: lambda: next(items, _END), None)  # without an end
+    with closing(items), closing(in_order(tasks, at_once=1, waiting=1)) as results:
+        for item in results:
+            if item is _END:
+                return
+            yield item
+
+
+def in_order(tasks: Iterator[Callable[[], T]], at_once: int, waiting: int) -> Generator[T, None, None]:
+    """Do tasks in threads of the pool and yield their results in order; the first error ends it.
+
+    At most ``at_once`` are under way, and ``waiting`` begun whose results were not asked for. Tasks are taken from
+    their iterator in the calling thread, which does a task itself if it is alone and nobody has begun it.
+    """
+    changed = Condition()
+    begun: deque[_Task[T]] = deque()
+
+    def begin() -> None:
+        while len(begun) < waiting and sum(not task.done for task in begun) < at_once:
+            work = next(tasks, None)
+            if work is None:
+                return
+            begun.append(_Task(work, changed))
+            try:
+                submit(begun[-1].do, at_once)
+            except RuntimeError:  # no thread can be started
+                begun[-1].do()
+
+    try:
+        begin()
+        while begun:
+            if at_once == 1:
+                begun[0].do()  # unless a thread has begun it
+            with changed:
+                done = sum(task.done for task in begun)
+                while not begun[0].done and done == sum(task.done for task in begun):
+                    changed.wait()
+            task = begun.popleft() if begun[0].done else None
+            begin()
+            if task is not None:
+                yield task.outcome()
+                del task  # with its result
+    finally:
+        _settle(begun, changed)
+
+
+class _Task(Generic[T]):
+    """A task that one thread does, and only one."""
+
+    def __init__(self, work: Callable[[], T], changed: Condition) -> None:
+        self._work, self._changed = work, changed
+        self.taken = self.off = self.done = False
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def do(self) -> None:
+        """Do the work, unless another thread does or it was called off."""
+        if self.off:  # the caller may have been interrupted where it held the lock
+            return
+        with self._changed:
+            if self.taken or self.off:
+                return
+            self.taken = True
+        try:
+            self._result.append(self._work())
+        except BaseException as error:
+            self._error = error
+        finally:
+            with self._changed:
+                self.done = True
+                self._changed.notify_all()
+
+    def outcome(self) -> T:
+        """Return the result, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
+def _settle(begun: deque[_Task[T]], changed: Condition) -> None:
+    """Call off what nobody has begun and wait for the rest, whatever arrives meanwhile; raise that afterwards."""
+    arrived: BaseException | None = None
+    while True:
+        try:
+            with changed:
+                for task in begun:
+                    task.off = not task.taken
+                while not all(task.done or task.off for task in begun):
+                    changed.wait()
+            break
+        except BaseException as error:
+            arrived = error
+    if arrived is not None:
+        raise arrived
