@@ -55,6 +55,7 @@ def observed(every: int) -> tuple[list[int], list[int], str]:
     here = InProcessSession(learners()["fudyadt"], config.learner, source.features)
     handle, session = Handle(here), RaySession.__new__(RaySession)
     session._peers = [Peer("the coordinator", handle)]
+    session._divided = None
     session._under_way = ray_session.deque()
     session._watch = watch = Waiting(session)
     assert sum(len(batch) for batch, _ in session.process(Intake(stream, SIZE, every))) == UPDATES
