@@ -10,11 +10,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from actors.driver import RayDriver
+from actors.environment import use_cpus
 from actors.identity import Identity, identity
 from actors.liveness import Peer, Watch
 from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
+from actors.shard import groups_of
 from actors.writable import own
 from raydt.arrays import kernel
 from raydt.examples.features import Features
@@ -60,9 +64,11 @@ class Coordinator:
         plan: WorkPlan,
         shards: Sequence[Peer],
         patience: float,
+        cpus: float,
     ) -> None:
-        """Build the coordinator of ``shards``, which have begun ``epoch``."""
+        """Build the coordinator of the processes ``shards``, whose shards have begun ``epoch``."""
         self._pulse.beat()
+        use_cpus(cpus)
         compile_missing(learner, options)  # as the driver has on its machine
         kernel.load()
         faults.begin_epoch(epoch)
@@ -176,7 +182,8 @@ class Coordinator:
         if small is not None:
             self._coordinator, self._driver = small.session.coordinator, small.session.driver
         else:
-            self._coordinator = self._learner.coordinator(self._options, self._features, len(self._shards), self._plan)
+            shards = sum(process.shards for process in self._shards)
+            self._coordinator = self._learner.coordinator(self._options, self._features, shards, self._plan)
             self._driver = self._ray
 
     def _divide(self, small: SmallModel) -> None:
@@ -185,8 +192,8 @@ class Coordinator:
         self._begin(None)
         self._coordinator.restore(state)
         restored = [
-            shard.handle.restore.remote({int(group): groups[int(group)] for group in owned})
-            for shard, owned in zip(self._shards, self._features.assign(len(self._shards)), strict=True)
+            shard.handle.restore.remote({group: groups[group] for group in np.concatenate(owned).tolist()})
+            for shard, owned in zip(self._shards, groups_of(self._features, self._shards), strict=True)
         ]
         self._watch.collect(restored, self._shards)
 

@@ -1,6 +1,6 @@
-"""The Ray driver of the exchange: one round is one call to every shard and one reply from each.
+"""The Ray driver of the exchange: one round is one call to every process of shards and one reply from each.
 
-On a pass (``Combine``) shards meet over a channel of their own, which is opened before the first one.
+On a pass (``Combine``) processes meet over a channel of their own, which is opened before the first one.
 
 Invariant: one message is outstanding at each shard. A ``Tell`` is not waited for when it is sent, but before the
 next message is. Messages are numbered within an epoch; nothing is ever sent twice, and Ray retries nothing.
@@ -8,6 +8,7 @@ next message is. Messages are numbered within an epoch; nothing is ever sent twi
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -29,7 +30,10 @@ SECRET_BYTES = 32
 
 
 class RayDriver:
-    """Runs a coordinator's generators against shard actors, in shard order, which have begun ``epoch``."""
+    """Runs a coordinator's generators against shard actors, in shard order, which have begun ``epoch``.
+
+    An actor may have several shards, which get one message and give one reply.
+    """
 
     def __init__(self, shards: Sequence[Peer], epoch: int, watch: Watch) -> None:
         self.shards = list(shards)
@@ -55,10 +59,10 @@ class RayDriver:
                 if isinstance(request, Tell):
                     self._unanswered = calls
                 else:
-                    replies = [own(reply) for reply in self._watch.collect(calls, self.shards)]
-                    self.traffic.count(replies)
-                if isinstance(request, Combine):
-                    replies = self._ended(replies)
+                    found = [own(of_process) for of_process in self._watch.collect(calls, self.shards)]
+                    self.traffic.count(found)
+                    of_each = self._ended(found) if isinstance(request, Combine) else found
+                    replies = [reply for of_process in of_each for reply in of_process]
                 del calls  # a reference kept over the next round keeps its payload in the object store
                 request = exchange.send(replies)
         except StopIteration as end:
@@ -71,15 +75,15 @@ class RayDriver:
         if unanswered:
             self._watch.collect(unanswered, self.shards)
 
-    def _ended(self, replies: list[tuple[Ended, int]]) -> list[Ended]:
-        """Count what the shards have sent each other on a pass, two rounds for each meeting; returns how it ended."""
-        ended = [of_shard for of_shard, _ in replies]
-        self.traffic.rounds += 2 * ended[0].met
-        self.traffic.bytes += sum(sent for _, sent in replies)
+    def _ended(self, found: list[tuple[list[Ended], int]]) -> list[list[Ended]]:
+        """Count what processes have sent each other on a pass, two rounds for each meeting; returns how it ended."""
+        ended = [of_process for of_process, _ in found]
+        self.traffic.rounds += 2 * ended[0][0].met
+        self.traffic.bytes += sum(sent for _, sent in found)
         return ended
 
     def _connect(self) -> None:
-        """Have the shards open channels to each other. Nobody else gets to know their secret."""
+        """Have the processes open channels to each other. Nobody else gets to know their secret."""
         loopback = all(shard.pid is not None for shard in self.shards)
         listening = [shard.handle.listen.remote(loopback) for shard in self.shards]
         addresses, secret = self._watch.collect(listening, self.shards), secrets.token_bytes(SECRET_BYTES)
@@ -93,9 +97,9 @@ class RayDriver:
         shared: Any = request.payload
         if len(self.shards) > 1 and _size(shared) >= PUT_BYTES:
             shared = ray.put(dict(request.payload))
-        calls = []
-        for index, shard in enumerate(self.shards):
-            each: Payload = request.each[index] if request.each is not None else {}
+        calls, payloads = [], iter(request.each) if request.each is not None else itertools.repeat({})
+        for shard in self.shards:
+            each: list[Payload] = list(itertools.islice(payloads, shard.shards))
             self.traffic.count(request.payload, each)
             method = shard.handle.combine if isinstance(request, Combine) else shard.handle.receive
             calls.append(method.remote(self._epoch, self._seq, request.method, shared, each))

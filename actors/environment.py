@@ -36,6 +36,14 @@ def of_actors() -> dict[str, str]:
     return {"NUMBA_NUM_THREADS": "1", **inherit}
 
 
+def use_cpus(cpus: float) -> None:
+    """Have this process, an actor, use the CPUs that it has reserved, as far as the machine lets it, but at least one.
+
+    A variable that the driver's user has set is of the driver's process.
+    """
+    os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
+
+
 def without_metrics_ports() -> dict[str, str]:
     """Variables that keep the autoscaler and the dashboard of a private Ray from serving metrics of their own.
 

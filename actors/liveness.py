@@ -34,13 +34,14 @@ CONTROL, PARTS, READING = "control", "parts", "reading"
 class Peer:
     """Another process of the job: its handle, how to name it, and its number if it is on this machine.
 
-    ``shard`` is the number of the shard, None for the coordinator.
+    ``shard`` is its number among the processes of shards, of which it has ``shards``; None for the coordinator.
     """
 
     name: str
     handle: Any
     pid: int | None = None
     shard: int | None = None
+    shards: int = 1
 
     def blame(self, error: RaydtError) -> RaydtError:
         """``error``, which a loss of this process has caused, unless it says already whose loss has."""

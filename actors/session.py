@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 import ray
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -22,7 +23,7 @@ from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
 from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
 from actors.processes import end_if_stopped
-from actors.shard import FeatureShard
+from actors.shard import FeatureShard, groups_of, shards_of_each
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
@@ -85,14 +86,15 @@ class RaySession:
         try:
             if not cluster.started:
                 self._group = cluster.reserve(requested)
-            self._start(cluster, requested)
-            self._open(learner, options, plan or WorkPlan(), epoch)
+            in_each = shards_of_each(requested[-1]["CPU"], shards, learner, options, features)
+            self._start(cluster, requested, in_each)
+            self._open(learner, options, plan or WorkPlan(), epoch, [bundle["CPU"] for bundle in requested])
         except BaseException:
             self.close()
             raise
 
-    def _start(self, cluster: Cluster, requested: list[Bundle]) -> None:
-        """Create the actors and make sure that they have loaded what this process has."""
+    def _start(self, cluster: Cluster, requested: list[Bundle], shards: int) -> None:
+        """Create the actors, those of shards with so many each, and make sure that they have loaded what this has."""
         for index, bundle in enumerate(requested):
             options: dict[str, Any] = {
                 "num_cpus": bundle["CPU"],
@@ -110,7 +112,8 @@ class RaySession:
             actor: type = Coordinator if index == 0 else FeatureShard
             name = "the coordinator" if index == 0 else f"shard {index - 1}"
             handle: Any = ray.remote(**options)(actor).remote()
-            self._peers.append(Peer(name, handle, shard=index - 1 if index else None))
+            numbered = {"shard": index - 1, "shards": shards} if index else {}
+            self._peers.append(Peer(name, handle, **numbered))
         asked = [peer.handle.identity.remote() for peer in self._peers]
         starting = Watch(LOCAL_START_SECONDS if cluster.started else START_SECONDS)
         for index, theirs in enumerate(starting.collect(asked, self._peers)):
@@ -119,15 +122,19 @@ class RaySession:
             name = f"{peer.name} (pid {theirs.pid} on {theirs.host})"
             self._peers[index] = replace(peer, name=name, pid=theirs.pid if cluster.started else None)
 
-    def _open(self, learner: Learner, options: LearnerOptions, plan: WorkPlan, epoch: int) -> None:
+    def _open(
+        self, learner: Learner, options: LearnerOptions, plan: WorkPlan, epoch: int, cpus: Sequence[float]
+    ) -> None:
         """Build the two halves of the learner in the actors."""
         coordinator, *shards = self._peers
         # All at once: each loads compiled kernels, which takes as long as all the rest, and speaks to no other yet.
         patience, at_once = self._watch.patience, most_cells(learner.traits(options).divided, plan) == 0
-        opened = [coordinator.handle.open.remote(epoch, learner, options, self._features, plan, shards, patience)]
+        opened = [
+            coordinator.handle.open.remote(epoch, learner, options, self._features, plan, shards, patience, cpus[0])
+        ]
         opened += [
-            shard.handle.open.remote(epoch, index, learner, options, self._features, groups, at_once)
-            for index, (shard, groups) in enumerate(zip(shards, self._features.assign(len(shards)), strict=True))
+            shard.handle.open.remote(epoch, index, learner, options, self._features, groups, cpus[1 + index], at_once)
+            for index, (shard, groups) in enumerate(zip(shards, groups_of(self._features, shards), strict=True))
         ]
         self._watch.collect(opened, self._peers)
 
@@ -189,7 +196,7 @@ class RaySession:
         """Have every shard read a block of rows (:class:`raydt.sources.divided.Readers`). Safe in any thread."""
         shards, block = self._peers[1:], (start, stop, unwanted)
         checks = [shard.handle.check_block.options(concurrency_group=READING).remote(*block) for shard in shards]
-        return lambda: self._watch.collect(checks, shards)
+        return lambda: [report for some in self._watch.collect(checks, shards) for report in some]
 
     def _with_blocks(self, batch: UpdateBatch) -> UpdateBatch:
         """The batch, with the blocks of its rows if the shards have read their features."""
@@ -271,12 +278,12 @@ class RaySession:
             return
         self._ask("restore", state, None)
         shards = self._peers[1:]
-        for shard, owned in zip(shards, self._features.assign(len(shards)), strict=True):
-            part = {int(group): groups[int(group)] for group in owned}
+        for shard, owned in zip(shards, groups_of(self._features, shards), strict=True):
+            part = {group: groups[group] for group in np.concatenate(owned).tolist()}
             self._watch.collect([shard.handle.restore.remote(part)], [shard])
 
     def work(self) -> list[dict[str, Any]]:
-        """Work counters of each shard, and ``peak_rss_bytes`` of its process."""
+        """Work counters and ``peak_rss_bytes`` of each process of shards."""
         self._require_idle()
         shards = self._peers[1:]
         return self._watch.collect([shard.handle.work.remote() for shard in shards], shards)

@@ -1,8 +1,14 @@
-"""The shard actor: a :class:`raydt.exchange.shard.FeatureShard` in a process of its own."""
+"""The shard actor: a process with one :class:`raydt.exchange.shard.FeatureShard` for each CPU that it reserves.
+
+A shard is a thread, a process or a node: messages number the shards of all processes in order, and those of one process
+answer at the same time, in threads. Where the shards of a learner divide their work among threads themselves, a process
+has one of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +16,9 @@ import numpy.typing as npt
 import ray
 
 from actors.channel import LOOPBACK, Address, Channel
+from actors.environment import use_cpus
 from actors.identity import Identity, identity
+from actors.liveness import Peer
 from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
 from actors.writable import own
@@ -20,14 +28,33 @@ from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
+from raydt.exchange.links import swap_together
+from raydt.exchange.meeting import advanced
 from raydt.exchange.messages import Ended, GroupSnapshot, Payload, Position
 from raydt.learners.base import Learner, LearnerOptions
+from raydt.parallel.threads import run
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
+Groups = npt.NDArray[np.int64]
+
+
+def shards_of_each(cpus: float, processes: int, learner: Learner, options: LearnerOptions, features: Features) -> int:
+    """Return how many shards each of so many processes has: one for each whole CPU, if there is work for all."""
+    if cpus < 2 or learner.traits(options).shard_threads:
+        return 1
+    useful = max(features.groups, learner.traits(options).parts)
+    return min(int(cpus), -(-useful // processes))
+
+
+def groups_of(features: Features, processes: Sequence[Peer]) -> list[list[Groups]]:
+    """Return the feature groups of every shard of each process."""
+    groups = iter(features.assign(sum(process.shards for process in processes)))
+    return [[next(groups) for _ in range(process.shards)] for process in processes]
+
 
 class FeatureShard:
-    """One shard: owns feature groups and answers requests about them.
+    """One process: its shards own feature groups and answer requests about them.
 
     A plain class that Ray wraps; operators find it as ``ray::FeatureShard`` in ``ps``. It is built in two steps,
     so that a process with other sources is found out before it is handed objects it may not understand.
@@ -35,9 +62,9 @@ class FeatureShard:
 
     def __init__(self) -> None:
         self._pulse = Pulse()
-        self._shard: exchange_shard.FeatureShard
+        self._shards: list[exchange_shard.FeatureShard]
         self._channel: Channel | None = None
-        self._source: SourceFeatures
+        self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
         """Which sources this process has loaded."""
@@ -51,93 +78,115 @@ class FeatureShard:
         learner: Learner,
         options: LearnerOptions,
         features: Features,
-        groups: npt.NDArray[np.int64],
+        groups: Sequence[Groups],
+        cpus: float,
         at_once: bool,
     ) -> None:
-        """Build shard ``index``, which owns ``groups``, and begin ``epoch`` (at least 1).
+        """Build the shards of process ``index``, which own ``groups``, and begin ``epoch`` (at least 1).
 
-        ``at_once``: it has work from the first row on, and not only when the coordinator's process has too much.
+        ``at_once``: they have work from the first row on, and not only when the coordinator's process has too much.
         """
         self._pulse.beat()
+        use_cpus(cpus)
         compile_missing(learner, options)  # as the driver has on its machine
         if at_once:
             kernel.load()
         faults.begin_epoch(epoch, index)
-        self._shard = exchange_shard.FeatureShard(learner.shard(options, features, own(groups)), index)
-        self._shard.begin_epoch(epoch)
+        self._groups = own(list(groups))
+        self._shards = [exchange_shard.FeatureShard(learner.shard(options, features, g), index) for g in self._groups]
+        for shard in self._shards:
+            shard.begin_epoch(epoch)
         self._features, self._reads = features, learner.traits(options).reads
 
-    def receive(self, epoch: int, seq: int, method: str, shared: Payload, each: Payload) -> Any:
-        """Deliver message ``seq``; its payload is what all shards got and what this one got."""
+    def receive(self, epoch: int, seq: int, method: str, shared: Payload, each: Sequence[Payload]) -> list[Any]:
+        """Deliver message ``seq`` to every shard: what all shards got and what this one got. Returns their replies."""
         self._pulse.beat()
         fault("shard.before_answer")
-        reply = self._shard.receive(epoch, seq, method, own({**shared, **each}))
+        replies = run(
+            [
+                partial(shard.receive, epoch, seq, method, own({**shared, **payload}))
+                for shard, payload in zip(self._shards, each, strict=True)
+            ]
+        )
         fault("shard.after_answer")
-        return reply
+        return replies
 
     def listen(self, loopback: bool) -> Address:
-        """Open a port for the other shards, on this node's own address or for processes of this machine only."""
+        """Open a port for the other processes, on this node's own address or for processes of this machine only."""
         self._pulse.beat()
         host = LOOPBACK if loopback else ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        self._channel = Channel(self._shard.index, self._shard.epoch, host)
+        self._channel = Channel(self._shards[0].index, self._shards[0].epoch, host)
         return self._channel.address
 
     def connect(self, addresses: Sequence[Address], secret: bytes) -> None:
-        """Connect to all shards, which have the same secret, and close the port."""
+        """Connect to all processes of shards, which have the same secret, and close the port."""
         self._pulse.beat()
         assert self._channel is not None
         self._channel.connect(addresses, secret)
 
-    def combine(self, epoch: int, seq: int, method: str, shared: Payload, each: Payload) -> tuple[Ended, int]:
-        """Deliver message ``seq``, a pass with the other shards; how it ended, and bytes sent to them."""
+    def combine(
+        self, epoch: int, seq: int, method: str, shared: Payload, each: Sequence[Payload]
+    ) -> tuple[list[Ended], int]:
+        """Deliver message ``seq``, a pass with all other shards.
+
+        Returns how it ended at every shard, and the bytes sent to other processes.
+        """
         self._pulse.beat()
         fault("shard.before_answer")
         assert self._channel is not None
-        steps, before = self._shard.combine(epoch, seq, method, own({**shared, **each})), self._channel.sent
-        try:
-            parts = next(steps)
-            while True:
-                parts = steps.send(self._channel.swap(parts))
+        before = self._channel.sent
+        halves = [
+            shard.combine(epoch, seq, method, own({**shared, **payload}))
+            for shard, payload in zip(self._shards, each, strict=True)
+        ]
+        received: list[Any] = [None] * len(halves)
+        while True:
+            made = run([partial(advanced, half, given) for half, given in zip(halves, received, strict=True)])
+            if isinstance(made[0], StopIteration):
+                fault("shard.after_answer")
+                return [end.value for end in made], self._channel.sent - before
+            if received[0] is not None:
                 fault("shard.between_meetings")
-        except StopIteration as end:
-            fault("shard.after_answer")
-            ended: Ended = end.value
-            return ended, self._channel.sent - before
+            received = swap_together(self._channel.swap, made)
 
     def open_source(self, opening: Opening) -> bool:
-        """Open the source, to read what this shard needs of its rows; False if it is not here."""
+        """Open the source for every shard, to read what it needs of the rows; False if it is not here."""
         self._pulse.beat()
-        names = self._features.names
-        if self._reads == "columns":
-            names = tuple(names[column] for column in self._shard.worker.columns.tolist())
+        names, self._sources = self._features.names, []
         try:
-            self._source = SourceFeatures(opening, names)
+            for shard in self._shards:
+                owned = tuple(names[column] for column in shard.worker.columns.tolist())
+                shard.worker.reader = SourceFeatures(opening, owned if self._reads == "columns" else names)
+                self._sources.append(shard.worker.reader)
         except InputError:
             return False
-        self._shard.worker.reader = self._source
         return True
 
-    def check_block(self, start: int, stop: int, unwanted: Sequence[int]) -> BlockReport:
-        """Read a block of rows and report on it; called concurrently with the work."""
+    def check_block(self, start: int, stop: int, unwanted: Sequence[int]) -> list[BlockReport]:
+        """Have every shard read a block of rows and report on it; called concurrently with the work."""
         self._pulse.beat()
         fault("shard.before_block")
-        return self._source.check(start, stop, unwanted)
+        return run([partial(source.check, start, stop, unwanted) for source in self._sources])
 
     def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
         """Return the last snapshot, of this number, once; called concurrently with the work."""
         self._pulse.beat()
         fault("shard.before_parts")
-        return self._shard.take_aside(number)
+        return {group: part for shard in self._shards for group, part in shard.take_aside(number).items()}
 
     def restore(self, groups: dict[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups."""
         self._pulse.beat()
         fault("shard.before_restore")
-        self._shard.worker.restore(own(groups))
+        for shard, owned in zip(self._shards, self._groups, strict=True):
+            shard.worker.restore(own({group: groups[group] for group in owned.tolist()}))
 
     def work(self) -> dict[str, Any]:
-        """Return the columns and work of this shard, and ``peak_rss_bytes`` of this process."""
-        return {**self._shard.work(), "peak_rss_bytes": peak_rss_bytes()}
+        """Return the columns and work of this process, and its ``peak_rss_bytes``; ``seconds`` of the busiest shard."""
+        works = [shard.work() for shard in self._shards]
+        columns = [column for work in works for column in work["columns"]]
+        seconds = max(work["seconds"] for work in works)
+        return {**works[0], "columns": columns, "seconds": seconds, "peak_rss_bytes": peak_rss_bytes()}
 
     def progress(self) -> Progress:
         """How far it is; called while the actor works."""

@@ -47,12 +47,12 @@ class Echo:
     """An actor that answers at once."""
 
     def receive(self, epoch: int, seq: int, method: str, shared: Any, each: Any) -> Any:
-        """Return what was sent to this actor alone."""
+        """Return what was sent to the shards of this actor alone."""
         return each
 
-    def progress(self) -> float:
+    def progress(self) -> tuple[float, bool]:
         """Return a sign of life, which is asked for if the machine is busy."""
-        return time.perf_counter()
+        return time.perf_counter(), False
 
 
 def messages(rounds: int = 300) -> Machine:

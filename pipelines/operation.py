@@ -52,7 +52,8 @@ class Cluster(_Section):
     shards: int | Literal["auto"] = Field(
         "auto",
         description="number of shards the features are distributed over, at least 1; auto: 1 if the coordinator does "
-        "all work, else as many as can have work and have room on this machine or the cluster, at most 16",
+        "all work, else as many as can have work and have room on this machine or the cluster, at most 16; on Ray, the "
+        "number of their processes, each of which has a shard for each CPU that it reserves (cluster.resources)",
     )
     threads: int | Literal["auto"] = Field(
         "auto",

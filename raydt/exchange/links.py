@@ -2,7 +2,8 @@
 
 On a pass (:class:`~raydt.exchange.messages.Combine`) shards swap parts and answers. Each swap has the next number
 within the epoch, whatever pass it belongs to; a shard sends one frame to every other shard and waits for one of each.
-Whoever has all frames of a swap may begin the next, so a shard is at most one swap ahead of another.
+Whoever has all frames of a swap may begin the next, so a shard is at most one swap ahead of another. Where processes
+have several shards each, what is said here of a shard holds for a process (:func:`swap_together`).
 
 Invariant: a shard takes the frames of each other shard in the order of their numbers, each once. A repeated frame has
 no effect, and every other one is refused. Nothing is asked for again: whoever misses a frame has lost its sender.
@@ -14,7 +15,7 @@ import hmac
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +29,8 @@ Content = npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
 
 #: First bytes of a frame; then epoch, number, and the lengths of description and arrays.
 _MAGIC, _HEAD = b"rdt1", struct.Struct("<4sQQIQ")
-#: The longest description: of some hundred arrays.
-_MOST_DESCRIBED = 1 << 16
+#: The longest description: of some ten thousand arrays.
+_MOST_DESCRIBED = 1 << 20
 #: Kinds of numbers that a frame may have, as in ``numpy.dtype.kind``.
 _KINDS = "biuf"
 #: Arrays begin at multiples of so many bytes.
@@ -179,6 +180,52 @@ class Links:
             return None
         self._parts[0] = {}
         return [here[peer] for peer in range(self.shards)]
+
+
+def swap_together(
+    swap: Callable[[Sequence[Content]], Sequence[Content]], made: Sequence[Sequence[Content]]
+) -> list[list[Content]]:
+    """Swap what the shards of one process have for all shards, by a ``swap`` of processes, of which each has as many.
+
+    Returns what each of them receives of all shards. A process with one shard sends its parts as they are.
+    """
+    n = len(made)
+    if n == 1:
+        return [list(swap(made[0]))]
+    bundles = [_bundle([parts[begin : begin + n] for parts in made]) for begin in range(0, len(made[0]), n)]
+    rows = [row for bundle in swap(bundles) for row in _unbundled(bundle, n)]
+    return [list(parts) for parts in zip(*rows, strict=True)]
+
+
+def _bundle(rows: Sequence[Sequence[Content]]) -> dict[str, npt.NDArray[Any]]:
+    """What several shards have for each of as many, by names; what one has for neighbours alike is there once.
+
+    No part is without arrays.
+    """
+    bundle: dict[str, npt.NDArray[Any]] = {}
+    for sender, parts in enumerate(rows):
+        for place, part in enumerate(parts):
+            if not place or part is not parts[place - 1]:
+                named = {"": part} if isinstance(part, np.ndarray) else part
+                assert named
+                bundle |= {f"{sender} {place} {name}": array for name, array in named.items()}
+    return bundle
+
+
+def _unbundled(bundle: Any, n: int) -> list[list[Content]]:
+    """What :func:`_bundle` was given, of ``n`` shards."""
+    found: list[dict[int, dict[str, Any]]] = [{} for _ in range(n)]
+    for key, array in bundle.items():
+        sender, place, name = key.split(" ", 2)
+        found[int(sender)].setdefault(int(place), {})[name] = array
+    rows: list[list[Content]] = []
+    for parts in found:
+        row: list[Content] = []
+        for place in range(n):
+            named = parts.get(place)
+            row.append(row[-1] if named is None else named[""] if list(named) == [""] else named)
+        rows.append(row)
+    return rows
 
 
 def proof(secret: bytes, epoch: int, prover: int, verifier: int, challenges: bytes) -> bytes:

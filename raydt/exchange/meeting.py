@@ -76,7 +76,7 @@ def side_by_side(halves: Sequence[Steps[T]]) -> list[T]:
     received: list[Any] = [None] * len(halves)
     combines = False
     while True:
-        steps = [partial(_advanced, half, given) for half, given in zip(halves, received, strict=True)]
+        steps = [partial(advanced, half, given) for half, given in zip(halves, received, strict=True)]
         few = combines and sum(getattr(part, "nbytes", 0) for parts in received for part in parts) < _HANDED_OUT
         made = [step() for step in steps] if few else run(steps)
         if isinstance(made[0], StopIteration):
@@ -85,7 +85,7 @@ def side_by_side(halves: Sequence[Steps[T]]) -> list[T]:
         received = [list(parts) for parts in zip(*made, strict=True)] if combines else [made] * len(made)
 
 
-def _advanced(half: Steps[T], received: Any) -> Any:
+def advanced(half: Steps[T], received: Any) -> Any:
     """Make one step; returns what it yields, or at the end of the pass what ended it."""
     try:
         return half.send(received)

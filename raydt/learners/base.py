@@ -63,6 +63,7 @@ class Traits:
     #: What a shard reads of the rows of the warm-up itself, where the source can be read so: the columns it owns, or
     #: whole rows; empty: rows are sent.
     reads: Literal["", "columns", "rows"] = ""
+    shard_threads: bool = False  #: a shard divides its work among threads itself, over one copy of the rows
     erases: bool = False  #: rows of deleted examples are overwritten in their batch, not when slots are used again
 
     @property

@@ -22,6 +22,7 @@ ACTS = (
     "coordinator dies",
     "shard waits for ever",
     "shard computes",
+    "helper computes",
     "slow part",
 )
 
@@ -45,6 +46,10 @@ def compute(seconds):
 
 #: The shards do all work.
 ON_SHARDS = WorkPlan(local_work_limit=0)
+
+
+#: Where the two shards of one process meet, each in a thread.
+BOTH = threading.Barrier(2)
 
 
 class Slow:
@@ -80,6 +85,10 @@ class FaultyShard:
                 compute(1.0)
             if method == "slow part":
                 self.slow = {"slow": Slow()}
+        if method == "helper computes":
+            BOTH.wait(60)
+            if threading.current_thread().name.startswith("raydt"):
+                compute(SLOW_SECONDS)
         return np.zeros(1)
 
     def rows(self, slots):

@@ -44,6 +44,14 @@ def test_what_a_shard_raises_in_the_middle_of_a_pass_arrives(replay):
         replay("shard.between_meetings/1@5#1=raise")
 
 
+@pytest.mark.parametrize(("processes", "cpus"), [(2, 1), (1, 2), (1, 3), (2, 2)])
+@pytest.mark.nightly
+def test_processes_of_several_shards_meet_as_shards_do(processes, cpus, replay, undisturbed):
+    run = replay(shards=processes, **{"resources.shard.num_cpus": cpus, "resources.coordinator.num_cpus": 0})
+    assert results(run) == undisturbed
+    assert run.summary["rounds"] > 0
+
+
 @pytest.mark.parametrize(
     ("act", "settings"),
     [("kill", {}), pytest.param("stop", {"patience_seconds": 3}, marks=pytest.mark.nightly)],

@@ -29,7 +29,7 @@ from raydt.errors import (
 from raydt.examples.features import Features
 from raydt.exchange.snapshot import Barrier
 from raydt.learners.base import LearnerOptions
-from tests.integration.faulty import ON_SHARDS, Faulty, act
+from tests.integration.faulty import ON_SHARDS, SLOW_SECONDS, Faulty, act
 from tests.refusals import refused
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]
@@ -131,6 +131,22 @@ def test_a_stopped_shard_is_lost_and_a_busy_one_is_not(cluster):
     assert time.monotonic() - began < 4
 
 
+def test_a_process_that_reserves_two_cpus_has_two_shards_and_progress_of_each_is_seen(cluster):
+    """While one thread waits for the other, which takes longer than the patience."""
+    with faulty(cluster, shards=1, resources={"shard": {"num_cpus": 2}}, patience=2.0) as session:
+        ((_, result),) = session.process([replace(act("report", 0, 2), barrier=Barrier({"seq": 2}))])
+        (entry,) = session.work()
+        assert result.log["replies"].tolist() == [0, 16, entry["pid"], 1, 16, entry["pid"]]
+        assert (entry["shard"], entry["columns"]) == (0, [0, 1])
+        (part,) = result.snapshot.parts
+        assert {number: group.state["group"].tolist() for number, group in part.items()} == {0: [0], 1: [1]}
+        assert len(list(session.process([act("helper computes", 2)]))) == 1
+        assert session.work()[0]["seconds"] > 2 * SLOW_SECONDS
+        session.restore(*session.state())
+        with pytest.raises(UpdateError, match="row 7"):
+            list(session.process([act("shard raises", 3)]))
+
+
 def test_a_part_that_takes_longer_than_the_patience_to_hand_over(cluster):
     with faulty(cluster, patience=2.0) as session, ThreadPoolExecutor(1) as background:
         list(session.process([act("slow part", 0)]))
@@ -158,12 +174,12 @@ def test_a_pause_of_the_one_who_waits_is_not_held_against_the_other(cluster, mon
         monkeypatch.setattr(Watch, "_look", look)
         shard = session._peers[1]
         monkeypatch.setattr(session._watch, "_interval", 0.3)
-        reply = shard.handle.receive.remote(1, 1, "shard computes", {}, {})
-        assert session._watch.collect([reply], [shard])[0].tolist() == [0]
+        reply = shard.handle.receive.remote(1, 1, "shard computes", {}, [{}])
+        assert session._watch.collect([reply], [shard])[0][0].tolist() == [0]
         assert offset == 0  # the first shard does not misbehave
         shard = session._peers[2]
-        reply = shard.handle.receive.remote(1, 1, "shard computes", {}, {})
-        assert session._watch.collect([reply], [shard])[0].tolist() == [0]
+        reply = shard.handle.receive.remote(1, 1, "shard computes", {}, [{}])
+        assert session._watch.collect([reply], [shard])[0][0].tolist() == [0]
         assert offset >= 3600
 
 
@@ -171,7 +187,7 @@ def test_messages_of_an_earlier_incarnation_are_refused(cluster):
     with faulty(cluster, epoch=2) as session:
         shard = session._peers[1]
         for epoch, seq in ((1, 1), (3, 1)):
-            late = shard.handle.receive.remote(epoch, seq, "report", {}, {})
+            late = shard.handle.receive.remote(epoch, seq, "report", {}, [{}])
             with refused("exchange.other_epoch", StaleEpochError, shard=0, epoch=2, sent=epoch):
                 session._watch.collect([late], [shard])
         assert len(list(session.process([act("report", 0)]))) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pipelines
-from tests.cases import Trial, every_case, never, one_of_each
+from tests.cases import CASES, Trial, every_case, never, one_of_each
 from tests.nets.test_runs import results
 
 pytestmark = pytest.mark.ray
@@ -22,11 +22,13 @@ def on_ray(trial: Trial, path: Path, shards: int, *, folder: str = "ray", **wher
 
 @every_case("identity on Ray", one_of_each)
 def test_the_outcome_on_ray_is_that_in_this_process(trial: Trial, cluster, tmp_path: Path) -> None:
+    """Processes of one, two or three CPUs, each with as many shards or threads."""
     expected = results(pipelines.replay(trial.config(tmp_path), tmp_path / "here"))
-    run = on_ray(trial, tmp_path, 3)
+    processes, cpus = ((1, 3), (3, 1), (1, 2))[CASES.index(trial) % 3]
+    run = on_ray(trial, tmp_path, processes, resources={"shard": {"num_cpus": cpus}})
     assert results(run) == expected
     assert run.summary["rounds"] > 0
-    assert [entry["requests"] > 0 for entry in run.summary["work"]] == [True] * 3
+    assert [entry["requests"] > 0 for entry in run.summary["work"]] == [True] * processes
 
 
 @every_case("outgrown on Ray", never)

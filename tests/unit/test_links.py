@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
-from raydt.exchange.links import Frame, FrameReader, Links, packed, proof
+from raydt.exchange.links import Frame, FrameReader, Links, packed, proof, swap_together
 from tests.refusals import refused
 
 DTYPES = st.sampled_from([np.dtype(name) for name in ("?", "i1", "u2", "<i4", ">i8", "f4", "f8")])
@@ -88,6 +88,37 @@ def test_shards_swap_parts(shards):
         for one in links:
             assert [part.tolist() for part in one.complete()] == [[number, i, one.index] for i in range(shards)]
             assert shards == 1 or one.complete() is None
+
+
+PARTS = CONTENTS.filter(lambda content: not isinstance(content, dict) or len(content) > 0)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.data())
+def test_shards_of_one_process_swap_by_one_frame_for_each_other_process(processes, n, data):
+    shards = processes * n
+    alike = data.draw(st.lists(st.booleans(), min_size=shards, max_size=shards))
+    made = [
+        [data.draw(PARTS)] * shards if same else data.draw(st.lists(PARTS, min_size=shards, max_size=shards))
+        for same in alike
+    ]
+    sent = []  # by process: what it has for each
+
+    def keep(parts):
+        sent.append(parts)
+        return parts
+
+    def arrived(content):
+        (frame,) = read(b"".join(map(bytes, packed(Frame(1, 1, content)))))
+        return frame.content
+
+    for process in range(processes):
+        swap_together(keep, made[process * n :][:n])
+    for process in range(processes):
+        theirs = [arrived(parts[process]) for parts in sent]
+        received = swap_together(lambda parts, theirs=theirs: theirs, made[process * n :][:n])
+        for own, parts in enumerate(received):
+            expected = [exactly(of_shard[process * n + own]) for of_shard in made]
+            assert [exactly(part) for part in parts] == expected
 
 
 def test_a_shard_may_be_one_swap_ahead_and_repeats_have_no_effect():

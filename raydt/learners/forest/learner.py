@@ -106,6 +106,7 @@ class Forest(Learner):
             retrained=True,
             reads="rows",
             parts=options.n_estimators,
+            shard_threads=True,
             erases=True,
             divided="always",
             rebuilds=options.rebuild == "eager",
