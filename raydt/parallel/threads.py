@@ -45,18 +45,30 @@ def threads_of(n_jobs: int | None) -> int:
     return max(1, n_jobs)
 
 
-@contextlib.contextmanager
-def limited(n: int | None) -> Iterator[None]:
-    """Context in which a call uses at most ``n`` threads, and no more than the contexts around it allow.
+def limited(n: int | None) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which a call uses at most ``n`` threads, and no more than the contexts around it allow.
 
     None changes nothing.
     """
+    return _Limit(n)
+
+
+class _Limit(contextlib.AbstractContextManager[None]):
+    # No generator: of an interrupted call, it would end wherever the garbage is collected, with another limit.
+    def __init__(self, n: int | None) -> None:
+        self._n = n
+
+    def __enter__(self) -> None:
+        self._token = _limit.set(_within(self._n))
+
+    def __exit__(self, *_: object) -> None:
+        _limit.reset(self._token)
+
+
+def _within(n: int | None) -> int | None:
+    """The smaller one of ``n`` and the limit here."""
     outer = _limit.get()
-    token = _limit.set(n if outer is None or (n is not None and n < outer) else outer)
-    try:
-        yield
-    finally:
-        _limit.reset(token)
+    return n if outer is None or (n is not None and n < outer) else outer
 
 
 def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -64,12 +76,9 @@ def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -
 
     So nothing of the limit is left, wherever an interrupt arrives.
     """
-
-    def limited_work() -> T:
-        with limited(n):
-            return work(*arguments, **named)
-
-    return copy_context().run(limited_work)
+    context = copy_context()
+    context.run(_limit.set, _within(n))
+    return context.run(work, *arguments, **named)
 
 
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
