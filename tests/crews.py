@@ -48,10 +48,23 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
     (shapley, "_FEW_NODES", 1),
     (row_tree, "_TOGETHER", 64),
     (meeting, "_HANDED_OUT", 0),
+    (trainer, "_ENCODED", 64),
     (trainer, "CELLS_OF_A_THREAD", 1),
     (trainer, "UPDATED_CELLS_OF_A_THREAD", 1),
     (trainer, "CHANGES_OF_A_THREAD", 1),
 )
+
+#: Modules that divide work however little it is: their callers decide, or one task is a whole tree, column or block.
+ALWAYS = {
+    "audits.routed_history",
+    "batches.binning",
+    "batches.cells",
+    "exchange.driver",
+    "learners.forest.oob_score",
+    "learners.forest.recompute",
+    "learners.gbdt.recompute",
+    "sources.file_source",
+}
 
 
 class InAnyOrder(threads._Work[Any]):

@@ -156,7 +156,7 @@ def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def unconverted(column: pa.Array) -> npt.NDArray[Any]:
-    """What :func:`numbers` are made of: integers are left as they are, if none is null."""
+    """Return the array that :func:`numbers` converts: integers stay integers if none is null."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count or pa.types.is_boolean(column.type):

@@ -66,7 +66,7 @@ class _Limit(contextlib.AbstractContextManager[None]):
 
 
 def _within(n: int | None) -> int | None:
-    """The smaller one of ``n`` and the limit here."""
+    """Return the smaller one of ``n`` and the limit of the present context."""
     outer = _limit.get()
     return n if outer is None or (n is not None and n < outer) else outer
 

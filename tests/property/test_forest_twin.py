@@ -312,7 +312,8 @@ def test_every_digest_is_that_of_a_forest_from_nothing(seed: int, numeric: bool,
             if draws.random() < 0.3:  # most builds then read rows where they are, as large ones do
                 patch.setattr(nodes, "NEAR_CELLS", 8)
             run = Run(draws, numeric, missing)
-            WAYS[(seed + sequence) % len(WAYS)](run, int(draws.integers(1, 30)))
+            ways = WAYS if volume.nightly else WAYS[:-1]  # the last one takes ten times as long as another
+            ways[(seed + sequence) % len(ways)](run, int(draws.integers(1, 30)))
             run.same()
             if draws.random() < 0.3:
                 run.restart()

@@ -104,7 +104,7 @@ def opened(options: dict[str, Any], **more: Any) -> Any:
 
 
 def attempt(work: Callable[[], Any]) -> Any:
-    """What comes of some work: its result or its error."""
+    """Return the result of a call, or its error."""
     try:
         return work()
     except RaydtError as error:
@@ -143,7 +143,7 @@ def test_any_number_of_threads_gives_the_rows_of_one(
 def test_reading_is_resumed_where_it_was_left(
     table: dict[str, list[Any]], options: dict[str, Any], cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """What was read ahead leaves no trace in the state, and none in a source that is restored."""
+    """Rows that were read ahead are in no state, and in no source that is restored."""
     file = written(tmp_path_factory.mktemp("t"), table, "csv", ragged=True)
 
     def read(n: int) -> Any:

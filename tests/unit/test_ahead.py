@@ -150,7 +150,7 @@ def opened(file: Path) -> Any:
 
 
 def is_open(file: Path) -> bool:
-    """Whether this process has a file open."""
+    """Return True if this process has the file open."""
     found = []
     for entry in os.listdir("/proc/self/fd"):
         try:

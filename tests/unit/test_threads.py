@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
+import raydt
 from pipelines import auditing
 from pipelines.config import load_config
 from pipelines.running.job import replay
@@ -35,7 +37,7 @@ from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import ROWS
 from raydt.parallel import threads
 from raydt.sessions.session import InProcessSession
-from tests.crews import crew
+from tests.crews import ALWAYS, LITTLE, crew
 from tests.refusals import refused
 
 DRAW = np.random.default_rng(5)
@@ -76,6 +78,19 @@ def outcome(model: Any) -> list[Any]:
 def test_the_number_of_threads_changes_nothing(name: str) -> None:
     first, *others = (outcome(clone(ESTIMATORS[name]).set_params(n_jobs=n)) for n in (1, 2, 3, 5))
     assert all(other == first for other in others)
+
+
+def test_tests_divide_the_work_of_every_module_that_divides_work() -> None:
+    """A limit that nobody lowers would leave its work to one thread in every net."""
+    package = Path(raydt.__file__).parent
+    dividing = {
+        ".".join(path.relative_to(package).with_suffix("").parts)
+        for path in package.rglob("*.py")
+        if re.search(r"^from raydt\.parallel\.threads import [^\n]*\b(run|ranges)\b", path.read_text(), re.M)
+    }
+    lowered = {module.__name__.removeprefix("raydt.") for module, _, _ in LITTLE}
+    assert dividing - lowered - ALWAYS == set()
+    assert dividing >= ALWAYS
 
 
 @pytest.mark.parametrize("follow", ["retrained", "bounded"])

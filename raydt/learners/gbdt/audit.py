@@ -291,9 +291,9 @@ class _Trees:
     def _staleness(
         self, F: Floats, trees: list[tuple[int, RecomputedTree, list[Message]]], part: slice
     ) -> tuple[float, int]:
-        """How far ledger entries of some rows are from those of their scores, at most; how many are beyond tolerance.
+        """Return the largest distance of ledger entries of some rows from those of their scores, and the number beyond.
 
-        The values of the trees are added to the scores.
+        Beyond is an entry whose distance exceeds the tolerance. The values of the trees are added to the scores.
         """
         scores, y, stale, too_stale = F[part], self.y[part], 0.0, 0
         scale = self.unit if self.options.regression else 1.0 / ONE

@@ -90,7 +90,7 @@ class RowShard:
         self.y: npt.NDArray[Any] = np.empty(0)  #: By slot.
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied: not the room to work, which has numbers of rows that are gone."""
+        """Return the state of a copy: without the scratch, which has numbers of deleted rows."""
         return {**self.__dict__, "_room": None, "taken": np.empty(0, dtype=np.int32)}
 
     # ---------------------------------------------------------------- which part is its own

@@ -99,7 +99,7 @@ class ThreadTrainer:
         self._beside: list[RowShard] = []  # the other shards of the last pass
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied: not the memory of other threads."""
+        """Return the state of a copy: without the memory of other threads."""
         return {**self.__dict__, "_beside": []}
 
     @property
