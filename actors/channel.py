@@ -61,6 +61,7 @@ class Channel:
         assert self._listener is not None
         until = time.monotonic() + CONNECT_SECONDS
         self._awaited = set(range(self.index + 1, len(addresses)))
+        self.waits = True
         with self._listener as listener:
             for index in range(self.index):
                 self._peers[index] = _Peer(self._call(index, addresses[index], secret, until))
@@ -71,13 +72,13 @@ class Channel:
                 except OSError as error:
                     index = min(self._awaited)
                     raise self._unreachable(index, addresses[index], error) from error
-                found = self._admitted(connection, secret)
+                found = self._admitted(connection, secret, min(until, time.monotonic() + PROOF_SECONDS))
                 if found is None:
                     connection.close()
                 else:
                     self._peers[found] = _Peer(connection)
                     self._awaited.remove(found)
-        self._listener, self._links = None, Links(self.index, len(addresses), self.epoch)
+        self._listener, self._links, self.waits = None, Links(self.index, len(addresses), self.epoch), False
         self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
 
     def swap(self, parts: Sequence[Content]) -> list[Any]:
@@ -160,9 +161,8 @@ class Channel:
         try:
             with opened:
                 connection = opened.enter_context(socket.create_connection(address, timeout=_left(until)))
-                connection.settimeout(_left(until))
                 connection.sendall(_HELLO.pack(self.epoch, self.index, mine))
-                theirs, shown = _read(connection, CHALLENGE), _read(connection, _PROOF)
+                theirs, shown = _read(connection, CHALLENGE, until), _read(connection, _PROOF, until)
                 if not hmac.compare_digest(shown, proof(secret, self.epoch, index, self.index, theirs + mine)):
                     raise ConnectionError("what answers is not this shard")
                 connection.sendall(proof(secret, self.epoch, self.index, index, mine + theirs))
@@ -171,16 +171,15 @@ class Channel:
             raise self._unreachable(index, address, error) from error
         return connection
 
-    def _admitted(self, connection: socket.socket, secret: bytes) -> int | None:
+    def _admitted(self, connection: socket.socket, secret: bytes, until: float) -> int | None:
         """Return which shard has connected; None if it is not one of this epoch, or one that is there already."""
-        mine, until = secrets.token_bytes(CHALLENGE), time.monotonic() + PROOF_SECONDS
+        mine = secrets.token_bytes(CHALLENGE)
         try:
-            connection.settimeout(_left(until))
-            epoch, index, theirs = _HELLO.unpack(_read(connection, _HELLO.size))
+            epoch, index, theirs = _HELLO.unpack(_read(connection, _HELLO.size, until))
             if epoch != self.epoch or index not in self._awaited:
                 return None
             connection.sendall(mine + proof(secret, self.epoch, self.index, index, mine + theirs))
-            shown = _read(connection, _PROOF)
+            shown = _read(connection, _PROOF, until)
         except OSError:
             return None
         return (
@@ -201,10 +200,11 @@ class _Peer:
         self.socket, self.outgoing, self.reader = connection, deque[memoryview](), FrameReader()
 
 
-def _read(connection: socket.socket, length: int) -> bytes:
-    """Read so many bytes within the time that the connection has."""
+def _read(connection: socket.socket, length: int, until: float) -> bytes:
+    """Read so many bytes before a moment, however they come."""
     found = b""
     while len(found) < length:
+        connection.settimeout(_left(until))
         more = connection.recv(length - len(found))
         if not more:
             raise ConnectionError("it was closed")
@@ -213,7 +213,11 @@ def _read(connection: socket.socket, length: int) -> bytes:
 
 
 def _left(until: float) -> float:
-    return max(0.01, until - time.monotonic())
+    """Return the seconds up to a moment; TimeoutError if it is over."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
 
 
 def _reason(error: Exception) -> str:

@@ -96,6 +96,45 @@ def test_strangers_are_not_admitted_and_keep_nobody_out(sent, monkeypatch):
             accepting.result()
 
 
+def test_a_stranger_who_sends_byte_by_byte_has_no_more_time(monkeypatch):
+    monkeypatch.setattr(actors.channel, "PROOF_SECONDS", 0.3)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, None], SECRET)
+        with socket.create_connection(first.address, timeout=10) as stranger, contextlib.suppress(OSError):
+            for sent in range(actors.channel._HELLO.size):
+                stranger.sendall(b"x")
+                time.sleep(0.1)
+        assert sent < 30
+        with closing(Channel(1, 1, "127.0.0.1")) as second:
+            second.connect([first.address, second.address], SECRET)
+            accepting.result()
+
+
+def test_strangers_one_after_the_other_do_not_keep_it_waiting(monkeypatch):
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 0.5)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, ("192.0.2.1", 1)], SECRET)
+        with contextlib.suppress(ConnectionError):
+            while not accepting.done():
+                with socket.create_connection(first.address, timeout=10) as stranger:
+                    stranger.sendall(b"x" * 100)
+        with refused("exchange.unreachable", ProcessLostError, peer=1, address="192.0.2.1:1", reason="timed out"):
+            accepting.result()
+
+
+def test_a_shard_shows_that_it_waits_for_one_that_connects_late():
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, None], SECRET)
+        while not first.waits:
+            assert not accepting.done()
+            time.sleep(0.001)
+        with closing(Channel(1, 1, "127.0.0.1")) as second:
+            second.connect([first.address, second.address], SECRET)
+            accepting.result()
+            assert not first.waits
+            assert not second.waits
+
+
 @pytest.mark.parametrize("case", [{"secrets": [SECRET, b"t" * 32]}, {"epochs": [1, 2]}])
 def test_another_secret_or_epoch_is_refused_by_both(case, monkeypatch):
     monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 1.0)
