@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
 import secrets
 import select
 import socket
@@ -21,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from raydt.errors import ExchangeError, ProcessLostError
+from raydt.errors import ConfigError, ExchangeError, ProcessLostError
 from raydt.exchange.links import CHALLENGE, Content, FrameReader, Links, packed, proof
 from raydt.messages import message
 
@@ -39,14 +40,20 @@ Address = tuple[str, int]
 
 
 class Channel:
-    """The connections of one shard; ``host`` is the address of its node at which the others reach it."""
+    """The connections of one shard; ``host`` is the address of its node at which the others reach it.
+
+    ConfigError if the node has no such address.
+    """
 
     def __init__(self, index: int, epoch: int, host: str) -> None:
         self.index, self.epoch = index, epoch
         self.sent = 0  #: Bytes sent so far.
         self.waits = False  #: Whether it waits for other shards just now; for any thread to read.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener: socket.socket | None = socket.create_server((host, 0), family=family)
+        try:
+            self._listener: socket.socket | None = socket.create_server((host, 0), family=family)
+        except OSError as error:
+            raise ConfigError(message("exchange.no_port", shard=index, host=host, reason=_reason(error))) from error
         self.address: Address = self._listener.getsockname()[:2]
         self._peers: dict[int, _Peer] = {}
         self._numbers: dict[int, int] = {}  # of the sockets, and the shards there
@@ -221,7 +228,8 @@ def _left(until: float) -> float:
 
 
 def _reason(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else (str(error) or type(error).__name__).rstrip(".")
 
 
 def _lost(id: str, index: int, **parameters: Any) -> ProcessLostError:

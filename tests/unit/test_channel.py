@@ -11,7 +11,7 @@ import pytest
 
 import actors.channel
 from actors.channel import Channel
-from raydt.errors import ProcessLostError
+from raydt.errors import ConfigError, ProcessLostError
 from raydt.exchange.links import Frame, packed
 from tests.refusals import refused
 
@@ -114,12 +114,12 @@ def test_a_stranger_who_sends_byte_by_byte_has_no_more_time(monkeypatch):
 def test_strangers_one_after_the_other_do_not_keep_it_waiting(monkeypatch):
     monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 0.5)
     with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
-        accepting = pool.submit(first.connect, [first.address, ("192.0.2.1", 1)], SECRET)
+        accepting = pool.submit(first.connect, [first.address, ("203.0.113.1", 1)], SECRET)
         with contextlib.suppress(ConnectionError):
             while not accepting.done():
                 with socket.create_connection(first.address, timeout=10) as stranger:
                     stranger.sendall(b"x" * 100)
-        with refused("exchange.unreachable", ProcessLostError, peer=1, address="192.0.2.1:1", reason="timed out"):
+        with refused("exchange.unreachable", ProcessLostError, peer=1, address="203.0.113.1:1", reason="timed out"):
             accepting.result()
 
 
@@ -158,6 +158,14 @@ def test_a_shard_that_is_gone_cannot_be_reached():
         refused("exchange.unreachable", ProcessLostError, peer=0, shard=1, reason="Connection refused"),
     ):
         channel.connect([address, channel.address], SECRET)
+
+
+def test_an_address_that_is_not_of_this_node():
+    """The address is one of documentation, as if Ray was told that of a router."""
+    with refused(
+        "exchange.no_port", ConfigError, shard=3, host="203.0.113.9", reason="Cannot assign requested address"
+    ):
+        Channel(3, 1, "203.0.113.9")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
