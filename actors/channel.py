@@ -152,8 +152,6 @@ class Channel:
         """Context in which whatever ends the connection to a shard means that the shard is lost."""
         try:
             yield
-        except BlockingIOError:
-            raise
         except (OSError, ExchangeError) as error:
             raise _lost("exchange.cut", index, shard=self.index, reason=_reason(error)) from error
 
