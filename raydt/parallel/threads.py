@@ -117,11 +117,7 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
 
 class _Work(Generic[T]):
-    """Tasks that several threads take one after the other.
-
-    The calling thread may be interrupted before any bytecode, also behind the one that has taken a lock. It therefore
-    takes one only to wait, which lets go of it however often it was taken.
-    """
+    """Tasks that several threads take one after the other; the calling one takes a lock only in :func:`settle`."""
 
     def __init__(self, tasks: Sequence[Callable[[], T]]) -> None:
         self._tasks = tasks
@@ -146,8 +142,6 @@ class _Work(Generic[T]):
 
     def help(self) -> None:
         """Take tasks in another thread than the calling one, which waits for this one if it has begun."""
-        if self._closed:
-            return
         with self._changed:
             if self._closed:
                 return
@@ -160,20 +154,13 @@ class _Work(Generic[T]):
                 self._changed.notify_all()
 
     def settle(self) -> None:
-        """Wait for all who have begun, whatever arrives meanwhile; raise that afterwards."""
-        arrived: BaseException | None = None
-        while True:
-            try:
-                self._closed = True
-                with self._changed:
-                    while self._helping:
-                        self._changed.wait()
-                break
-            except BaseException as error:
-                arrived = error
-        if arrived is not None:
-            self.ended = True
-            raise arrived
+        """Wait for all who have begun."""
+
+        def nobody_works() -> bool:
+            self._closed = True
+            return not self._helping
+
+        settle(self._changed, nobody_works)
 
     def outcome(self) -> list[T]:
         """Return the results in order, or raise the first error; nothing of the tasks is kept."""
@@ -185,6 +172,29 @@ class _Work(Generic[T]):
         finally:
             del errors  # an error has this frame, which shall not have it
         return cast("list[T]", results)
+
+
+def settle(changed: threading.Condition, nobody_works: Callable[[], bool]) -> None:
+    """Wait until nobody works, whatever arrives meanwhile; raise that afterwards.
+
+    ``nobody_works`` is asked while the lock is held, and calls off what has not begun. This thread may be interrupted
+    before any bytecode, also behind the one that has taken the lock: it lets go of it however often it was taken.
+    """
+    arrived: BaseException | None = None
+    while True:
+        try:
+            with changed:
+                while not nobody_works():
+                    changed.wait()
+            with contextlib.suppress(RuntimeError):  # it has let go
+                while True:
+                    changed.release()
+        except BaseException as error:
+            arrived = error
+        else:
+            break
+    if arrived is not None:
+        raise arrived
 
 
 def submit(work: Callable[[], None], at_once: int = 0) -> None:
