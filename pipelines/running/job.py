@@ -90,7 +90,8 @@ def replay(
     given, config = config, _with_address(load_config(config, overrides), address)
     progress = progress or Reporter()
     began = time.perf_counter()
-    with Interruption() as interruption, quoting(config.output.quote_values):
+    threads = limited(config.cluster.most_threads)
+    with Interruption() as interruption, quoting(config.output.quote_values), threads:
         location = location_of(out, config.name)
         require_run_apart(RunFolder(location), config, inputs_of(config, given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
@@ -162,6 +163,7 @@ def resume(
             with locked(folder) if lacks_report else nullcontext():
                 return _completed(folder, progress)
         stack.enter_context(quoting(config.output.quote_values))
+        stack.enter_context(limited(config.cluster.most_threads))
         source, stream = open_stream(config)
         config = config.placed(place(config, features_of(source, config.learner), source.n_rows))
         data = source.identity()
@@ -236,8 +238,7 @@ def _run(
     """Begin a run, or resume it."""
     run: Run | None = None
     before = past.epoch if past is not None else 0
-    threads = limited(start.config.cluster.most_threads)
-    with threads, Incarnations(start.config, start.features, before, start.place) as incarnations:
+    with Incarnations(start.config, start.features, before, start.place) as incarnations:
         config = incarnations.config
         try:
             if past is None:

@@ -58,6 +58,7 @@ class FileSource:
         if reading.regression and options.positive is not None:
             raise ConfigError(message("sources.positive_numbers"))
         self._files, self._limit = files, options.limit
+        self._counting = False  #: Rows whose number is not known are being handed out, though all may be read ahead.
         self._rows_at_opening = [file.n_rows for file in files]
         envelope = None
         if options.envelope is not None and options.op is not None and options.id is not None:
@@ -106,14 +107,16 @@ class FileSource:
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows within ``limit``, if every file's is known."""
+        """Number of rows within ``limit``, if every file's is known, to one who reads no row ahead."""
+        if self._counting:
+            return None
         known = [file.n_rows for file in self._files]
         total = None if None in known else sum(n for n in known if n is not None)
         return total if total is None or self._limit is None else min(total, self._limit)
 
     def count_rows(self) -> int:
         """Number of rows within ``limit``; CSV files and Arrow streams are read through once."""
-        total = sum(file.count() for file in self._files)
+        total, self._counting = sum(file.count() for file in self._files), False
         return total if self._limit is None else min(total, self._limit)
 
     def require_ts(self) -> TimeColumn:
@@ -141,7 +144,7 @@ class FileSource:
         several threads the next rows are read while the caller works on those before; that shows nowhere else, but the
         iteration has to be closed before the source is restored or read from elsewhere.
         """
-        n = threads()
+        n, self._counting = threads(), self.n_rows is None
         for file in self._files:
             file.in_threads = n > 1
         rounds = ahead(self._rounds(start, n)) if n > 1 else self._one_by_one(start)
@@ -151,6 +154,7 @@ class FileSource:
                     if len(chunk):
                         self._handed_out = max(self._handed_out, chunk.start + len(chunk))
                     yield chunk
+        self._counting = False
         known = [file.n_rows for file in self._files if file.n_rows is not None]
         if n > 1 and len(known) == len(self._files) and (self._limit is None or sum(known) < self._limit):
             self._files[-1].require_unchanged()  # it may have changed since the reading ahead came to its end
