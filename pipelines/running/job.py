@@ -245,7 +245,7 @@ def _run(
                 with writing(folder.location):  # before the log: with its config, a run can be resumed
                     folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder, config.output.quote_values) as context:
-                run = Run(config, folder, incarnations, interruption, start.stream, data, context, past)
+                run = Run(folder, incarnations, interruption, start.stream, data, context, past)
                 return run.run(start.progress, start.began)
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all
