@@ -4,9 +4,10 @@
 rounds after one that is not counted: five, or as many as end within 30 seconds. Results are compared in every round:
 whatever the number of threads, digests, predictions and explanations of raydt are equal, or the program ends.
 
-All lines take about a quarter of an hour on two cores. ``--only WORD`` takes the lines that have a word in name or
-contestant, such as ``fit``, ``predict``, ``gbdt`` or ``csv``, and prepares no data or model of the others: less than
-five minutes for any of these. ``--scale .01`` is a trial run.
+All lines take about a quarter of an hour on two free cores (added up from single lines; the program prints what it
+took). ``--only WORD`` takes the lines that have a word in name or contestant, such as ``fit``, ``predict``, ``gbdt`` or
+``csv``, and prepares no data or model of the others: less than five minutes for any of these. ``--scale .01`` is a
+trial run.
 
 ``--beside 1`` has another process keep a core busy meanwhile, ``--beside 2`` two of them. Then several threads may take
 at most 15 % more time than one, or the program ends with the lines that do.
