@@ -7,13 +7,16 @@ alone. To hand out tasks costs about 0.1 ms: work that takes less is left to the
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from raydt.parallel.cpus import cpus_here
@@ -23,10 +26,13 @@ T = TypeVar("T")
 #: Threads that the current call may use; None: as many as the process may use CPUs.
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
 
-#: Pools by their threads, at most: a larger one is made when a call may use more. Their threads last as long as the
-#: process. Tasks that nobody has begun wait for none of them, so that callers at the same time share what there is.
-_pools: dict[int, ThreadPoolExecutor] = {}
-_clocks: list[int] = []  # of the processor time of each thread in the pools
+#: Work that no thread of the pool has begun. Queue and threads are made in C: a signal may arrive anywhere in the
+#: calling thread, also between two bytecodes of :mod:`concurrent.futures` or :mod:`threading`, and would leave their
+#: locks taken for ever.
+_queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+_ended: SimpleQueue[None] = SimpleQueue()  # an item for each thread that has ended
+_started: list[int] = []  # threads of the pool, which last as long as the process
+_clocks: list[int] = []  # of their processor time
 
 
 def threads() -> int:
@@ -183,12 +189,11 @@ def settle(changed: threading.Condition, nobody_works: Callable[[], bool]) -> No
     arrived: BaseException | None = None
     while True:
         try:
-            with changed:
-                while not nobody_works():
-                    changed.wait()
-            with contextlib.suppress(RuntimeError):  # it has let go
-                while True:
-                    changed.release()
+            _let_go(changed)
+            changed.acquire()  # without a block: a wait that is broken off may leave without the lock
+            while not nobody_works():
+                changed.wait()
+            _let_go(changed)
         except BaseException as error:
             arrived = error
         else:
@@ -197,20 +202,40 @@ def settle(changed: threading.Condition, nobody_works: Callable[[], bool]) -> No
         raise arrived
 
 
+def _let_go(changed: threading.Condition) -> None:
+    with contextlib.suppress(RuntimeError):  # this thread has it no longer
+        while True:
+            changed.release()
+
+
 def submit(work: Callable[[], None], at_once: int = 0) -> None:
     """Have a thread of the pool do some work, in a copy of this thread's context (NumPy's handling of errors).
 
     The pool has room for ``at_once`` pieces of work that may divide work themselves. RuntimeError if no thread can be
     started; another one may then do the work later all the same.
     """
-    most = max(1, threads() - 1 + at_once)
-    size = max([most, *_pools])
-    pool = _pools.get(size) or _pools.setdefault(size, ThreadPoolExecutor(size, "raydt", _note_clock))
-    pool.submit(copy_context().run, work)
+    _queue.put(partial(copy_context().run, work))
+    for _ in range(max(1, threads() - 1 + at_once) - len(_started)):
+        _started.append(_thread.start_new_thread(_serve, (_queue, _ended)))
 
 
-def _note_clock() -> None:
-    _clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+def _serve(queue: SimpleQueue[Callable[[], None] | None], ended: SimpleQueue[None]) -> None:
+    """Do work until there is None; its errors are its own."""
+    _clocks.append(time.pthread_getcpuclockid(_thread.get_ident()))
+    for work in iter(queue.get, None):
+        with contextlib.suppress(BaseException):
+            work()
+        del work  # and what it holds
+    ended.put(None)
+
+
+@atexit.register
+def _end() -> None:
+    """Wait for work under way: Python would end its thread in the middle of a library, which may abort the process."""
+    for _ in _started:
+        _queue.put(None)
+    for _ in _started:
+        _ended.get()
 
 
 def clocks() -> list[int]:
@@ -219,8 +244,10 @@ def clocks() -> list[int]:
 
 
 def _forget() -> None:
-    """Have a forked child start a pool of its own: threads are not copied."""
-    _pools.clear()
+    """Have a forked child start threads of its own: they are not copied."""
+    global _queue, _ended  # a lock of the former ones may be taken
+    _queue, _ended = SimpleQueue(), SimpleQueue()
+    _started.clear()
     _clocks.clear()
 
 
