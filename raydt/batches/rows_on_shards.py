@@ -210,7 +210,8 @@ class HeldRows:
         if not groups:
             return {}  # and there may be no rows in these slots, after a restore
         owned = [np.searchsorted(self.columns, self._features.group_columns(g)) for g in groups]
-        rows = {g: {"X": part} for g, part in zip(groups, blocks(self.X, slots, owned), strict=True)}
+        parts = blocks(self.X, slots, owned)
+        rows: dict[int, dict[str, Any]] = {g: {"X": part} for g, part in zip(groups, parts, strict=True)}
         if self._features.sparse:
             sparse = self.sparse(slots)
             for g in groups:

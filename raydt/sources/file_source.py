@@ -168,13 +168,13 @@ class FileSource:
         with closing(self._blocks(start)) as blocks:
             now = _read(blocks, size)
             while now.blocks or checked:
-                reading = list[Callable[[], Any]]()
+                reading: list[Callable[[], Any]] = []
                 if now.error is None:
                     cells = self._row_cells * max(1, now.blocks[0].batch.num_rows)
                     size = min(2 * size, max(1, n * ROUND_CELLS // cells))
                     reading.append(partial(_read, blocks, size))
-                checks = [partial(_checked, self._encoder, block) for block in now.blocks]
-                results = run([*reading, *checks[:1], partial(self._finished, checked), *checks[1:]])
+                checks: list[Callable[[], Any]] = [partial(_checked, self._encoder, block) for block in now.blocks]
+                results: list[Any] = run([*reading, *checks[:1], partial(self._finished, checked), *checks[1:]])
                 now = results.pop(0) if reading else _Read([], now.error)
                 chunks, error = results.pop(min(1, len(checks)))
                 checked = results
