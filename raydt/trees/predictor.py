@@ -35,9 +35,9 @@ class TreePredictor:
 
     def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Position in preorder of the leaf of each row, shape (n,). O(depth log ones) a row."""
-        return self._leaves(X, sparse).astype(np.int32)
+        return self._reached(X, sparse).astype(np.int32)
 
-    def _leaves(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> npt.NDArray[np.int64]:
+    def _reached(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> npt.NDArray[np.int64]:
         if self._packed is None:
             outputs = np.empty((len(self._model["feature"]), 0))
             self._packed = packed(self._as_sum(outputs, np.arange(0)))
@@ -51,13 +51,13 @@ class TreePredictor:
         counts = self._model["counts"]
         weights = self._shares(counts.shape[1]) if self._smoothing else counts
         labels: npt.NDArray[np.int32] = weights.argmax(axis=1).astype(np.int32)
-        return taken(labels, self._leaves(X, sparse))
+        return taken(labels, self._reached(X, sparse))
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf if not smoothed."""
-        return taken(self._shares(n_classes), self._leaves(X, sparse))
+        return taken(self._shares(n_classes), self._reached(X, sparse))
 
     def tree_sum(self, n_classes: int) -> TreeSum:
         """The tree, whose leaves predict the shares of :meth:`predict_proba`."""
@@ -101,7 +101,7 @@ class NumberPredictor(TreePredictor):
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Numbers, shape (n,)."""
-        return taken(self.numbers, self._leaves(X, sparse))
+        return taken(self.numbers, self._reached(X, sparse))
 
     def tree_sum(self, n_classes: int = 0) -> TreeSum:
         """The tree, whose leaves predict numbers."""
