@@ -5,6 +5,7 @@ NumPy looks up every number of such a part on its own; here a row is found once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,23 @@ def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> 
     if part.size:
         _copy(X, *_checked(X, rows, columns), part)
     return part
+
+
+def blocks(X: Floats, rows: npt.NDArray[Any], parts: Sequence[npt.NDArray[np.int64]]) -> list[Floats]:
+    """As :func:`block` of several ranges of columns, each in a task of its own."""
+    tasks = [partial(block, X, rows, columns) for columns in parts]
+    return run(tasks) if len(rows) * X.shape[1] >= _FEW_CELLS else [task() for task in tasks]
+
+
+def taken(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return ``values[at]`` of places that there are, in threads where they are many."""
+    out = np.empty((len(at), *values.shape[1:]), values.dtype)
+
+    def take(part: slice) -> None:
+        np.take(values, at[part], axis=0, out=out[part], mode="clip")  # any other mode makes another copy
+
+    run([partial(take, part) for part in ranges(len(at), _FEW_CELLS)])
+    return out
 
 
 def turned_block(

@@ -166,34 +166,40 @@ class FileSource:
     def _rounds(self, start: int, n: int) -> Generator[list[Rows], None, None]:
         """Yield encoded rows for ``n`` threads: one reads the next blocks, while others check those read before.
 
-        Codes are then given in the order of the rows; an error comes after all rows before it.
+        Meanwhile the rows checked before those get their codes, in order; an error comes after all rows before it.
         """
-        size = 1
+        size, checked = 1, list[Any]()
         with closing(self._blocks(start)) as blocks:
             now = _read(blocks, size)
-            while now.blocks:
-                tasks: list[Callable[[], Any]] = [partial(_checked, self._encoder, block) for block in now.blocks]
-                later = _Read([], now.error)
+            while now.blocks or checked:
+                reading: list[Callable[[], Any]] = []
                 if now.error is None:
                     cells = self._row_cells * max(1, now.blocks[0].batch.num_rows)
                     size = min(2 * size, max(1, n * ROUND_CELLS // cells))
-                    tasks.insert(0, partial(_read, blocks, size))
-                    later, *checked = run(tasks)
-                else:
-                    checked = run(tasks)
-                chunks: list[Rows] = []
-                for result in checked:
-                    try:
-                        if isinstance(result, Exception):
-                            raise result
-                        chunks.append(self._encoder.finish(result))
-                    except Exception as error:
-                        later = _Read([], error)
-                        break
-                yield chunks
-                now = later
+                    reading.append(partial(_read, blocks, size))
+                checks: list[Callable[[], Any]] = [partial(_checked, self._encoder, block) for block in now.blocks]
+                results: list[Any] = run([*reading, *checks[:1], partial(self._finished, checked), *checks[1:]])
+                now = results.pop(0) if reading else _Read([], now.error)
+                chunks, error = results.pop(min(1, len(checks)))
+                checked = results
+                if chunks:
+                    yield chunks
+                if error is not None:
+                    raise error
         if now.error is not None and not isinstance(now.error, StopIteration):
             raise now.error
+
+    def _finished(self, checked: list[Checked | Exception]) -> tuple[list[Rows], Exception | None]:
+        """Return the rows of checked blocks up to the first that ends the reading, and its error."""
+        chunks: list[Rows] = []
+        for result in checked:
+            try:
+                if isinstance(result, Exception):
+                    raise result
+                chunks.append(self._encoder.finish(result))
+            except Exception as error:
+                return chunks, error
+        return chunks, None
 
     def _blocks(self, start: int) -> Generator[Block, None, None]:
         """Blocks of rows from row ``start`` on."""

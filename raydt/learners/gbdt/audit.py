@@ -178,9 +178,10 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
     for name, what in (("id", "id"), ("y", "label")):
         theirs = getattr(history, name)[source[known]]
         failures += wrong_values(what, state["id"][known], state[name][known], theirs)
-    missing = np.setdiff1d(history.inserted[history.deleted == LIVE], born)
+    live = history.inserted[history.deleted == LIVE]
+    missing = live[~np.isin(live, born)]
     if len(missing):
-        first = history.id[history.inserted == missing[0]][0]
+        first = history.id[history.inserted == missing.min()][0]
         failures.append(message("audits.missing_rows", rows=len(missing), id=first))
     return source, failures
 

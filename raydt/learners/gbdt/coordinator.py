@@ -369,7 +369,7 @@ class GBDTCoordinator(BatchCoordinator):
             e.reserve(self.store.capacity)  # for the slots of pending rows
             state |= e.bins.arrays() | e.nodes()
             state["origin"], state["drift"] = np.array([e.loss.origin]), e.drift[slots]
-            state["leaf"], state["ledger"] = e.leaves_of(slots), np.ascontiguousarray(e.ledger[:, slots].T)
+            state["leaf"], state["ledger"] = e.leaves_of(slots), e.ledger_of(slots)
             for name in ("ledger", "drift"):  # former rows may have left something in the slots of pending ones
                 state[name][state["pending"] == TO_INSERT] = 0
         return state

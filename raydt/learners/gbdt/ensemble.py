@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
 from raydt.learners.gbdt.staleness import staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
+from raydt.parallel.threads import ranges, run
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -28,6 +31,8 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 ROOM_BITS = 5
 #: Of a power of two: the scale of no target lies beyond it, or below its inverse.
 LARGEST_EXPONENT = 900
+#: Cells that are worth the start of another thread.
+_FEW_CELLS = 1 << 17
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
 _NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "above", "below")
 
@@ -238,8 +243,21 @@ class Ensemble:
         _, position = self.preorder()
         table = np.full((len(position), self.absent + 1), self.absent, dtype=self.leaf.dtype)
         table[:, : position.shape[1]] = position.astype(self.leaf.dtype)
-        leaf = np.take_along_axis(table, self.leaf[:, slots], axis=1)
-        return np.ascontiguousarray(leaf.T)
+        return self._by_row(slots, lambda some: np.take_along_axis(table, self.leaf[:, some], axis=1), table.dtype)
+
+    def ledger_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Ledger of some rows in every tree, shape (rows, trees)."""
+        return self._by_row(slots, lambda some: self.ledger[:, some], self.ledger.dtype)
+
+    def _by_row(self, slots: npt.NDArray[np.int32], by_tree: Callable[[Any], Any], dtype: Any) -> npt.NDArray[Any]:
+        """Transpose what is known of some slots by tree, in threads where they are many."""
+        out = np.empty((len(slots), len(self.leaf)), dtype)
+
+        def turn(part: slice) -> None:
+            out[part] = by_tree(slots[part]).T
+
+        run([partial(turn, part) for part in ranges(len(slots), _FEW_CELLS // max(1, len(self.leaf)))])
+        return out
 
     def take(self, arrays: Arrays, leaf: npt.NDArray[Any], ledger: npt.NDArray[Any]) -> None:
         """Replace everything by canonical arrays; rows take slots 0, 1, ..."""
