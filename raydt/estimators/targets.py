@@ -76,7 +76,8 @@ class Classifier(Estimator):
     def _learn_targets(self, y: Any, classes: Any) -> None:
         labels = labels_of(y if classes is None else classes)
         self.classes_ = distinct_labels(labels)
-        self._require_few([], labels, "y" if classes is None else "classes")
+        if len(self.classes_) > self._most_classes():
+            self._require_few([], labels, "y" if classes is None else "classes")
 
     def _most_classes(self) -> int:
         """How many classes there may be."""
