@@ -34,9 +34,9 @@ def _copy(X: Any, rows: Any, first: int, part: Any) -> None:
 
 
 @kernel
-def _turn(X: Any, rows: Any, first: int, part: Any) -> None:
-    """``part[j, i] = X[rows[i], first + j]``."""
-    for i in range(len(rows)):
+def _turn(X: Any, rows: Any, begin: int, end: int, first: int, part: Any) -> None:
+    """``part[j, i] = X[rows[i], first + j]``, of the rows from ``begin`` to before ``end``."""
+    for i in range(np.uint64(begin), np.uint64(end)):
         row = np.uint32(rows[i])  # unsigned: no test for an index from the end
         for j in range(len(part)):
             part[j, i] = X[row, first + j]
@@ -57,7 +57,7 @@ def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:
     if not isinstance(place, slice):
         X[at] = rows
         return
-    target, parts = X[place], ranges(len(at), _FEW_CELLS // max(1, X.shape[1]))
+    target, parts = X[place], ranges(len(at), _FEW_CELLS // max(1, X.shape[1]), 4)
     run([partial(np.copyto, target[part], rows[part]) for part in parts])
 
 
@@ -92,10 +92,15 @@ def taken(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def turned_block(
     X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64], scratch: Floats | None = None
 ) -> Floats:
-    """As :func:`block`, transposed: shape (columns, rows); ``scratch``, of at least as many columns, may take them."""
+    """As :func:`block`, transposed: shape (columns, rows); ``scratch``, of at least as many columns, may take them.
+
+    Threads copy ranges of rows.
+    """
     part = empty((len(columns), len(rows)), np.float64) if scratch is None else scratch[: len(columns)]
     if part.size:
-        _turn(X, *_checked(X, rows, columns), part)
+        taken, first = _checked(X, rows, columns)
+        divided = ranges(len(rows), _FEW_CELLS // len(columns), 4)
+        run([partial(_turn, X, taken, own.start, own.stop, first, part) for own in divided])
     return part
 
 
@@ -109,7 +114,7 @@ def as_slice(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | slice:
 
 def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
     """Rows and the first column, as kernels take them, which look at no bounds."""
-    taken, first, last = np.array(rows, dtype=np.int32), int(columns[0]), int(columns[-1])
+    taken, first, last = np.require(rows, np.int32, ["C", "W"]), int(columns[0]), int(columns[-1])
     within = taken.min() >= 0 and taken.max() < len(X) and first >= 0 and last < X.shape[1]
     if not within or last - first + 1 != len(columns):
         ends = {"rows": (taken.min(), taken.max()), "first": first, "last": last}

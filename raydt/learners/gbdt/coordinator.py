@@ -124,7 +124,7 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Keep the admitted updates of a part pending, and give the shards the new rows."""
-        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        added = as_slice(np.flatnonzero(admitted.new[part] >= 0) + part.start)
         slots, rows = admitted.new[added], admitted.row[added]
         new = RowBlock.of(batch.X[as_slice(rows)], None if batch.sparse is None else batch.sparse[rows])
         old = admitted.old[part]
