@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: Threads that the current call may use; None: as many as the process may use CPUs.
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
+#: Whether the current call divides work however little it is.
+_however_little: ContextVar[bool] = ContextVar("however little", default=False)
 
 #: Work that no thread of the pool has begun. Queue and threads are made in C: a signal may arrive anywhere in the
 #: calling thread, also between two bytecodes of :mod:`concurrent.futures` or :mod:`threading`, and would leave their
@@ -85,6 +87,18 @@ def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -
     context = copy_context()
     context.run(_limit.set, _within(n))
     return context.run(work, *arguments, **named)
+
+
+def call_divided(work: Callable[[], T]) -> T:
+    """Call work, which is divided however little it is."""
+    context = copy_context()
+    context.run(_however_little.set, True)
+    return context.run(work)
+
+
+def divided(cells: int, few: int) -> bool:
+    """Return whether the current call divides work of so many cells, if it is at least ``few``."""
+    return _however_little.get() or (threads() > 1 and cells >= few)
 
 
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:

@@ -35,7 +35,7 @@ from raydt.learners.fudyadt.build import (
 )
 from raydt.learners.fudyadt.histograms import CELLS, choose_counted, encode_columns, most_counted
 from raydt.learners.fudyadt.presort import fill_codes, label_bits_of
-from raydt.parallel.threads import ranges, run, threads
+from raydt.parallel.threads import divided, ranges, run, threads
 from raydt.trees.counted_tree import CountedTree, TreeRules
 from raydt.trees.records import FREE, LEAVES, NODES, USED
 
@@ -51,7 +51,7 @@ _SUBTREES = 8
 
 def spare_nodes(rows: int, columns: int) -> int:
     """Return how many nodes the tasks of a BUILD may have at hand without using them."""
-    return threads() * NODES_AT_ONCE if threads() > 1 and rows * columns >= _FEW_CELLS else 0
+    return threads() * NODES_AT_ONCE if divided(rows * columns, _FEW_CELLS) else 0
 
 
 class _Open(NamedTuple):
