@@ -29,7 +29,7 @@ MANY_PARAMETERS, SENTENCE_WORDS = 8, 4
 #: A number that only the marked row has.
 MARK = 0.123456789012345
 
-_KERNELS = ("kernel", "inner_kernel", "inlined_kernel", "emitted_kernel")
+_KERNELS = ("kernel", "inner_kernel", "inlined_kernel", "emitted_kernel", "task_kernel")
 _WORD = re.compile(r"[A-Za-z]+")
 
 
@@ -70,21 +70,23 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
     return (tuple(words[i : i + SENTENCE_WORDS]) for i in range(len(words) - SENTENCE_WORDS + 1))
 
 
-def counted(root: Path) -> dict[str, int]:
+def counted(root: Path) -> dict[str, Any]:
     """Count what the sources show."""
     found = {
         "lines of the product": sum(text.count("\n") for _, text in trees(root, *PRODUCT)),
         "lines of the tests": sum(text.count("\n") for _, text in trees(root, "tests")),
     }
     functions, long, kernels = 0, 0, 0
+    others: list[str] = []
     classes, sentences = Counter[str](), dict[str, set[tuple[str, ...]]]()
     for tree, _ in trees(root, *PRODUCT):
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                many = _parameters(node) >= MANY_PARAMETERS
                 functions += 1
-                long += many
-                kernels += many and (_is_kernel(node) or node.name == "__init__")
+                if _parameters(node) >= MANY_PARAMETERS:
+                    counts = _is_kernel(node) or node.name == "__init__"
+                    long, kernels = long + 1, kernels + counts
+                    others += [] if counts else [node.name]
             elif isinstance(node, ast.ClassDef):
                 classes[node.name] += 1
         sentences |= {text: set(_runs(text)) for text in _texts(tree) if len(_WORD.findall(text)) >= SENTENCE_WORDS}
@@ -97,6 +99,7 @@ def counted(root: Path) -> dict[str, int]:
         "class names used more than once": sum(uses > 1 for uses in classes.values()),
         "sentences": len(sentences),
         "sentences that tests quote, in percent": round(100 * pinned / max(len(sentences), 1)),
+        "_others": sorted(others),
     }
 
 
@@ -201,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkout", type=Path, nargs="?", default=HERE)
     parser.add_argument("--before", type=Path, help="an earlier checkout to compare with")
-    parser.add_argument("--names", action="store_true", help="print which records and functions were counted")
+    parser.add_argument("--names", action="store_true", help="print which functions and records were counted")
     given = parser.parse_args()
     roots = [root.resolve() for root in (given.before, given.checkout) if root]
     found = [counted(root) | passed(root) for root in roots]

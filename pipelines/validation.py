@@ -14,6 +14,7 @@ from pipelines.saved_runs import no_rows, open_stream
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import for_numbers, learners, traits_of
 from raydt.messages import Message, message
+from raydt.parallel.threads import limited
 from raydt.presentation.words import counted
 from raydt.redaction import WITHHELD
 from raydt.sources.base import Source
@@ -40,7 +41,7 @@ def look_at(config: Config) -> dict[str, Any]:
     a bad row that ends them; ``stops_at``: the update at which a replay would stop for these; and ``ok``: false if it
     would stop there or at one of ``bad_rows``.
     """
-    with quoting(config.output.quote_values):
+    with quoting(config.output.quote_values), limited(config.cluster.most_threads):
         return _look_at(config)
 
 

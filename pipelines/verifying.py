@@ -93,7 +93,6 @@ def _require_retrained(options: LearnerOptions, place: str) -> None:
         raise InputError(message("verdicts.order", kind=options.kind, kinds=" or ".join(kinds)), file=place)
 
 
-@in_threads_of_its_run
 def verify_receipts(
     path: str | Path, state: str | Path | None = None, *, key: str | None = None, public_key: str | None = None
 ) -> dict[str, Any]:
@@ -125,14 +124,15 @@ def verify_receipts(
         "all_signed": chain.all_signed,
     }
     if state is not None:
-        found |= _compared(chain, open_state(state)[0], secret)
+        found |= _compared(state, chain, secret)
     found["ok"] = found.get("equal", True) and found.get("rebuilt") is not False and not found.get("live")
     return found
 
 
-def _compared(chain: Chain, saved: SavedModel, key: Key | None) -> dict[str, Any]:
+@in_threads_of_its_run
+def _compared(state: str | Path, chain: Chain, key: Key | None) -> dict[str, Any]:
     """Compare a state with the last receipt of a chain."""
-    last = chain.newest
+    saved, last = open_state(state)[0], chain.newest
     session = saved.session()
     same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)
     found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}

@@ -90,7 +90,8 @@ def replay(
     given, config = config, _with_address(load_config(config, overrides), address)
     progress = progress or Reporter()
     began = time.perf_counter()
-    with Interruption() as interruption, quoting(config.output.quote_values):
+    threads = limited(config.cluster.most_threads)
+    with Interruption() as interruption, quoting(config.output.quote_values), threads:
         location = location_of(out, config.name)
         require_run_apart(RunFolder(location), config, inputs_of(config, given))
         require_place_of_states(states_of(config, RunFolder(location)), RunFolder(location))
@@ -162,6 +163,7 @@ def resume(
             with locked(folder) if lacks_report else nullcontext():
                 return _completed(folder, progress)
         stack.enter_context(quoting(config.output.quote_values))
+        stack.enter_context(limited(config.cluster.most_threads))
         source, stream = open_stream(config)
         config = config.placed(place(config, features_of(source, config.learner), source.n_rows))
         data = source.identity()
@@ -236,15 +238,14 @@ def _run(
     """Begin a run, or resume it."""
     run: Run | None = None
     before = past.epoch if past is not None else 0
-    threads = limited(start.config.cluster.most_threads)
-    with threads, Incarnations(start.config, start.features, before, start.place) as incarnations:
+    with Incarnations(start.config, start.features, before, start.place) as incarnations:
         config = incarnations.config
         try:
             if past is None:
                 with writing(folder.location):  # before the log: with its config, a run can be resumed
                     folder.write_text("config.yaml", config.to_yaml())
             with log_to(folder, config.output.quote_values) as context:
-                run = Run(config, folder, incarnations, interruption, start.stream, data, context, past)
+                run = Run(folder, incarnations, interruption, start.stream, data, context, past)
                 return run.run(start.progress, start.began)
         except BaseException:
             if past is None and (run is None or not run.begun):  # nothing to keep, and the error says it all

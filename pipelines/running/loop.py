@@ -18,7 +18,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from actors.telemetry import Meter, Telemetry
-from pipelines.config import Config
 from pipelines.logs import LogContext
 from pipelines.progress import Reporter
 from pipelines.reading import WARMUP_ROWS, divide
@@ -78,7 +77,6 @@ class Run:
 
     def __init__(
         self,
-        config: Config,
         folder: RunFolder,
         incarnations: Incarnations,
         interruption: Interruption,
@@ -87,7 +85,8 @@ class Run:
         context: LogContext,
         past: Past | None = None,
     ) -> None:
-        self.config, self.folder, self.data, self.context = config, folder, data, context
+        self.config = config = incarnations.config
+        self.folder, self.data, self.context = folder, data, context
         self.stream, self._beginning = stream, stream.state()
         self.description = description_of(config.learner)
         self.incarnations, self.interruption = incarnations, interruption

@@ -5,6 +5,7 @@ NumPy looks up every number of such a part on its own; here a row is found once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -33,9 +34,9 @@ def _copy(X: Any, rows: Any, first: int, part: Any) -> None:
 
 
 @kernel
-def _turn(X: Any, rows: Any, first: int, part: Any) -> None:
-    """``part[j, i] = X[rows[i], first + j]``."""
-    for i in range(len(rows)):
+def _turn(X: Any, rows: Any, begin: int, end: int, first: int, part: Any) -> None:
+    """``part[j, i] = X[rows[i], first + j]``, of the rows from ``begin`` to before ``end``."""
+    for i in range(np.uint64(begin), np.uint64(end)):
         row = np.uint32(rows[i])  # unsigned: no test for an index from the end
         for j in range(len(part)):
             part[j, i] = X[row, first + j]
@@ -56,7 +57,7 @@ def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:
     if not isinstance(place, slice):
         X[at] = rows
         return
-    target, parts = X[place], ranges(len(at), _FEW_CELLS // max(1, X.shape[1]))
+    target, parts = X[place], ranges(len(at), _FEW_CELLS // max(1, X.shape[1]), 4)
     run([partial(np.copyto, target[part], rows[part]) for part in parts])
 
 
@@ -71,13 +72,35 @@ def block(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> 
     return part
 
 
+def blocks(X: Floats, rows: npt.NDArray[Any], parts: Sequence[npt.NDArray[np.int64]]) -> list[Floats]:
+    """As :func:`block` of several ranges of columns, each in a task of its own."""
+    tasks = [partial(block, X, rows, columns) for columns in parts]
+    return run(tasks) if len(rows) * X.shape[1] >= _FEW_CELLS else [task() for task in tasks]
+
+
+def taken(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return ``values[at]`` of places that there are, in threads where they are many."""
+    out = np.empty((len(at), *values.shape[1:]), values.dtype)
+
+    def take(part: slice) -> None:
+        np.take(values, at[part], axis=0, out=out[part], mode="clip")  # any other mode makes another copy
+
+    run([partial(take, part) for part in ranges(len(at), _FEW_CELLS)])
+    return out
+
+
 def turned_block(
     X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64], scratch: Floats | None = None
 ) -> Floats:
-    """As :func:`block`, transposed: shape (columns, rows); ``scratch``, of at least as many columns, may take them."""
+    """As :func:`block`, transposed: shape (columns, rows); ``scratch``, of at least as many columns, may take them.
+
+    Threads copy ranges of rows.
+    """
     part = empty((len(columns), len(rows)), np.float64) if scratch is None else scratch[: len(columns)]
     if part.size:
-        _turn(X, *_checked(X, rows, columns), part)
+        taken, first = _checked(X, rows, columns)
+        divided = ranges(len(rows), _FEW_CELLS // len(columns), 4)
+        run([partial(_turn, X, taken, own.start, own.stop, first, part) for own in divided])
     return part
 
 
@@ -91,7 +114,7 @@ def as_slice(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | slice:
 
 def _checked(X: Floats, rows: npt.NDArray[Any], columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], int]:
     """Rows and the first column, as kernels take them, which look at no bounds."""
-    taken, first, last = np.array(rows, dtype=np.int32), int(columns[0]), int(columns[-1])
+    taken, first, last = np.require(rows, np.int32, ["C", "W"]), int(columns[0]), int(columns[-1])
     within = taken.min() >= 0 and taken.max() < len(X) and first >= 0 and last < X.shape[1]
     if not within or last - first + 1 != len(columns):
         ends = {"rows": (taken.min(), taken.max()), "first": first, "last": last}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import chain
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -286,7 +286,7 @@ def joined(parts: Sequence[Bins]) -> Bins:
     )
 
 
-#: Columns copied together, at most: the numbers of one row that lie in a line of the cache.
+#: Columns copied together, at least: the numbers of one row that lie in a line of the cache.
 _TURNED = 8
 
 
@@ -307,21 +307,13 @@ def learn_bins(
     """
     rows = np.arange(len(X), dtype=np.int32) if rows is None else rows
     d = X.shape[1]
-    parts = -(-d // _TURNED)
-    parts += -parts % threads()  # as many for each
-    bounds = [d * i // parts for i in range(parts + 1)] if d else []
-    of_parts: list[Any] = [[]] * len(bounds[1:])
-    left = iter(range(len(of_parts)))
-
-    def learn() -> None:
-        """Take parts until there is none; their columns are copied to the same memory."""
-        scratch = empty((_TURNED, len(rows)), np.float64)
-        for i in left:  # one step of an iterator of ranges is atomic
-            features = np.arange(bounds[i], bounds[i + 1])
-            of_parts[i] = _learn(turned_block(X, rows, features, scratch), features, kinds, max_bins, method)
-
-    run([learn] * min(threads(), len(of_parts)))
-    values, ranks, seen, default = zip(*chain.from_iterable(of_parts), strict=True) if d else ((), (), (), ())
+    together = -(-_TURNED // threads()) * threads()  # as many for each
+    scratch, learned = empty((min(together, d), len(rows)), np.float64), []
+    for begin in range(0, d, together):
+        features = np.arange(begin, min(begin + together, d))
+        columns = turned_block(X, rows, features, scratch)
+        learned += run([partial(_learn, x, kinds[j], max_bins, method) for x, j in zip(columns, features, strict=True)])
+    values, ranks, seen, default = zip(*learned, strict=True) if d else ((), (), (), ())
     none: list[Any] = [np.empty(0)]
     return Bins(
         kinds.astype(np.int8),
@@ -335,29 +327,18 @@ def learn_bins(
 
 
 def _learn(
-    columns: npt.NDArray[np.float64],
-    features: npt.NDArray[np.int64],
-    kinds: npt.NDArray[np.int8],
-    max_bins: int,
-    method: str,
-) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32], bool, int]]:
-    """``values``, ``ranks``, ``seen`` and ``default`` (:class:`Bins`) of some dense features, shape (features, n).
-
-    Their numbers are sorted where they are.
-    """
-    n, learned = columns.shape[1], []
-    for j, x in zip(features.tolist(), columns, strict=True):
-        if kinds[j] == NUMERIC:
-            missing = np.isnan(x)
-            unknown = int(np.count_nonzero(missing))
-            values, in_bin = numeric_bins(x[~missing] if unknown else x, max(1, max_bins - (unknown > 0)), method)
-            ranks = np.zeros(len(values), dtype=np.int32)
-            learned.append((values, ranks, unknown > 0, int(np.append(in_bin, unknown).argmax())))
-        else:
-            categories, counts = np.unique(x[x >= 0], return_counts=True)
-            kept = np.argsort(-counts, kind="stable")[: max_bins - 1]
-            in_order = np.argsort(categories[kept])
-            others = n - int(counts[kept].sum())
-            default = int(np.append(counts[kept], others).argmax())
-            learned.append((categories[kept][in_order], in_order.astype(np.int32), others > 0, default))
-    return learned
+    x: npt.NDArray[np.float64], kind: int, max_bins: int, method: str
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32], bool, int]:
+    """``values``, ``ranks``, ``seen`` and ``default`` (:class:`Bins`) of a dense feature, whose numbers are sorted."""
+    if kind == NUMERIC:
+        missing = np.isnan(x)
+        unknown = int(np.count_nonzero(missing))
+        values, in_bin = numeric_bins(x[~missing] if unknown else x, max(1, max_bins - (unknown > 0)), method)
+        ranks = np.zeros(len(values), dtype=np.int32)
+        return values, ranks, unknown > 0, int(np.append(in_bin, unknown).argmax())
+    categories, counts = np.unique(x[x >= 0], return_counts=True)
+    kept = np.argsort(-counts, kind="stable")[: max_bins - 1]
+    in_order = np.argsort(categories[kept])
+    others = len(x) - int(counts[kept].sum())
+    default = int(np.append(counts[kept], others).argmax())
+    return categories[kept][in_order], in_order.astype(np.int32), others > 0, default

@@ -178,7 +178,7 @@ class CellStore:
 
 @inner_kernel
 def is_left(cells: Any, slot: int, j: int, cut: int, categorical: Any, offsets: Any) -> bool:
-    """Whether the row in a slot is on the left of a cut of feature ``j``."""
+    """Return True if the row in a slot is on the left of a cut of feature ``j``."""
     if j < len(cells.columns):
         code = cells.columns[j, slot]
         return bool(code == cut if categorical[j] else code <= cut)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import as_slice, block, put_rows
+from raydt.arrays.blocks import as_slice, blocks, put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
@@ -207,14 +207,15 @@ class HeldRows:
 
     def by_group(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group, and their sparse features if there are some."""
-        rows: dict[int, dict[str, Any]] = {}
-        if not len(self._groups):
-            return rows  # and there may be none in these slots, after a restore
-        sparse = self.sparse(slots)
-        for g in self._groups.tolist():
-            own = np.searchsorted(self.columns, self._features.group_columns(g))
-            rows[g] = {"X": block(self.X, slots, own)}
-            if self._features.sparse:
+        groups = self._groups.tolist()
+        if not groups:
+            return {}  # and there may be no rows in these slots, after a restore
+        owned = [np.searchsorted(self.columns, self._features.group_columns(g)) for g in groups]
+        parts = blocks(self.X, slots, owned)
+        rows: dict[int, dict[str, Any]] = {g: {"X": part} for g, part in zip(groups, parts, strict=True)}
+        if self._features.sparse:
+            sparse = self.sparse(slots)
+            for g in groups:
                 rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
         return rows
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from raydt.arrays.blocks import taken
 from raydt.errors import InputError
 from raydt.estimators.arguments import distinct_labels, labels_of, numbers_of, text_column
 from raydt.estimators.base import Estimator
@@ -52,8 +53,7 @@ class Classifier(Estimator):
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n,)."""
         rows, sparse = self._rows(X)
-        labels: npt.NDArray[Any] = self.classes_[self._predictor().predict(rows, **sparse)]
-        return labels
+        return taken(self.classes_, self._predictor().predict(rows, **sparse))
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, len(classes_))."""
@@ -76,7 +76,8 @@ class Classifier(Estimator):
     def _learn_targets(self, y: Any, classes: Any) -> None:
         labels = labels_of(y if classes is None else classes)
         self.classes_ = distinct_labels(labels)
-        self._require_few([], labels, "y" if classes is None else "classes")
+        if len(self.classes_) > self._most_classes():
+            self._require_few([], labels, "y" if classes is None else "classes")
 
     def _most_classes(self) -> int:
         """How many classes there may be."""

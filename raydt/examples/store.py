@@ -110,7 +110,9 @@ def _admit(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admi
                 slot = reg[USED]
                 reg[USED] += 1
             index.ids[slot] = key[i]
-            index.table[-1 - _find(index, key[i])] = slot
+            if kind == UPDATE:  # removal moves entries
+                position = _find(index, key[i])
+            index.table[-1 - position] = slot
             new[i] = slot
             reg[LIVE] += 1
     return len(op)

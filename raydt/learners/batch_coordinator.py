@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import as_slice
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
@@ -162,9 +163,10 @@ class BatchCoordinator(ABC):
         """Record labels and births of the new examples of a part, and take it."""
         added = (admitted.new[part] >= 0).nonzero()[0] + part.start
         if len(added):
-            slots = admitted.new[added]
-            self.store.y[slots] = batch.y[admitted.row[added]]
-            self.store.born[slots] = batch.start + added
+            new = as_slice(added)
+            slots, rows = admitted.new[new], as_slice(admitted.row[new])
+            place = as_slice(slots)
+            self.store.y[place], self.store.born[place] = batch.y[rows], batch.start + added
             if self._digested is not None:
                 self._digested.note(self.store.id[slots])
         if self._digested is not None:

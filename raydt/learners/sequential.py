@@ -6,10 +6,12 @@ Slots that a batch has emptied are released at its end: until then every shard s
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.kernel import kernel
 from raydt.evaluation.ranking import NO_LEVEL
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.targets import no_targets
@@ -44,22 +46,32 @@ STEP = np.dtype(
 
 def steps_of(batch: UpdateBatch, part: slice, admitted: Admission) -> tuple[npt.NDArray[np.void], Positions]:
     """Steps of one part (``STEP`` records), and the position in the batch of each; refused updates have none."""
-    op = batch.op[part]
-    times = np.where(admitted.fault[part] != 0, 0, np.where(op == UPDATE, 2, 1))
-    position = np.repeat(np.arange(part.start, part.stop), times)
-    op = batch.op[position]
-    second = np.zeros(len(position), dtype=bool)
-    second[1:] = (op[1:] == UPDATE) & (position[1:] == position[:-1])
-    first_half = (op == UPDATE) & ~second
-    removes = (op == DELETE) | (op == DELETE_VALUE) | first_half
-    steps = np.empty(len(position), dtype=STEP)
-    steps["kind"] = np.where(removes, REMOVE, np.where(op == QUERY, LOOK, ADD))
-    steps["stamp"] = 2 * (batch.start + position) + 1 - first_half
-    steps["slot"] = np.where(removes, admitted.old[position], admitted.new[position])
-    steps["row"] = admitted.row[position]
-    steps["prediction"], steps["path"] = -1, 0
-    steps["level"] = NO_LEVEL
+    op, refused = batch.op[part], admitted.fault[part] != 0
+    n = len(op) - np.count_nonzero(refused) + np.count_nonzero((op == UPDATE) & ~refused)
+    steps, position = np.empty(n, dtype=STEP), np.empty(n, dtype=np.int64)
+    _enter(batch.op, admitted, batch.start, part.start, part.stop, steps, position)
     return steps, position
+
+
+@kernel
+def _enter(op: Any, admitted: Any, start: int, begin: int, end: int, steps: Any, position: Any) -> None:
+    """Fill in the steps of the updates from ``begin`` to before ``end``, and the position of each."""
+    n = 0
+    for i in range(begin, end):
+        if admitted.fault[i]:
+            continue
+        kind = LOOK if op[i] == QUERY else ADD
+        for half in range(2 if op[i] == UPDATE else 1):
+            removes = op[i] == DELETE or op[i] == DELETE_VALUE or (op[i] == UPDATE and half == 0)
+            steps[n].stamp = 2 * (start + i) + 1 - (op[i] == UPDATE and half == 0)
+            steps[n].slot = admitted.old[i] if removes else admitted.new[i]
+            steps[n].row = admitted.row[i]
+            steps[n].prediction = -1
+            steps[n].kind = REMOVE if removes else kind
+            steps[n].level = NO_LEVEL
+            steps[n].path = 0
+            position[n] = i
+            n += 1
 
 
 def enter_steps(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from threading import Condition
+from threading import Condition, get_ident
 from typing import Any, Generic, TypeVar
 
-from raydt.parallel.threads import submit
+from raydt.parallel.threads import settle, submit
 
 T = TypeVar("T")
 
@@ -52,22 +52,30 @@ def in_order(tasks: Iterator[Callable[[], T]], at_once: int, waiting: int) -> Ge
             except RuntimeError:  # no thread can be started
                 begun[-1].do()
 
+    def nobody_works() -> bool:
+        for task in begun:
+            task.off = not task.taker
+        return all(task.done or task.off or task.taker == get_ident() for task in begun)  # this thread is here
+
     try:
-        begin()
-        while begun:
-            if at_once == 1:
-                begun[0].do()  # unless a thread has begun it
-            with changed:
-                done = sum(task.done for task in begun)
-                while not begun[0].done and done == sum(task.done for task in begun):
-                    changed.wait()
-            task = begun.popleft() if begun[0].done else None
+        try:
             begin()
-            if task is not None:
-                yield task.outcome()
-                del task  # with its result
+            while begun:
+                if at_once == 1:
+                    begun[0].do()  # unless a thread has begun it
+                with changed:
+                    done = sum(task.done for task in begun)
+                    while not begun[0].done and done == sum(task.done for task in begun):
+                        changed.wait()
+                task = begun.popleft() if begun[0].done else None
+                begin()
+                if task is not None:
+                    yield task.outcome()
+                    del task  # with its result
+        finally:
+            settle(changed, nobody_works)
     finally:
-        _settle(begun, changed)
+        settle(changed, nobody_works)  # whatever arrived before the first
 
 
 class _Task(Generic[T]):
@@ -75,18 +83,17 @@ class _Task(Generic[T]):
 
     def __init__(self, work: Callable[[], T], changed: Condition) -> None:
         self._work, self._changed = work, changed
-        self.taken = self.off = self.done = False
+        self.taker = 0  #: The thread that does it.
+        self.off = self.done = False
         self._result: list[T] = []
         self._error: BaseException | None = None
 
     def do(self) -> None:
         """Do the work, unless another thread does or it was called off."""
-        if self.off:  # the caller may have been interrupted where it held the lock
-            return
         with self._changed:
-            if self.taken or self.off:
+            if self.taker or self.off:
                 return
-            self.taken = True
+            self.taker = get_ident()
         try:
             self._result.append(self._work())
         except BaseException as error:
@@ -101,20 +108,3 @@ class _Task(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._result[0]
-
-
-def _settle(begun: deque[_Task[T]], changed: Condition) -> None:
-    """Call off what nobody has begun and wait for the rest, whatever arrives meanwhile; raise that afterwards."""
-    arrived: BaseException | None = None
-    while True:
-        try:
-            with changed:
-                for task in begun:
-                    task.off = not task.taken
-                while not all(task.done or task.off for task in begun):
-                    changed.wait()
-            break
-        except BaseException as error:
-            arrived = error
-    if arrived is not None:
-        raise arrived

@@ -7,13 +7,16 @@ alone. To hand out tasks costs about 0.1 ms: work that takes less is left to the
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from raydt.parallel.cpus import cpus_here
@@ -22,11 +25,16 @@ T = TypeVar("T")
 
 #: Threads that the current call may use; None: as many as the process may use CPUs.
 _limit: ContextVar[int | None] = ContextVar("threads", default=None)
+#: Whether the current call divides work however little it is.
+_however_little: ContextVar[bool] = ContextVar("however little", default=False)
 
-#: Pools by their threads, at most: a larger one is made when a call may use more. Their threads last as long as the
-#: process. Tasks that nobody has begun wait for none of them, so that callers at the same time share what there is.
-_pools: dict[int, ThreadPoolExecutor] = {}
-_clocks: list[int] = []  # of the processor time of each thread in the pools
+#: Work that no thread of the pool has begun. Queue and threads are made in C: a signal may arrive anywhere in the
+#: calling thread, also between two bytecodes of :mod:`concurrent.futures` or :mod:`threading`, and would leave their
+#: locks taken for ever.
+_queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+_ended: SimpleQueue[None] = SimpleQueue()  # an item for each thread that has ended
+_started: list[int] = []  # threads of the pool, which last as long as the process
+_clocks: list[int] = []  # of their processor time
 
 
 def threads() -> int:
@@ -81,6 +89,18 @@ def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -
     return context.run(work, *arguments, **named)
 
 
+def call_divided(work: Callable[[], T]) -> T:
+    """Call work, which is divided however little it is."""
+    context = copy_context()
+    context.run(_however_little.set, True)
+    return context.run(work)
+
+
+def divided(cells: int, few: int) -> bool:
+    """Return whether the current call divides work of so many cells, if it is at least ``few``."""
+    return _however_little.get() or (threads() > 1 and cells >= few)
+
+
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
     """Divide ``n`` items into neighbouring ranges of nearly equal length: ``each`` for every thread.
 
@@ -117,11 +137,7 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
 
 class _Work(Generic[T]):
-    """Tasks that several threads take one after the other.
-
-    The calling thread may be interrupted before any bytecode, also behind the one that has taken a lock. It therefore
-    takes one only to wait, which lets go of it however often it was taken.
-    """
+    """Tasks that several threads take one after the other; the calling one takes a lock only in :func:`settle`."""
 
     def __init__(self, tasks: Sequence[Callable[[], T]]) -> None:
         self._tasks = tasks
@@ -146,8 +162,6 @@ class _Work(Generic[T]):
 
     def help(self) -> None:
         """Take tasks in another thread than the calling one, which waits for this one if it has begun."""
-        if self._closed:
-            return
         with self._changed:
             if self._closed:
                 return
@@ -160,20 +174,13 @@ class _Work(Generic[T]):
                 self._changed.notify_all()
 
     def settle(self) -> None:
-        """Wait for all who have begun, whatever arrives meanwhile; raise that afterwards."""
-        arrived: BaseException | None = None
-        while True:
-            try:
-                self._closed = True
-                with self._changed:
-                    while self._helping:
-                        self._changed.wait()
-                break
-            except BaseException as error:
-                arrived = error
-        if arrived is not None:
-            self.ended = True
-            raise arrived
+        """Wait for all who have begun."""
+
+        def nobody_works() -> bool:
+            self._closed = True
+            return not self._helping
+
+        settle(self._changed, nobody_works)
 
     def outcome(self) -> list[T]:
         """Return the results in order, or raise the first error; nothing of the tasks is kept."""
@@ -187,20 +194,62 @@ class _Work(Generic[T]):
         return cast("list[T]", results)
 
 
+def settle(changed: threading.Condition, nobody_works: Callable[[], bool]) -> None:
+    """Wait until nobody works, whatever arrives meanwhile; raise that afterwards.
+
+    ``nobody_works`` is asked while the lock is held, and calls off what has not begun. This thread may be interrupted
+    before any bytecode, also behind the one that has taken the lock: it lets go of it however often it was taken.
+    """
+    arrived: BaseException | None = None
+    while True:
+        try:
+            _let_go(changed)
+            changed.acquire()  # without a block: a wait that is broken off may leave without the lock
+            while not nobody_works():
+                changed.wait()
+            _let_go(changed)
+        except BaseException as error:
+            arrived = error
+        else:
+            break
+    if arrived is not None:
+        raise arrived
+
+
+def _let_go(changed: threading.Condition) -> None:
+    with contextlib.suppress(RuntimeError):  # this thread has it no longer
+        while True:
+            changed.release()
+
+
 def submit(work: Callable[[], None], at_once: int = 0) -> None:
     """Have a thread of the pool do some work, in a copy of this thread's context (NumPy's handling of errors).
 
     The pool has room for ``at_once`` pieces of work that may divide work themselves. RuntimeError if no thread can be
     started; another one may then do the work later all the same.
     """
-    most = max(1, threads() - 1 + at_once)
-    size = max([most, *_pools])
-    pool = _pools.get(size) or _pools.setdefault(size, ThreadPoolExecutor(size, "raydt", _note_clock))
-    pool.submit(copy_context().run, work)
+    _queue.put(partial(copy_context().run, work))
+    for _ in range(max(1, threads() - 1 + at_once) - len(_started)):
+        _started.append(_thread.start_new_thread(_serve, (_queue, _ended)))
 
 
-def _note_clock() -> None:
-    _clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
+def _serve(queue: SimpleQueue[Callable[[], None] | None], ended: SimpleQueue[None]) -> None:
+    """Do work until there is None; its errors are its own."""
+    _clocks.append(time.pthread_getcpuclockid(_thread.get_ident()))
+    for work in iter(queue.get, None):
+        with contextlib.suppress(BaseException):
+            work()
+        del work  # and what it holds
+    ended.put(None)
+
+
+@atexit.register
+def _end() -> None:
+    """Wait for work under way: Python would end its thread in the middle of a library, which may abort the process."""
+    for _ in _started:
+        _queue.put(None)
+    for _ in _started:
+        _ended.get()
 
 
 def clocks() -> list[int]:
@@ -209,8 +258,10 @@ def clocks() -> list[int]:
 
 
 def _forget() -> None:
-    """Have a forked child start a pool of its own: threads are not copied."""
-    _pools.clear()
+    """Have a forked child start threads of its own: they are not copied."""
+    global _queue, _ended  # a lock of the former ones may be taken
+    _queue, _ended = SimpleQueue(), SimpleQueue()
+    _started.clear()
     _clocks.clear()
 
 

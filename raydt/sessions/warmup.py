@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 
 from raydt.arrays.kernel import compile_once
 from raydt.arrays.sparse import SparseRows
+from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners import learners
 from raydt.learners.base import Case, Learner, LearnerOptions, WorkPlan
+from raydt.parallel.threads import call_divided
 from raydt.sessions.session import InProcessSession
 
 #: Rows of the stream of a case, and indices that its sparse features are drawn from.
@@ -43,23 +46,54 @@ def load_kernels(learner: Learner, options: LearnerOptions) -> None:
 
 @functools.cache
 def _run(kind: str, number: int, *, with_shards: bool = True) -> None:
-    """Run a case with all work in one process and a shared store and, before, as its plan has shards do it."""
+    """Run a case with all work in one process and a shared store and, before, as its plan has shards and threads do."""
     learner = learners()[kind]
     case = learner.cases()[number]
+    if with_shards:
+        _drive(learner, case, 2, case.plan)
+        call_divided(functools.partial(_drive, learner, case, 1, WorkPlan()))
+    _drive(learner, case, 1, WorkPlan())
+
+
+def _drive(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> None:
     features, batch = small_stream(case)
-    options = learner.Options.model_validate({**case.options, "kind": kind})
-    for shards, plan in [*([(2, case.plan)] if with_shards else []), (1, WorkPlan())]:
-        session = InProcessSession(learner, options, features, shards, plan)
-        session.apply(batch)
-        session.digest()
-        session.restore(*session.state())
-        session.finish()
-        sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
-        session.model()
-        session.coordinator.predict(batch.X, **sparse)
-        if case.classes:
-            session.coordinator.predict_proba(batch.X, case.classes, **sparse)
-        session.coordinator.store.find(batch.id)
+    options = learner.Options.model_validate({**case.options, "kind": learner.kind})
+    session = InProcessSession(learner, options, features, shards, plan)
+    session.apply(batch)
+    session.digest()
+    session.restore(*session.state())
+    session.finish()
+    sparse: dict[str, Any] = {} if batch.sparse is None else {"sparse": batch.sparse}
+    session.model()
+    session.coordinator.predict(batch.X, **sparse)
+    if case.classes:
+        session.coordinator.predict_proba(batch.X, case.classes, **sparse)
+    session.coordinator.store.find(batch.id)
+    if case.classes > 2:
+        with contextlib.suppress(InputError):  # of a learner that takes no more classes
+            session.apply(_of_a_new_class(batch))
+            session.finish()
+
+
+def _of_a_new_class(batch: UpdateBatch) -> UpdateBatch:
+    """Return the insertion that follows a batch, of a class that nothing was known of."""
+    classes = batch.n_classes
+    sparse = (
+        None
+        if batch.sparse is None
+        else SparseRows.of_lengths(np.ones(1, dtype=np.int64), np.zeros(1, np.int32), _WIDTH)
+    )
+    return UpdateBatch(
+        len(batch.op),
+        np.array([INSERT], dtype=np.int8),
+        batch.id.max(keepdims=True) + 1,
+        np.ascontiguousarray(batch.X[:1]),
+        np.array([classes], dtype=np.int32),
+        classes + 1,
+        np.array([-1]),
+        batch.warmup,
+        sparse=sparse,
+    )
 
 
 def small_stream(case: Case) -> tuple[Features, UpdateBatch]:

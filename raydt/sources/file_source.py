@@ -81,6 +81,7 @@ class FileSource:
             raise ConfigError(message("sources.positive_numbers"))
         self._files, self._limit = files, options.limit
         self._cursor: _Cursor | None = None
+        self._counting = False  #: Rows whose number is not known are being handed out, though all may be read ahead.
         self._rows_at_opening = [file.n_rows for file in files]
         envelope = None
         if options.envelope is not None and options.op is not None and options.id is not None:
@@ -129,14 +130,16 @@ class FileSource:
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows within ``limit``, if every file's is known."""
+        """Number of rows within ``limit``, if every file's is known, to one who reads no row ahead."""
+        if self._counting:
+            return None
         known = [file.n_rows for file in self._files]
         total = None if None in known else sum(n for n in known if n is not None)
         return total if total is None or self._limit is None else min(total, self._limit)
 
     def count_rows(self) -> int:
         """Number of rows within ``limit``; CSV files and Arrow streams are read through once."""
-        total = sum(file.count() for file in self._files)
+        total, self._counting = sum(file.count() for file in self._files), False
         return total if self._limit is None else min(total, self._limit)
 
     def require_ts(self) -> TimeColumn:
@@ -164,7 +167,7 @@ class FileSource:
         several threads the next rows are read while the caller works on those before; that shows nowhere else, but the
         iteration has to be closed before the source is restored or read from elsewhere.
         """
-        n = threads()
+        n, self._counting = threads(), self.n_rows is None
         self._limit_threads(n)
         rounds = ahead(self._rounds(start, n)) if n > 1 else self._one_by_one(start)
         with closing(rounds):
@@ -173,6 +176,7 @@ class FileSource:
                     if len(chunk):
                         self._handed_out = max(self._handed_out, chunk.start + len(chunk))
                     yield chunk
+        self._counting = False
         known = [file.n_rows for file in self._files if file.n_rows is not None]
         if n > 1 and len(known) == len(self._files) and (self._limit is None or sum(known) < self._limit):
             self._files[-1].require_unchanged()  # it may have changed since the reading ahead came to its end
@@ -184,34 +188,40 @@ class FileSource:
     def _rounds(self, start: int, n: int) -> Generator[list[Rows], None, None]:
         """Yield encoded rows for ``n`` threads: one reads the next blocks, while others check those read before.
 
-        Codes are then given in the order of the rows; an error comes after all rows before it.
+        Meanwhile the rows checked before those get their codes, in order; an error comes after all rows before it.
         """
-        size = 1
+        size, checked = 1, list[Any]()
         with closing(self._blocks(start)) as blocks:
             now = _read(blocks, size)
-            while now.blocks:
-                tasks: list[Callable[[], Any]] = [partial(_checked, self._encoder, block) for block in now.blocks]
-                later = _Read([], now.error)
+            while now.blocks or checked:
+                reading: list[Callable[[], Any]] = []
                 if now.error is None:
                     cells = self._row_cells * max(1, now.blocks[0].batch.num_rows)
                     size = min(2 * size, max(1, n * ROUND_CELLS // cells))
-                    tasks.insert(0, partial(_read, blocks, size))
-                    later, *checked = run(tasks)
-                else:
-                    checked = run(tasks)
-                chunks: list[Rows] = []
-                for result in checked:
-                    try:
-                        if isinstance(result, Exception):
-                            raise result
-                        chunks.append(self._encoder.finish(result))
-                    except Exception as error:
-                        later = _Read([], error)
-                        break
-                yield chunks
-                now = later
+                    reading.append(partial(_read, blocks, size))
+                checks: list[Callable[[], Any]] = [partial(_checked, self._encoder, block) for block in now.blocks]
+                results: list[Any] = run([*reading, *checks[:1], partial(self._finished, checked), *checks[1:]])
+                now = results.pop(0) if reading else _Read([], now.error)
+                chunks, error = results.pop(min(1, len(checks)))
+                checked = results
+                if chunks:
+                    yield chunks
+                if error is not None:
+                    raise error
         if now.error is not None and not isinstance(now.error, StopIteration):
             raise now.error
+
+    def _finished(self, checked: list[Checked | Exception]) -> tuple[list[Rows], Exception | None]:
+        """Return the rows of checked blocks up to the first that ends the reading, and its error."""
+        chunks: list[Rows] = []
+        for result in checked:
+            try:
+                if isinstance(result, Exception):
+                    raise result
+                chunks.append(self._encoder.finish(result))
+            except Exception as error:
+                return chunks, error
+        return chunks, None
 
     def _blocks(self, start: int) -> Generator[Block, None, None]:
         """Blocks of rows from row ``start`` on."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.blocks import taken
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
@@ -34,10 +35,13 @@ class TreePredictor:
 
     def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[np.int32]:
         """Position in preorder of the leaf of each row, shape (n,). O(depth log ones) a row."""
+        return self._reached(X, sparse).astype(np.int32)
+
+    def _reached(self, X: npt.NDArray[np.float64], sparse: SparseRows | None) -> npt.NDArray[np.int64]:
         if self._packed is None:
             outputs = np.empty((len(self._model["feature"]), 0))
             self._packed = packed(self._as_sum(outputs, np.arange(0)))
-        return leaves(self._packed, X, sparse)[:, 0].astype(np.int32)
+        return leaves(self._packed, X, sparse)[:, 0]
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Class of the largest share in each row's leaf (the smaller on a tie), shape (n,).
@@ -47,13 +51,13 @@ class TreePredictor:
         counts = self._model["counts"]
         weights = self._shares(counts.shape[1]) if self._smoothing else counts
         labels: npt.NDArray[np.int32] = weights.argmax(axis=1).astype(np.int32)
-        return labels[self.apply(X, sparse)]
+        return taken(labels, self._reached(X, sparse))
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
         """Shares of the classes in each row's leaf, shape (n, n_classes); uniform in an empty leaf if not smoothed."""
-        return self._shares(n_classes)[self.apply(X, sparse)]
+        return taken(self._shares(n_classes), self._reached(X, sparse))
 
     def tree_sum(self, n_classes: int) -> TreeSum:
         """The tree, whose leaves predict the shares of :meth:`predict_proba`."""
@@ -97,8 +101,7 @@ class NumberPredictor(TreePredictor):
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Targets:
         """Numbers, shape (n,)."""
-        numbers: Targets = self.numbers[self.apply(X, sparse)]
-        return numbers
+        return taken(self.numbers, self._reached(X, sparse))
 
     def tree_sum(self, n_classes: int = 0) -> TreeSum:
         """The tree, whose leaves predict numbers."""

@@ -127,8 +127,8 @@ def test_configs(entry, tmp_path):
     ("config", "changes", "wanted"),
     [
         ("bom", [], 0),
-        ("alias-bomb", [], 2),
-        ("small-number", ["stream.model=changelog"], 2),
+        pytest.param("alias-bomb", [], 2, marks=pytest.mark.nightly),
+        pytest.param("small-number", ["stream.model=changelog"], 2, marks=pytest.mark.nightly),
         ("label-null", ["source.label=y", "source.path=../files/nan.csv", "source.limit=12"], 2),
     ],
 )

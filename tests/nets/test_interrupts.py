@@ -66,8 +66,11 @@ class Strike:
 
 
 @contextmanager
-def at_bytecode(at: int) -> Iterator[Strike]:
-    """Raise before a bytecode of raydt, as an exception from another thread or a second Ctrl-C does."""
+def at_bytecode(at: int, within: tuple[str, ...] = (PACKAGE,)) -> Iterator[Strike]:
+    """Raise before a bytecode of raydt, as an exception from another thread or a second Ctrl-C does.
+
+    ``within`` names the files: also those of Python's own modules in which a signal may arrive.
+    """
     strike = Strike(at)
 
     def local(frame: Any, event: str, arg: Any) -> Any:
@@ -76,7 +79,7 @@ def at_bytecode(at: int) -> Iterator[Strike]:
         return local
 
     def enter(frame: Any, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename.startswith(PACKAGE):
+        if frame.f_code.co_filename.startswith(within):
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
             return local
         return None

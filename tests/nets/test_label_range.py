@@ -42,25 +42,22 @@ def rows(kind: type[Estimator], seed: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", REGRESSORS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("label", [*TOO_LARGE, *TOO_SMALL])
-def test_a_label_out_of_range_is_refused_before_anything_is_applied(kind: Any, label: float) -> None:
+def test_a_label_out_of_range_is_refused_before_anything_is_applied(kind: Any) -> None:
     X, y = rows(kind, 1)
-    bad = np.array([*y[:3], label, *y[4:10]])
-    message = r"neither 0 nor from 1e-140 to 1e\+140"
-    with pytest.raises(InputError, match=message):
-        kind().fit(X[:10], bad)
-    for first in (y, np.zeros(80)):
-        model = kind().fit(X, first)
-        before = model.digest()
-        for change in (
-            lambda model=model: model.partial_fit(X[:10], bad),
-            lambda model=model: model.replace_examples(model.row_ids_[:2], X[:10], bad),
-        ):
-            with pytest.raises(InputError, match=message) as caught:
-                change()
-            assert caught.value.row == 3
-            assert model.digest() == before
-            assert model.audit().ok
+    models = [kind().fit(X, first) for first in (y, np.zeros(80))]
+    before = [model.digest() for model in models]
+    for label in (*TOO_LARGE, *TOO_SMALL):
+        bad = np.array([*y[:3], label, *y[4:10]])
+        calls = [lambda bad=bad: kind().fit(X[:10], bad)]
+        for model in models:
+            calls.append(lambda model=model, bad=bad: model.partial_fit(X[:10], bad))
+            calls.append(lambda model=model, bad=bad: model.replace_examples(model.row_ids_[:2], X[:10], bad))
+        for call in calls:
+            with pytest.raises(InputError, match=r"neither 0 nor from 1e-140 to 1e\+140") as caught:
+                call()
+            assert caught.value.row == 3, label
+            assert [model.digest() for model in models] == before, label
+    assert all(model.audit().ok for model in models)
 
 
 @pytest.mark.parametrize("kind", REGRESSORS, ids=lambda kind: kind.__name__)

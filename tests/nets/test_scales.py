@@ -89,7 +89,7 @@ def outcome(
 
 def chosen(trial: Trial, among: tuple[int, ...], purpose: str) -> tuple[int, ...]:
     """Some exponents, others for each case; all of them nightly."""
-    return among if volume.nightly else tuple(random.Random(f"{trial.name} {purpose}").sample(among, 3))
+    return among if volume.nightly else tuple(random.Random(f"{trial.name} {purpose}").sample(among, 2))
 
 
 def require_equal(found: Outcome, expected: Outcome, what: str, unit: float = 1.0) -> None:

@@ -21,6 +21,12 @@ from tests.cases import Trial, every_case, never
 LEARNER = learners()["fudyadt"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """Kernels are compiled as for users: no test has said yet from when on work is divided."""
+    compile_kernels(LEARNER)
+
+
 def signatures() -> dict[str, int]:
     """Compiled specialisations of every kernel of the package."""
     found: dict[str, int] = {}
@@ -65,7 +71,6 @@ def stream(rng: np.random.Generator, n: int, classes: int) -> UpdateBatch:
 
 @pytest.mark.nightly
 def test_nothing_is_compiled_after_the_warmup() -> None:
-    compile_kernels(LEARNER)
     before = signatures()
     features = Features(tuple("abcd"), (False, False, False, True))
     rng = np.random.default_rng(1)

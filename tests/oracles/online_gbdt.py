@@ -218,7 +218,7 @@ class OnlineGBDT:
 
     def term(self, G: int, H: int) -> float:
         g, h = (G * 2.0**-24, float(H)) if self.squared else (G * 2.0**-16, H * 2.0**-32)
-        return g * g / (h + self.options.l2_regularization)
+        return g * g / (h + self.options.l2_regularization) if h else 0.0  # of a leaf without rows
 
     def gains(self, m: int, k: int, rows: Sequence[Row]) -> dict[tuple[int, int], float]:
         """Eq. (5) for every candidate that leaves something on both sides, by feature, then cut."""

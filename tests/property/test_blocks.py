@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from raydt.arrays.blocks import block, turned_block
+from raydt.arrays.blocks import block, blocks, taken, turned_block
 from raydt.arrays.memory import HUGE, LARGE, empty, grown
+from raydt.parallel.threads import limited
 from tests.refusals import refused
 
 
@@ -24,6 +25,21 @@ def test_a_block_is_what_numpy_picks(data: st.DataObject) -> None:
     assert_array_equal(turned, wanted.T)
     assert part.flags.c_contiguous
     assert turned.flags.c_contiguous
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_threads_pick_the_same(n: int) -> None:
+    draw = np.random.default_rng(n)
+    X, rows = draw.normal(size=(60_000, 6)), draw.permutation(60_000).astype(np.int32)
+    at = draw.integers(0, 3, size=300_001)
+    with limited(n):
+        for part, columns in zip(
+            blocks(X, rows, np.split(np.arange(6), [1, 3])), ([0], [1, 2], [3, 4, 5]), strict=True
+        ):
+            assert_array_equal(part, X[np.ix_(rows, columns)])
+        for values in (np.array(["no", "yes", "maybe"]), np.arange(3, dtype=np.int32), X[:3]):
+            assert_array_equal(taken(values, at), values[at])
+            assert taken(values, at).dtype == values.dtype
 
 
 @pytest.mark.parametrize(("rows", "columns"), [([3], [0]), ([-1], [0]), ([0], [2]), ([0], [-1, 0]), ([0], [1, 0])])

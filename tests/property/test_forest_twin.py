@@ -32,8 +32,8 @@ from tests.volume import examples
 pytestmark = pytest.mark.timeout(3000)
 
 LEARNER = learners()["forest"]
-#: Sequences of updates that each drawn example takes: 10,000 in nightly runs, 500 in every run.
-SEQUENCES = 10 if volume.nightly else 2
+#: Sequences of updates that each drawn example takes: 10,000 in nightly runs, 250 in every run.
+SEQUENCES = 10 if volume.nightly else 1
 Update = tuple[int, int, tuple[float, ...], float]
 
 

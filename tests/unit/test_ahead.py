@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -32,6 +33,7 @@ from raydt.sessions.warmup import compile_missing
 from raydt.sources import CsvFiles, ParquetFiles, file_source, open_source
 from raydt.sources.files import csv
 from raydt.streams.incremental import Incremental
+from tests.nets.test_interrupts import at_bytecode
 
 ROWS = 4000
 
@@ -131,6 +133,26 @@ def test_an_interrupt_waits_for_what_is_under_way(times: int) -> None:
     assert not at_work.is_set()
 
 
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_strike_before_any_bytecode_leaves_nobody_at_work_and_all_threads_free(at_once: int) -> None:
+    begun, ended, met = list[int](), list[int](), threading.Barrier(3)
+
+    def work() -> None:
+        begun.append(0)
+        time.sleep(1e-4)
+        ended.append(0)
+
+    with at_bytecode(-1) as strike:
+        list(in_order(iter([work] * 4), at_once, 3))
+    for at in range(strike.moment + 60):
+        with contextlib.suppress(KeyboardInterrupt), at_bytecode(at):
+            list(in_order(iter([work] * 4), at_once, 3))
+        # A task of the calling thread may have been struck before its first or after its last step.
+        assert len(begun) == len(ended)
+        if at % 8 == 7:
+            assert sorted(in_order(iter([lambda: met.wait(20)] * 3), 3, 3)) == [0, 1, 2]
+
+
 @pytest.fixture(params=["csv", "parquet"])
 def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that is read in many rounds."""
@@ -201,6 +223,20 @@ def test_a_reader_that_is_left_has_no_thread_and_no_open_file(file: Path, n: int
             del rows
         assert not readers
         assert not is_open(file)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_how_many_rows_there_are_is_known_no_sooner_for_reading_ahead(
+    file: Path, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_source, "ROUND_CELLS", 1 << 18)  # the second round comes to the end
+    with limited(n):
+        source, end = opened(file), None if file.suffix == ".csv" else ROWS
+        assert {source.n_rows for _ in islice(source.rows(), 70)} == {end}
+        assert (source.n_rows, source.count_rows(), source.n_rows) == (end, ROWS, ROWS)
+        source = opened(file)
+        assert {source.n_rows for _ in source.rows()} == {end}
+        assert source.n_rows == ROWS
 
 
 @pytest.mark.parametrize("n", [2, 3])

@@ -114,6 +114,22 @@ def test_in_another_thread_signals_are_left_alone(tree, handler, monkeypatch) ->
     assert tree.session_.coordinator.store.live == 39
 
 
+def test_a_prediction_waits_for_a_change_in_another_thread(tree, monkeypatch) -> None:
+    before, found, others = tree.predict(X), list[Any](), list[threading.Thread]()
+
+    def ask() -> None:
+        others.append(threading.Thread(target=lambda: found.append(tree.predict(X))))
+        others[-1].start()
+        others[-1].join(0.1)
+
+    during(monkeypatch, ask)
+    tree.forget([3])
+    for other in others:
+        other.join()
+    assert [len(one) for one in found] == [len(before)] * len(others)
+    assert found
+
+
 def test_threads_take_turns(tree) -> None:
     errors: list[BaseException] = []
 

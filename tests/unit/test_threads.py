@@ -19,9 +19,6 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import raydt
-from pipelines import auditing
-from pipelines.config import load_config
-from pipelines.running.job import replay
 from raydt import (
     ConfidenceTreeClassifier,
     ExactForestClassifier,
@@ -36,7 +33,6 @@ from raydt.learners.forest import trees
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import ROWS
 from raydt.parallel import threads
-from raydt.sessions.session import InProcessSession
 from tests.crews import ALWAYS, LITTLE, crew
 from tests.refusals import refused
 
@@ -169,32 +165,6 @@ def test_a_call_uses_as_many_threads_as_n_jobs_says(monkeypatch: pytest.MonkeyPa
         seen.clear()
         ExactForestClassifier(n_estimators=5, n_jobs=7).fit(X, Y)
         assert set(seen) == {2}
-
-
-def test_a_run_and_its_commands_use_the_threads_of_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cpus_here", lambda: 4)
-    seen: list[int] = []
-
-    def noted(work: Any) -> Any:
-        return lambda *arguments, **named: (seen.append(threads.threads()), work(*arguments, **named))[1]
-
-    monkeypatch.setattr(InProcessSession, "apply", noted(InProcessSession.apply))
-    monkeypatch.setattr(auditing, "load_state", noted(auditing.load_state))
-    digests = set()
-    for given, most in {"auto": 4, 1: 1, 3: 3}.items():
-        seen.clear()
-        cluster = {"backend": "in_process", "threads": given}
-        run = tmp_path / str(given)
-        config = {"source": {"kind": "synthetic", "generator": "sea", "n": 300}, "learner": {"kind": "fudyadt"}}
-        digests.add(replay(config | {"cluster": cluster}, run).summary["model_digest"])
-        assert set(seen) == {most}
-        seen.clear()
-        assert auditing.audit_run(run).feasibility == "proven"
-        assert set(seen) == {most}
-    assert len(digests) == 1
-    for wrong in (0, "many"):
-        with pytest.raises(ConfigError):
-            load_config(config | {"cluster": {"threads": wrong}})
 
 
 def fitted(name: str) -> str:

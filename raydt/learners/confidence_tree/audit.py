@@ -164,8 +164,9 @@ def _statistics(state: Arrays, truth: RecountedTree, groups: Mapping[int, Arrays
     if truth.features.sparse:
         failures += _sparse_statistics(truth, groups, rows, place)
     if truth.fixed:
-        for number, group in sorted(groups.items()):
-            wrong = _wrong_counts(truth, number, group, rows, place)
+        numbers = sorted(groups)
+        found = truth.each(lambda number: _wrong_counts(truth, number, groups[number], rows, place), numbers)
+        for number, wrong in zip(numbers, found, strict=True):
             failures += [message("audits.group_counts", what=what, group=number) for what in wrong]
     return failures
 

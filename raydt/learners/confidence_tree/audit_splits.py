@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.recorded_tree import Ints
+from raydt.audits.recorded_tree import Floats, Ints
 from raydt.learners.confidence_tree.recompute import (
     RecountedTree,
     SplitCandidates,
@@ -60,9 +60,10 @@ class Records:
         self._wrong: dict[tuple[str, Any], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
         self.leads: list[Lead] = []  #: Of each split that could be replayed.
         self._names = [name for name in state if name.startswith("split_")]
+        self._phi, self._impurity = self._scores(state["split_own"], state["split_left"])
         for i, node in enumerate(np.flatnonzero(truth.tree.feature >= 0).tolist()):
             record = {name.removeprefix("split_"): state[name][i] for name in self._names}
-            self._look(node, int(state["cut"][node]), record)
+            self._look(i, node, int(state["cut"][node]), record)
             if truth.complete:
                 self._replay(node, int(state["cut"][node]), record)
 
@@ -106,11 +107,19 @@ class Records:
         if not holds:
             self._wrong[id, parameters.get("name")].append((node, parameters))
 
-    def _look(self, node: int, cut: int, record: dict[str, Any]) -> None:
-        """Check what a record alone shows."""
+    def _scores(self, own: Ints, left: Ints) -> tuple[Floats, Floats]:
+        """Phi of each split, and of none, where their recorded counts can be those of a split; NaN elsewhere."""
+        phi, impurity = np.full(len(own), math.nan), np.full(len(own), math.nan)
+        sound = ((left >= 0) & (left <= own)).all(axis=1) & (own.sum(axis=1) > 0)
+        criterion, own = self._truth.options.resolved_criterion, own[sound]
+        phi[sound], impurity[sound] = phi_of(criterion, left[sound], own), phi_of(criterion, own, own)
+        return phi, impurity
+
+    def _look(self, i: int, node: int, cut: int, record: dict[str, Any]) -> None:
+        """Check what the i-th record alone shows."""
         truth, options = self._truth, self._truth.options
-        criterion, depth = options.resolved_criterion, int(truth.tree.depth[node])
-        feature, own, left = int(truth.tree.feature[node]), record["own"], record["left"]
+        feature, depth = int(truth.tree.feature[node]), int(truth.tree.depth[node])
+        own, left = record["own"], record["left"]
         at = float(truth.tree.threshold[node])
         threshold = truth.threshold(feature, cut, int(truth.stamp[node])) if truth.fixed else math.nan
         if options.renewal and not truth.complete:
@@ -123,8 +132,8 @@ class Records:
         self._holds(node, sound, "audits.record_counts", m=m, own=own, left=left, t=t)
         if not sound:
             return
-        self._same(node, "phi", record["phi"], float(phi_of(criterion, left[None], own)[0]))
-        self._same(node, "impurity", record["impurity"], float(phi_of(criterion, own[None], own)[0]))
+        self._same(node, "phi", record["phi"], float(self._phi[i]))
+        self._same(node, "impurity", record["impurity"], float(self._impurity[i]))
         self._same(node, "epsilon", record["epsilon"], width_of(options, len(truth.features), m, t, depth, classes))
         self._rule(node, record)
 

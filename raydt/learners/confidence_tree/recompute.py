@@ -57,7 +57,7 @@ class SplitCandidates:
 
 
 def phi_of(criterion: str, left: Ints, totals: Ints) -> Floats:
-    """Phi of splits with class counts ``left``, shape (n, K), of rows with class counts ``totals``, shape (K,)."""
+    """Phi of splits with class counts ``left``, shape (n, K), of rows with class counts ``totals``, (K,) or (n, K)."""
     both = []
     for side in (left, totals - left):
         n = side.sum(axis=1)
@@ -70,7 +70,7 @@ def phi_of(criterion: str, left: Ints, totals: Ints) -> Floats:
             both.append(np.sqrt(side[:, 0].astype(float) * side[:, 1]))
         else:
             both.append((n - side.max(axis=1)).astype(float))
-    phi: Floats = (both[0] + both[1]) / totals.sum()
+    phi: Floats = (both[0] + both[1]) / totals.sum(axis=-1)
     return phi
 
 
@@ -155,7 +155,7 @@ class RecountedTree(RoutedHistory):
         self.restarted = state.get("trial_restarted", none)  #: When each node was restarted last; -1 if never.
         self.stamp = np.full(len(tree), FOREVER)
         self.stamp[tree.feature >= 0] = state["split_stamp"]
-        self._members: dict[int, Ints] = {}
+        self._members: dict[int, Ints] = {}  # of a complete history
         self.live_counts = np.zeros((len(tree), self.classes), np.int64)
         self._walk()
 
@@ -170,9 +170,10 @@ class RecountedTree(RoutedHistory):
         """Route all examples: who is at each node, and what leaves and trials have counted of the live ones."""
         counted, in_trials = [], []
         for rows, node, _ in self.levels():
-            order = np.argsort(node, kind="stable")
-            at, begin = np.unique(node[order], return_index=True)
-            self._members |= dict(zip(at.tolist(), np.split(rows[order], begin[1:]), strict=True))
+            if self.complete:
+                order = np.argsort(node, kind="stable")
+                at, begin = np.unique(node[order], return_index=True)
+                self._members |= dict(zip(at.tolist(), np.split(rows[order], begin[1:]), strict=True))
             live = self.alive[rows]
             self.live_counts += self._sums(rows[live], node[live])
             live &= self.taken[rows]

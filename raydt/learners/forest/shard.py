@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import block
+from raydt.arrays.blocks import block, blocks
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
@@ -219,9 +219,9 @@ class ForestShard:
 
     def rows(self, slots: Slots) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
-        X = self.trees.examples.X
-        columns = {g: self._features.group_columns(g) for g in self.groups.tolist()}
-        return {g: {"X": block(X, slots, owned)} for g, owned in columns.items()}
+        groups = self.groups.tolist()
+        parts = blocks(self.trees.examples.X, slots, [self._features.group_columns(g) for g in groups])
+        return {g: {"X": part} for g, part in zip(groups, parts, strict=True)}
 
     def state(self, slots: Slots) -> dict[int, dict[str, Any]]:
         """Nothing: the trees follow from the rows."""

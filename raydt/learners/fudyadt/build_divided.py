@@ -35,7 +35,7 @@ from raydt.learners.fudyadt.build import (
 )
 from raydt.learners.fudyadt.histograms import CELLS, choose_counted, encode_columns, most_counted
 from raydt.learners.fudyadt.presort import fill_codes, label_bits_of
-from raydt.parallel.threads import ranges, run, threads
+from raydt.parallel.threads import divided, ranges, run, threads
 from raydt.trees.counted_tree import CountedTree, TreeRules
 from raydt.trees.records import FREE, LEAVES, NODES, USED
 
@@ -51,7 +51,7 @@ _SUBTREES = 8
 
 def spare_nodes(rows: int, columns: int) -> int:
     """Return how many nodes the tasks of a BUILD may have at hand without using them."""
-    return threads() * NODES_AT_ONCE if threads() > 1 and rows * columns >= _FEW_CELLS else 0
+    return threads() * NODES_AT_ONCE if divided(rows * columns, _FEW_CELLS) else 0
 
 
 class _Open(NamedTuple):
@@ -111,7 +111,8 @@ class DividedBuild:
         self._rules, self._stamp, self._scratch = rules, stamp, scratch
         self._n, self._d, self._classes = len(listing.slots), len(scratch.E) - 1, tree.counts.shape[1]
         self._label_bits = int(label_bits_of(self._classes))
-        self._nodes = threading.Lock()  # of the registers of the tree
+        self._nodes = threading.Lock()  # of the registers of the tree, and of ``_sides``
+        self._sides: list[npt.NDArray[np.uint8]] = []  # of subtrees that are built: first use of memory is dear
         self._rooms = [scratch]  # for tasks of columns, made when they are needed
 
     def run(self, root: int) -> None:
@@ -217,6 +218,8 @@ class DividedBuild:
         """Build the subtree of an open node."""
         of, rows, reg = self._scratch, one.stop - one.first, np.zeros_like(self._tree.reg)
         reg[FREE] = -1
+        with self._nodes:
+            side = self._sides.pop() if self._sides else empty(self._n, np.uint8)
         H = of.histograms
         if one.cells is not None:
             slots = min((rows.bit_length() + 1) * len(one.cells), 2 * rows * self._d)
@@ -224,7 +227,7 @@ class DividedBuild:
             H.cells[: len(one.cells)] = one.cells
         scratch = of._replace(
             spare=of.spare[one.first : one.stop],
-            side=empty(self._n, np.uint8),
+            side=side,
             stack=empty((rows + 2, 4), np.int64),
             digits=np.empty_like(of.digits),
             left=np.empty_like(of.left),
@@ -240,3 +243,4 @@ class DividedBuild:
             top = int(grow(tree, self._members, self._listing, self._rules, self._stamp, scratch, top, nodes))
         with self._nodes:
             _take_back(self._tree, reg)
+            self._sides.append(side)

@@ -5,10 +5,10 @@ An element is an int64: ``rank << 32 | row << label_bits | label``, where *rank*
 compared by all their bits, nothing is rounded to float32.
 
 Short lists are sorted by insertion. Of longer ones the leading bits of the order-preserving integer codes, as far as
-they differ, are sorted by two radix passes, and the few inversions that leaves by insertion. Where the codes differ in
-at most 31 bits, these bits are the rank; else the rank is counted at the end. Where they differ in more than
-``EXACT_BITS``, only the leading ``CODE_BITS`` are kept, and the few runs of equal ones are put in order afterwards on
-their full codes.
+they differ, are sorted by two radix passes, and the few inversions that leaves by insertion; if these are not few,
+which a sample tells beforehand, all bits by radix passes. Where the codes differ in at most 31 bits, these bits are the
+rank; else the rank is counted at the end. Where they differ in more than ``EXACT_BITS``, only the leading ``CODE_BITS``
+are kept, and the few runs of equal ones are put in order afterwards on their full codes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ SHORT = 64
 CODE_BITS = 33
 #: Columns whose codes differ in no more bits are kept whole.
 EXACT_BITS = 44
+#: Shortest list that is looked at before it is sorted, and elements looked at.
+CROWDED, SAMPLE = 1 << 14, 1 << 11
 
 #: Counters of a radix pass.
 DIGITS = 2048
@@ -93,7 +95,17 @@ def _full_code(element: int, low_mask: int, shift: int, Xbits: Any, rows: Any, c
 
 @inner_kernel
 def _sort_run(S: Any, first: int, stop: int, low_mask: int, shift: int, Xbits: Any, rows: Any, column: int) -> None:
-    """Put one run of equal leading bits in order of the full codes (Shell sort: mostly runs of two)."""
+    """Put one run of equal leading bits in order of the full codes (Shell sort: mostly runs of two or of equals)."""
+    previous = _full_code(S[first], low_mask, shift, Xbits, rows, column)
+    after = first + 1
+    while after < stop:
+        code = _full_code(S[after], low_mask, shift, Xbits, rows, column)
+        if code < previous:
+            break
+        previous = code
+        after += 1
+    if after == stop:
+        return
     gap = 1
     while 3 * gap + 1 < stop - first:
         gap = 3 * gap + 1
@@ -139,6 +151,24 @@ def _radix_sort(E: Any, spare: Any, n: int, low: int, high: int, widest: int, co
     if passes & 1:
         for i in range(n):
             E[i] = spare[i]
+
+
+@inner_kernel
+def _crowded(E: Any, spare: Any, n: int, low: int, high: int, widest: int, count: Any) -> bool:
+    """Whether so many values have equal bits ``low`` to ``high`` that insertion would give up, judged by a sample.
+
+    Half of the pairs with equal bits are inversions: s of them among m elements stand for s n^2 / (2 m^2) moves.
+    """
+    m = min(SAMPLE, n // 2)
+    S = spare[:m]
+    for i in range(m):
+        S[i] = E[i * (n // m)]
+    _radix_sort(S, spare[m : 2 * m], m, low, high, widest, count)
+    pairs = run = 0
+    for i in range(1, m):
+        run = run + 1 if S[i] >> low == S[i - 1] >> low else 0
+        pairs += run
+    return bool(pairs * n > 4 * m * m)
 
 
 @inner_kernel
@@ -189,11 +219,15 @@ def _sort_long(
         lead = np.int64(np.uint64(E[i] ^ flip) >> drop) & lead_mask
         E[i] = (lead << low_bits) | (i << label_bits) | labels[i]
 
-    # Two passes over the leading bits leave few inversions, unless the values crowd: then all bits are sorted.
+    # Two passes over the leading bits leave few inversions, unless the values crowd.
     widest = 11 if n >= 4096 else (9 if n >= 512 else 7)
     high = low_bits + kept
-    _radix_sort(E, spare, n, max(low_bits, high - 2 * widest), high, widest, count)
-    if kept > 2 * widest and not _finish_by_insertion(E, n):
+    leading = max(low_bits, high - 2 * widest)
+    sorts_all = kept > 2 * widest and n >= CROWDED and _crowded(E, spare, n, leading, high, widest, count)
+    if not sorts_all:
+        _radix_sort(E, spare, n, leading, high, widest, count)
+        sorts_all = kept > 2 * widest and not _finish_by_insertion(E, n)
+    if sorts_all:
         _radix_sort(E, spare, n, low_bits, high, widest, count)
 
     if width <= 31:

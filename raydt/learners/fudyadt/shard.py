@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import block
+from raydt.arrays.blocks import block, blocks
 from raydt.arrays.memory import grown
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -56,7 +56,8 @@ class FuDyADTShard:
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Columns ``X`` of some rows, by group."""
         X, columns = (self._store.X, self.columns) if self._store else (self._own, np.arange(len(self.columns)))
-        return {int(g): {"X": block(X, slots, columns[self._group_of == i])} for i, g in enumerate(self.groups)}
+        owned = [columns[self._group_of == i] for i in range(len(self.groups))]
+        return {g: {"X": part} for g, part in zip(self.groups.tolist(), blocks(X, slots, owned), strict=True)}
 
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Nothing: between two batches a shard knows rows only."""

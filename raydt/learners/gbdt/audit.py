@@ -139,14 +139,14 @@ def _examine(
 
 
 def largest_lack(tree: RecomputedTree) -> float:
-    """Largest share of the best gain of its node that a split lacks; none where no split gains anything."""
+    """Return the largest share of the best gain of its node that a split lacks, where a split gains anything."""
     beaten = np.flatnonzero((tree.better > 0) & (tree.best > 0))
     lack = (tree.best[beaten] - tree.gain[beaten]) / tree.best[beaten]
     return float(lack.max(initial=0.0))
 
 
 def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, list[Message]]:
-    """Row of the history that each row of the state is (-1: none), by the update that inserted it; and failures."""
+    """Find the row of the history that each row of the state is (-1: none), by its insertion; and failures."""
     born, pending = state["born"], state["pending"]
     order = np.argsort(history.inserted, kind="stable")
     source = np.append(order, -1)[np.searchsorted(history.inserted, born, sorter=order)]
@@ -178,9 +178,10 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
     for name, what in (("id", "id"), ("y", "label")):
         theirs = getattr(history, name)[source[known]]
         failures += wrong_values(what, state["id"][known], state[name][known], theirs)
-    missing = np.setdiff1d(history.inserted[history.deleted == LIVE], born)
+    live = history.inserted[history.deleted == LIVE]
+    missing = live[~np.isin(live, born)]
     if len(missing):
-        first = history.id[history.inserted == missing[0]][0]
+        first = history.id[history.inserted == missing.min()][0]
         failures.append(message("audits.missing_rows", rows=len(missing), id=first))
     return source, failures
 
@@ -190,14 +191,14 @@ def _times(wrong: Bools) -> str:
 
 
 def _first(values: Ints) -> Bools:
-    """Whether each value has not occurred before."""
+    """Return whether each value has not occurred before."""
     first = np.zeros(len(values), np.bool_)
     first[np.unique(values, return_index=True)[1]] = True
     return first
 
 
 def _trained(state: Arrays, history: History) -> Bools:
-    """Which examples the trees were last trained on: those that were live then."""
+    """Return which examples the trees were last trained on: those that were live then."""
     end = int(state["trained"][0])
     trained: Bools = (history.inserted < end) & (history.deleted >= end)
     return trained
@@ -277,7 +278,7 @@ class _Trees:
             yield from found
 
     def _dealt(self, rows: RawRows, m: int) -> list[tuple[int, RecomputedTree, list[Message]]]:
-        """The trees of one iteration."""
+        """Recompute the trees of one iteration."""
         candidates, found = self.candidates.of(m), []
         for k in range(self.width):
             t = m * self.width + k

@@ -50,17 +50,17 @@ class Candidates(NamedTuple):
 
 @inner_kernel
 def row_of(candidates: Any, iteration: int) -> int:
-    """Row of ``cuts``, ``default`` and ``segment`` that holds an iteration."""
+    """Return the row of ``cuts``, ``default`` and ``segment`` that holds an iteration."""
     return iteration if len(candidates.cuts) > 1 else 0
 
 
 def most_candidates(alpha: float, max_bins: int) -> int:
-    """ceil(alpha B): candidates of a feature, at most."""
+    """Return ceil(alpha B): candidates of a feature, at most."""
     return math.ceil(alpha * max_bins)
 
 
 def tolerance(sigma: float, alpha: float, max_bins: int, candidates: int) -> int:
-    """Rank down to which a split stays (paper, section 3.4), of ``candidates`` over all features of a node."""
+    """Return the rank down to which a split stays (paper, section 3.4), of ``candidates`` of a node in all."""
     return max(1, math.ceil(sigma * min(most_candidates(alpha, max_bins), candidates)))
 
 
@@ -73,21 +73,10 @@ def draw(
     iterations: int,
     whole: npt.NDArray[np.bool_] | None = None,
 ) -> Candidates:
-    """Candidates of some features. O(iterations x cuts).
+    """Draw the candidates of some features, ``columns`` among all, at most ``most`` of each. O(iterations x cuts).
 
-    Parameters
-    ----------
-    bins : Bins
-        Of these features.
-    columns : ndarray of int64
-        Their numbers among all features.
-    all_cuts : ndarray of int64
-        Cuts of all features: a cut is drawn by its number among all, whoever owns its feature.
-    most : int
-        Candidates of a feature, at most.
-    seed, iterations : int
-    whole : ndarray of bool, optional
-        Numeric features all of whose segments are stored; none by default.
+    ``bins`` are those of these features, ``all_cuts`` the cuts of all: a cut is drawn by its number among all, whoever
+    owns its feature. Of the numeric features ``whole`` all segments are stored; of none by default.
     """
     cuts = bins.cuts()
     count = np.minimum(cuts, most)

@@ -1,4 +1,4 @@
-"""How rows add to histograms, by their cells: bin by bin, or by places that are looked up once for several trees."""
+"""Histograms as sums of rows, by their cells: bin by bin, or by places looked up once for several trees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel
+from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.simd import add_pair, fetch_row
 from raydt.batches.cells import Cells
 from raydt.learners.gbdt.derivatives import ONE
@@ -16,30 +16,36 @@ from raydt.learners.gbdt.derivatives import ONE
 _FETCHED_AHEAD, _LIST_AHEAD = 16, 8
 
 
+@inlined_kernel
+def add_row(slot: Any, G: int, H: int, cells: Any, segment: Any, sums: Any) -> None:
+    """Add the row in a slot to a histogram, shape (S + 1, 2)."""
+    matrix, first_bin = cells.matrix, cells.first_bin
+    for w in range(np.uint32(len(first_bin))):
+        add_pair(sums, segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])], G, H)
+    if len(cells.values):
+        for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
+            add_pair(sums, segment[cells.values[e]], G, H)
+
+
 @inner_kernel
 def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums: Any) -> None:
     """Add rows (their slots and first derivatives) to a histogram, shape (S + 1, 2)."""
-    matrix, first_bin = cells.matrix, cells.first_bin
     last, lists = len(slots) - 1, len(cells.values) > 0
     for i in range(len(slots)):
         slot, G = np.uint32(slots[i]), np.int64(g[i])  # unsigned: no test for an index from the end
         ahead = np.uint32(slots[min(i + _FETCHED_AHEAD, last)])  # rows of a small leaf are far apart
-        fetch_row(matrix, ahead)
+        fetch_row(cells.matrix, ahead)
         if lists:
             fetch_row(cells.begin, ahead)
             fetch_row(cells.end, ahead)
             fetch_row(cells.values, cells.begin[np.uint32(slots[min(i + _LIST_AHEAD, last)])])
         a = abs(G)
         H = np.int64(1) if squared else a * (ONE - a)
-        for w in range(np.uint32(len(first_bin))):
-            add_pair(sums, segment[np.uint64(first_bin[w]) + np.uint64(matrix[slot, w])], G, H)
-        if lists:
-            for e in range(np.uint64(cells.begin[slot]), np.uint64(cells.end[slot])):
-                add_pair(sums, segment[cells.values[e]], G, H)
+        add_row(slot, G, H, cells, segment, sums)
 
 
 class Places(NamedTuple):
-    """Where rows add in one iteration, whichever tree and node: looked up once.
+    """Places at which rows add in one iteration, whichever tree and node: looked up once.
 
     ``segments[ends[slot, 0]:ends[slot, 1]]`` are the stored segments of the row in a slot; uint16 where that suffices.
     """
@@ -49,12 +55,12 @@ class Places(NamedTuple):
 
 
 def no_places(segments: int) -> Places:
-    """Of no rows, over so many stored segments."""
+    """Return those of no rows, over so many stored segments."""
     return Places(np.empty((0, 2), dtype=np.int64), np.empty(0, np.uint16 if segments < 1 << 16 else np.uint32))
 
 
 def room_for_places(cells: Cells, slots: npt.NDArray[np.int32], segments: int) -> Places:
-    """Room for the places of some rows, over so many stored segments."""
+    """Make room for the places of some rows, over so many stored segments."""
     listed = int((cells.end[slots] - cells.begin[slots]).sum()) if len(cells.values) else 0
     entries = len(slots) * len(cells.first_bin) + listed
     none = no_places(segments)
@@ -83,7 +89,7 @@ def find_places(slots: Any, cells: Any, segment: Any, nowhere: int, into: Any) -
 
 @inner_kernel
 def add_places(slots: Any, g: Any, squared: bool, places: Any, sums: Any) -> None:
-    """As :func:`add_cells`, of rows whose places are known."""
+    """Add rows whose places are known, as :func:`add_cells` does."""
     ends, segments, last = places.ends, places.segments, len(slots) - 1
     for i in range(len(slots)):
         slot, G = np.uint32(slots[i]), np.int64(g[i])
@@ -97,7 +103,7 @@ def add_places(slots: Any, g: Any, squared: bool, places: Any, sums: Any) -> Non
 
 @inner_kernel
 def segments_of(slot: Any, cells: Any, segment: Any, out: Any) -> int:
-    """Where the row in a slot adds; returns to how many segments."""
+    """List the segments to which the row in a slot adds; return how many."""
     matrix, first_bin = cells.matrix, cells.first_bin
     n = np.uint32(len(first_bin))
     for w in range(n):

@@ -124,7 +124,7 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Keep the admitted updates of a part pending, and give the shards the new rows."""
-        added = np.flatnonzero(admitted.new[part] >= 0) + part.start
+        added = as_slice(np.flatnonzero(admitted.new[part] >= 0) + part.start)
         slots, rows = admitted.new[added], admitted.row[added]
         old = admitted.old[part]
         self._pending.add(slots, old[old >= 0])
@@ -370,7 +370,7 @@ class GBDTCoordinator(BatchCoordinator):
             e.reserve(self.store.capacity)  # for the slots of pending rows
             state |= e.bins.arrays() | e.nodes()
             state["origin"], state["drift"] = np.array([e.loss.origin]), e.drift[slots]
-            state["leaf"], state["ledger"] = e.leaves_of(slots), np.ascontiguousarray(e.ledger[:, slots].T)
+            state["leaf"], state["ledger"] = e.leaves_of(slots), e.ledger_of(slots)
             for name in ("ledger", "drift"):  # former rows may have left something in the slots of pending ones
                 state[name][state["pending"] == TO_INSERT] = 0
         return state

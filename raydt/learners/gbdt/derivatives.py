@@ -39,14 +39,14 @@ class Loss(NamedTuple):
 
 @inner_kernel
 def quantise(p: float) -> int:
-    """A probability as a number of 65536ths, from 1 to 65535."""
+    """Return a probability as a number of 65536ths, from 1 to 65535."""
     q: int = np.int32(min(max(np.floor(p * ONE + 0.5), 1.0), ONE - 1.0))
     return q
 
 
 @inner_kernel
 def residual(y: float, F: float, unit: float) -> int:
-    """y - F in units of ``unit``."""
+    """Return y - F in units of ``unit``."""
     r = np.floor((y - F) / unit + 0.5)
     whole: int = np.int64(min(max(r, -LARGEST_RESIDUAL), LARGEST_RESIDUAL))
     return whole
@@ -54,7 +54,7 @@ def residual(y: float, F: float, unit: float) -> int:
 
 @inner_kernel
 def gradient(q: int, y: Any, k: int, loss: Any) -> int:
-    """g of a ledger entry; ``k`` is the number of the tree within its iteration."""
+    """Return g of a ledger entry; ``k`` is the number of the tree within its iteration."""
     if loss.squared:
         return q
     # The one tree of two classes is that of class 1.
@@ -63,7 +63,7 @@ def gradient(q: int, y: Any, k: int, loss: Any) -> int:
 
 @inner_kernel
 def hessian(g: int, squared: bool) -> int:
-    """h of a g."""
+    """Return h of a g."""
     if squared:
         return 1
     a = abs(g)
@@ -72,7 +72,7 @@ def hessian(g: int, squared: bool) -> int:
 
 @inner_kernel
 def derive_together(F: Any, first: int, stop: int, p: Any, out: Any) -> None:
-    """Ledger entries of some rows of a classification; arrays as in :func:`probabilities_together`."""
+    """Make the ledger entries of some rows of a classification; arrays as in :func:`probabilities_together`."""
     for begin in range(np.uint64(first), np.uint64(stop), np.uint64(TOGETHER)):
         n = min(np.uint64(TOGETHER), np.uint64(stop) - begin)
         probabilities_together(F, begin, n, p)
@@ -84,7 +84,7 @@ def derive_together(F: Any, first: int, stop: int, p: Any, out: Any) -> None:
 
 @kernel
 def derive(F: Any, y: Any, loss: Any, scratch: Any, out: Any) -> None:
-    """Ledger entries of rows with given F, shape (n, K'), into ``out``, shape (K', n)."""
+    """Put the ledger entries of rows with given F, shape (n, K'), into ``out``, shape (K', n)."""
     for i in range(len(F)):
         if loss.squared:
             out[0, i] = residual(y[i], F[i, 0], loss.unit)
@@ -95,14 +95,7 @@ def derive(F: Any, y: Any, loss: Any, scratch: Any, out: Any) -> None:
 
 
 def quantised(F: npt.NDArray[np.float64], y: npt.NDArray[Any], loss: Loss) -> npt.NDArray[np.int64]:
-    """Ledger entries of rows, shape (K', n), int64.
-
-    Parameters
-    ----------
-    F : ndarray of float64, shape (n, K')
-    y : ndarray of int32 or float64, shape (n,)
-    loss : Loss
-    """
+    """Return the ledger entries of rows with given F, shape (n, K'), and targets: int64, shape (K', n)."""
     out = np.empty((loss.trees, len(F)), dtype=np.int64)
     derive(np.ascontiguousarray(F), y, loss, np.empty(loss.trees), out)
     return out

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.split_search import Units
 from raydt.learners.gbdt.staleness import staleness
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
+from raydt.parallel.threads import ranges, run
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -28,6 +31,8 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 ROOM_BITS = 5
 #: Of a power of two: the scale of no target lies beyond it, or below its inverse.
 LARGEST_EXPONENT = 900
+#: Cells that are worth the start of another thread.
+_FEW_CELLS = 1 << 17
 #: Arrays of the trees in files, by node in preorder; children are named by their positions in it.
 _NODE_ARRAYS = ("feature", "cut", "left", "right", "G", "H", "value", "tried_g", "tried_h", "above", "below")
 
@@ -53,7 +58,7 @@ def _gradients(ledger: Any, y: Any, k: int, loss: Any, slots: Any, out: Any) -> 
 
 
 def scale_of(y: npt.NDArray[np.float64]) -> tuple[float, int]:
-    """Origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
+    """Return origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
 
     Of equal targets it is at least their distance from 0.
     """
@@ -68,30 +73,19 @@ def scale_of(y: npt.NDArray[np.float64]) -> tuple[float, int]:
 
 
 def start_of(trees: Trees, origin: float, squared: bool) -> float:
-    """As :attr:`Ensemble.start`. The second derivatives of a regression are 1: their sum is the number of rows."""
+    """Return :attr:`Ensemble.start`. The second derivatives of a regression are 1: their sum is the number of rows."""
     return 0.0 if squared and not trees.H[0, 0] else origin
 
 
 def one_tree(options: GBDTOptions, classes: int) -> bool:
-    """Whether an iteration has one tree: of a regression (0 classes), and of two classes unless all have their own."""
+    """Return True if an iteration has one tree: of a regression, and of two classes unless all have their own."""
     return classes == 0 or (classes == 2 and options.objective != "multiclass")
 
 
 class Ensemble:
-    """Trees, leaves and ledger of a model whose bins are fixed.
+    """Trees, leaves and ledger, for ``capacity`` slots of examples, of a model with fixed bins of all features.
 
-    Parameters
-    ----------
-    options : GBDTOptions
-    bins : Bins
-        Of all features.
-    classes : int
-        K; 0 for a regression.
-    origin, exponent : float, int
-        Of a regression.
-    iterations : int
-    capacity : int
-        Slots of examples.
+    ``classes`` is K, 0 for a regression, of which ``origin`` and ``exponent`` are (:func:`scale_of`).
     """
 
     def __init__(
@@ -143,13 +137,13 @@ class Ensemble:
         return start_of(self.trees, self.loss.origin, self.loss.squared)
 
     def arrays(self) -> ModelArrays:
-        """The arrays, for kernels."""
+        """Return the arrays, for kernels."""
         return ModelArrays(
             self.trees, self.leaf, self.ledger, self.absent, self.loss, self.rates, self.bins, self.drift
         )
 
     def begin(self) -> dict[str, Any]:
-        """What shards make an ensemble of their own of: parameters of this class, and the bins as arrays."""
+        """Return what shards make an ensemble of their own of: parameters of this class, and the bins as arrays."""
         named = {"classes": self.classes, "origin": self.loss.origin, "exponent": self.exponent}
         return {"bins": self.bins.arrays(), **named, "iterations": self.iterations}
 
@@ -173,7 +167,7 @@ class Ensemble:
         self.drift = self.drift[:0].copy()
 
     def shortened(self, iterations: int) -> Ensemble:
-        """The same model with its first iterations only."""
+        """Return the same model with its first iterations only."""
         short = copy.copy(self)
         count = iterations * self.per
         short.iterations = iterations
@@ -183,12 +177,12 @@ class Ensemble:
         return short
 
     def hessians(self, g: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """h of each g."""
+        """Return h of each g."""
         a = np.abs(g.astype(np.int64))
         return np.where(self.loss.squared, 1, a * (ONE - a)).astype(np.int32)
 
     def gradients(self, tree: int, slots: npt.NDArray[np.int32], y: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """g of some rows in one tree, from the ledger."""
+        """Return g of some rows in one tree, from the ledger."""
         out = np.empty(len(slots), dtype=np.int32)
         _gradients(self.ledger[tree], y, tree % self.per, self.loss, slots, out)
         return out
@@ -211,11 +205,11 @@ class Ensemble:
         return np.flatnonzero(np.arange(len(self.leaf)) % self.per >= known)
 
     def origins(self, rows: int) -> npt.NDArray[np.float64]:
-        """F of no trees, shape (rows, K')."""
+        """Return F of no trees, shape (rows, K')."""
         return np.full((rows, self.per), self.loss.origin)
 
     def fits(self, y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which targets a ledger entry can hold; classes always."""
+        """Return which targets a ledger entry can hold; classes always."""
         if not self.loss.squared:
             return np.ones(len(y), dtype=np.bool_)
         near: npt.NDArray[np.bool_] = np.abs(y - self.loss.origin) <= 2.0 ** (self.exponent + ROOM_BITS)
@@ -224,14 +218,14 @@ class Ensemble:
     # ---------------------------------------------------------------- canonical arrays
 
     def preorder(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
-        """Nodes of each tree in preorder, and the position of each node in it; -1 for none; both (trees, nodes)."""
+        """Return nodes of each tree in preorder, and positions of nodes in it; -1 for none; both (trees, nodes)."""
         shape = self.trees.feature.shape
         order, position = np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int16)
         preorder(self.trees, order, position)
         return order, position
 
     def nodes(self) -> Arrays:
-        """The trees, one after the other, their nodes in preorder, with numbers of features; nodes of each tree."""
+        """Return the trees, one after the other, nodes in preorder, with numbers of features; nodes of each tree."""
         order, position = self.preorder()
         tree, i = np.nonzero(order >= 0)
         node = order[tree, i]
@@ -257,12 +251,25 @@ class Ensemble:
         return arrays
 
     def leaves_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        """Position in preorder of the leaf of some rows in every tree, shape (rows, trees)."""
+        """Return the position in preorder of the leaf of some rows in every tree, shape (rows, trees)."""
         _, position = self.preorder()
         table = np.full((len(position), self.absent + 1), self.absent, dtype=self.leaf.dtype)
         table[:, : position.shape[1]] = position.astype(self.leaf.dtype)
-        leaf = np.take_along_axis(table, self.leaf[:, slots], axis=1)
-        return np.ascontiguousarray(leaf.T)
+        return self._by_row(slots, lambda some: np.take_along_axis(table, self.leaf[:, some], axis=1), table.dtype)
+
+    def ledger_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        """Ledger of some rows in every tree, shape (rows, trees)."""
+        return self._by_row(slots, lambda some: self.ledger[:, some], self.ledger.dtype)
+
+    def _by_row(self, slots: npt.NDArray[np.int32], by_tree: Callable[[Any], Any], dtype: Any) -> npt.NDArray[Any]:
+        """Transpose what is known of some slots by tree, in threads where they are many."""
+        out = np.empty((len(slots), len(self.leaf)), dtype)
+
+        def turn(part: slice) -> None:
+            out[part] = by_tree(slots[part]).T
+
+        run([partial(turn, part) for part in ranges(len(slots), _FEW_CELLS // max(1, len(self.leaf)))])
+        return out
 
     def take(self, arrays: Arrays, leaf: npt.NDArray[Any], ledger: npt.NDArray[Any]) -> None:
         """Replace everything by canonical arrays; rows take slots 0, 1, ..."""
@@ -273,12 +280,17 @@ class Ensemble:
         self.ledger[:, : len(ledger)] = ledger.T
 
 
+def numbered(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return tree and number of every node, of trees of so many nodes, one after the other."""
+    tree = np.repeat(np.arange(len(counts)), counts)
+    return tree, np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
 def trees_of(arrays: Arrays, bins: Bins, max_leaf_nodes: int) -> Trees:
-    """Trees of canonical arrays: nodes are numbered in preorder, and so are histograms."""
+    """Make trees of canonical arrays: nodes are numbered in preorder, and so are histograms."""
     counts = arrays["tree_nodes"]
     trees = new_trees(len(counts), max_leaf_nodes)
-    tree = np.repeat(np.arange(len(counts)), counts)
-    node = np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)
+    tree, node = numbered(counts)
     for name in _NODE_ARRAYS:
         if f"node_{name}" in arrays:  # a model without rows has no sums
             getattr(trees, name)[tree, node] = arrays[f"node_{name}"]
@@ -293,7 +305,7 @@ def trees_of(arrays: Arrays, bins: Bins, max_leaf_nodes: int) -> Trees:
 
 
 def restored(options: GBDTOptions, state: Arrays, capacity: int) -> Ensemble:
-    """The ensemble of a saved state, without the rows that wait to be inserted; rows take slots 0, 1, ..."""
+    """Make the ensemble of a saved state, without the rows that wait to be inserted; rows take slots 0, 1, ..."""
     classes, exponent = int(state["classes"][0]), int(state["exponent"][0])
     bins, origin = Bins.from_arrays(state), float(state["origin"][0])
     per = Ensemble(options, bins, classes, origin, exponent, 0, 0).per
@@ -305,12 +317,12 @@ def restored(options: GBDTOptions, state: Arrays, capacity: int) -> Ensemble:
 
 
 def known_trees(ensemble: Ensemble) -> int:
-    """Classes that have trees of an iteration: of two classes both, though they share one."""
+    """Return how many classes have trees of an iteration: of two classes both, though they share one."""
     return ensemble.per if ensemble.per > 1 else 2
 
 
 def with_class(old: Ensemble, classes: int, slots: npt.NDArray[np.int32]) -> Ensemble:
-    """The ensemble for more classes: trees of one leaf for each new one, with all rows in it at the least probability.
+    """Make the ensemble for more classes: trees of one leaf for each new one, all rows in it at the least probability.
 
     From two classes on the mirrored trees of class 0 are made: the same splits, first derivatives of the other sign.
     The sums of the new trees follow (:meth:`Ensemble.set_roots`).

@@ -125,7 +125,7 @@ def _open_roots(model: Any, t: int, room: Any, roots: int) -> None:
 
 @inner_kernel
 def _best_leaf(room: Any) -> int:
-    """The leaf of the tree to split next; -1: none."""
+    """Return the leaf of the tree to split next; -1: none."""
     best, gain, order = np.int64(-1), 0.0, np.int64(0)
     for e in range(room.register[OPENED]):
         leaf = room.leaf[e]
@@ -244,7 +244,7 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
 
 @kernel
 def sum_up_roots(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -> int:
-    """Begin to grow a tree: the parts of the roots without a histogram; returns how many these are (``room.small``)."""
+    """Begin to grow a tree: sum up the roots without a histogram; return how many these are (``room.small``)."""
     _open_roots(model, t, room, roots)
     n = 0
     for e in range(roots):
@@ -256,26 +256,45 @@ def sum_up_roots(model: Any, local: Any, t: int, row: int, roots: int, room: Any
 
 
 @kernel
-def add_parts(into: Any, which: Any, part: Any, begin: int, adds: bool) -> None:
-    """Add histograms of another shard, shape (n, segments, 2), to some of ``into``, or put them there.
+def add_packed(packed: Any, head: Any, into: Any, begin: int, end: int) -> None:
+    """Add what all shards have sent, one after the other: their heads, and segments ``begin`` to before ``end``.
 
-    ``begin`` is the first of their segments.
+    Each has sent a head, the number of its histograms, where in ``into`` these are, and their segments. ``head`` takes
+    the sum of the heads; those in ``into`` grow by the histograms.
     """
-    for i in range(len(which)):
-        sums, of_shard = into[which[i]], part[i]
-        if adds:
-            for s in range(len(of_shard)):
-                sums[begin + s, 0] += of_shard[s, 0]
-                sums[begin + s, 1] += of_shard[s, 1]
-        else:
-            for s in range(len(of_shard)):
-                sums[begin + s, 0] = of_shard[s, 0]
-                sums[begin + s, 1] = of_shard[s, 1]
+    head[:] = 0
+    at, two = np.uint64(0), np.uint64(2)  # unsigned: no test for an index from the end
+    while at < np.uint64(len(packed)):
+        for i in range(np.uint64(len(head))):
+            head[i] += packed[at + i]
+        which = at + np.uint64(len(head) + 1)
+        n = np.uint64(packed[which - np.uint64(1)])
+        at = which + n
+        for i in range(n):
+            sums = into[packed[which + i]]
+            for s in range(np.uint64(begin), np.uint64(end)):
+                sums[s, 0] += packed[at]
+                sums[s, 1] += packed[at + np.uint64(1)]
+                at += two
+
+
+@inner_kernel
+def _add_small(local: Any, room: Any, n: int, head: Any, packed: Any) -> None:
+    """Put the sums of all shards' parts, of the leaves that these have summed up, into the pool."""
+    for i in range(n):
+        room.pool[room.small[i], local.begin : local.end] = 0
+    add_packed(packed, head, room.pool, local.begin, local.end)
 
 
 @kernel
-def search_roots(model: Any, local: Any, t: int, row: int, room: Any) -> None:
-    """Search the roots of a tree, once the parts of all shards are in the pool."""
+def search_roots(model: Any, local: Any, t: int, row: int, room: Any, n: int, head: Any, packed: Any) -> None:
+    """Put together the parts of ``n`` roots, and search all of them.
+
+    ``head`` takes the sums of the rows of all shards, if it is not empty: then the tree is new.
+    """
+    _add_small(local, room, n, head, packed)
+    if len(head):
+        model.trees.G[t, 0], model.trees.H[t, 0] = head[0], head[1]
     for e in range(room.register[OPENED]):
         leaf, h = room.leaf[e], room.root[e, 1]
         leaf.G, leaf.H = model.trees.G[t, leaf.node], model.trees.H[t, leaf.node]
@@ -285,8 +304,9 @@ def search_roots(model: Any, local: Any, t: int, row: int, room: Any) -> None:
 
 
 @kernel
-def search_children(local: Any, row: int, room: Any, n: int) -> None:
-    """Search the children opened in a round of ``n`` leaves, once the parts of all shards are in the pool."""
+def search_children(local: Any, row: int, room: Any, n: int, head: Any, packed: Any) -> None:
+    """Put together the parts of the smaller children of ``n`` leaves, and search both of each; ``head`` is empty."""
+    _add_small(local, room, n, head, packed)
     for i in range(n):
         e, small = room.step[i], room.small[i]
         a = room.leaf[e].left
@@ -300,7 +320,7 @@ def search_children(local: Any, row: int, room: Any, n: int) -> None:
 
 @inner_kernel
 def _take_answers(local: Any, room: Any, answers: Any) -> None:
-    """The best split of all owners, of each leaf opened last: largest gain, then the smaller feature."""
+    """Take the best split of all owners, of each leaf opened last: largest gain, then the smaller feature."""
     register = room.register
     for e in range(register[SEARCHED], register[OPENED]):
         leaf, found, i = room.leaf[e], room.found[e], e - register[SEARCHED]

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.simd import add_pair
 from raydt.batches.cells import is_left
 from raydt.learners.gbdt.candidates import row_of
-from raydt.learners.gbdt.cells import segments_of
+from raydt.learners.gbdt.cells import add_row, segments_of
 from raydt.learners.gbdt.derivatives import gradient, hessian
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
@@ -24,7 +25,7 @@ from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 @inner_kernel
 def _route(model: Any, local: Any, t: int, slot: int) -> int:
-    """Leaf of a row in one tree, by its cells. O(depth)."""
+    """Return the leaf of a row in one tree, by its cells. O(depth)."""
     feature, cut, left, right = model.trees.feature[t], model.trees.cut[t], model.trees.left[t], model.trees.right[t]
     categorical, offsets = local.candidates.categorical, local.candidates.offsets
     node = np.int64(0)
@@ -83,7 +84,7 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
 
 @inner_kernel
 def list_nodes(trees: Any, t: int, room: Any) -> int:
-    """Nodes in preorder and their depths; returns how many there are."""
+    """List the nodes in preorder and their depths; return how many there are."""
     n = 0
     node = np.int64(0)
     room.depth[0] = 0
@@ -153,9 +154,7 @@ def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: i
         while node >= 0:
             of_node = into[histogram[node]]
             for e in range(np.uint64(length)):
-                s = room.segments[e]
-                of_node[s, 0] += dg
-                of_node[s, 1] += dh
+                add_pair(of_node, room.segments[e], dg, dh)
             node = -1 if bottom_up else np.int64(parent[node])
     if bottom_up:
         _move_all_up(model.trees, local, t, nodes, room, 0, stored)
@@ -185,18 +184,13 @@ def sum_up_changes(
     ``head``, int64, shape (nodes, 5), takes the changes of leaves: G, H, their absolute values, and rows. Those of
     histograms are in ``room.delta``, for the nodes in ``room.changed``.
     """
-    trees, row = model.trees, row_of(local.candidates, t // model.loss.trees)
+    trees, segment = model.trees, local.candidates.segment[row_of(local.candidates, t // model.loss.trees)]
     changed, parent, n_changed = change_rows(model, local, batch, t, k, role, own, n, room), trees.parent[t], 0
     room.touched[:] = 0
     for node in range(len(head)):
         absolute = room.absolute[node]
-        head[node, 0], head[node, 1], head[node, 2], head[node, 3] = (
-            room.G[node],
-            room.H[node],
-            absolute[0],
-            absolute[1],
-        )
-        head[node, 4] = room.rows[node]
+        head[node, 0], head[node, 1], head[node, 4] = room.G[node], room.H[node], room.rows[node]
+        head[node, 2], head[node, 3] = absolute[0], absolute[1]
         absolute[0] = absolute[1] = room.G[node] = room.H[node] = room.rows[node] = 0
     for i in range(changed):
         node = np.int64(parent[room.leaf[i]])
@@ -207,18 +201,13 @@ def sum_up_changes(
             room.touched[node] = 1
             room.changed[n_changed] = h
             n_changed += 1
-        dg, dh, of_node = np.int64(room.g[i]), np.int64(room.h[i]), room.delta[h]
-        length = segments_of(np.uint32(room.slots[i]), local.cells, local.candidates.segment[row], room.segments)
-        for e in range(np.uint64(length)):
-            s = room.segments[e]
-            of_node[s, 0] += dg
-            of_node[s, 1] += dh
+        add_row(np.uint32(room.slots[i]), np.int64(room.g[i]), np.int64(room.h[i]), local.cells, segment, room.delta[h])
     return n_changed
 
 
 @inner_kernel
 def change_by_all(model: Any, local: Any, t: int, head: Any, room: Any) -> int:
-    """Change the sums of a tree by what all shards have changed; returns how many nodes it has (``room.order``).
+    """Change the sums of a tree by what all shards have changed; return how many nodes it has (``room.order``).
 
     ``head`` is the sum of theirs, ``room.delta`` that of the histograms over the features that this shard owns.
     """
@@ -276,13 +265,8 @@ def sum_up(model: Any, local: Any, y: Any, slots: Any, first: int, stop: int, ro
             if node < 0:
                 continue
             g = gradient(np.int64(ledger[slot]), y[slot], t % loss.trees, loss)
-            dg, dh = np.int64(g), np.int64(hessian(g, loss.squared))
-            length = segments_of(np.uint32(slot), local.cells, segment, room.segments)
             of_node = sums[histogram[node]]
-            for e in range(np.uint64(length)):
-                s = room.segments[e]
-                of_node[s, 0] += dg
-                of_node[s, 1] += dh
+            add_row(np.uint32(slot), np.int64(g), np.int64(hessian(g, loss.squared)), local.cells, segment, of_node)
         for q in range(nodes - 1, 0, -1):
             node = np.int64(room.order[q])
             if trees.feature[t, node] >= 0:

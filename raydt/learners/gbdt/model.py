@@ -17,7 +17,7 @@ from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, one_tree, start_of, trees_of
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, numbered, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows
 from raydt.trees.packed_trees import PackedTrees, add_values, packed
@@ -46,7 +46,7 @@ def count_rows(trees: Any, leaf: Any, out: Any) -> None:
 
 
 def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
-    """Arrays of the predict-only model.
+    """Return the arrays of the predict-only model.
 
     ``constant`` is the prediction of a model without trees; ``node_gain`` the gain of each split on the rows in it, and
     ``node_count`` how many rows each node has.
@@ -75,23 +75,10 @@ def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
 
 
 class GBDTPredictor:
-    """Predictions of trees.
+    """Predictions of the trees of all iterations, of which each has ``per``; ``origin`` is F of no trees.
 
-    Parameters
-    ----------
-    trees : Trees
-        Of all iterations.
-    bins : Bins
-    width : int
-        How many sparse features there may be.
-    classes : int
-        K; 0 of a regression.
-    per : int
-        Trees of an iteration.
-    origin : float
-        F of no trees.
-    counted : pair of ndarray, shape (trees, nodes), optional
-        Gain of every split, and examples at every node, of a saved model.
+    There may be ``width`` sparse features; ``classes`` is K, 0 of a regression. A saved model has ``counted``: gain of
+    every split and examples at every node, both shape (trees, nodes).
     """
 
     def __init__(
@@ -138,7 +125,7 @@ class GBDTPredictor:
         return codes
 
     def levels_of(self, F: npt.NDArray[np.float64]) -> Levels:
-        """The share of class 1 of each row as a level (:mod:`raydt.evaluation.ranking`), shape (n,)."""
+        """Return the share of class 1 of each row as a level (:mod:`raydt.evaluation.ranking`), shape (n,)."""
         levels: Levels = np.floor(softmax(F)[:, 1] * LEVELS + 0.5).astype(np.uint16)
         return levels
 
@@ -163,7 +150,7 @@ class GBDTPredictor:
         return self.shares_of(self.scores(X, sparse), n_classes)
 
     def tree_sum(self, n_classes: int) -> TreeSum:
-        """The trees of all iterations; one output for two classes or a number, else one for each class seen."""
+        """Return the trees of all iterations; one output for two classes or a number, else one for each class seen."""
         trees, per = self._trees, self._per
         used = trees.feature >= LEAF
         place = np.cumsum(used.ravel()).reshape(used.shape) - 1  # among the nodes in use
@@ -210,13 +197,13 @@ class ConstantPredictor:
         return constant(*self._features, value, 0, codes)
 
     def predict(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> npt.NDArray[Any]:
-        """The class code or number, shape (n,)."""
+        """Return the class code or number, shape (n,)."""
         return np.full(len(X), self._constant, dtype=np.float64 if self._regression else np.int32)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
     ) -> npt.NDArray[np.float64]:
-        """All for the one class, shape (n, n_classes)."""
+        """Return 1 for the one class, 0 for others, shape (n, n_classes)."""
         shares = np.zeros((len(X), n_classes))
         shares[:, int(self._constant)] = 1.0
         return shares
@@ -229,7 +216,7 @@ def predictor_of(ensemble: Ensemble, width: int) -> GBDTPredictor:
 
 
 def constant_of(y: npt.NDArray[Any]) -> float:
-    """The most frequent class (of equals the smallest, 0 of none), or the mean of numbers."""
+    """Return the most frequent class (of equals the smallest, 0 of none), or the mean of numbers."""
     if y.dtype.kind == "f":
         return math.fsum(y) / max(1, len(y))
     return int(np.bincount(y, minlength=1).argmax())
@@ -247,9 +234,7 @@ def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions,
     if "node_gain" not in arrays:
         start = start_of(trees, origin, classes == 0)
         return GBDTPredictor(trees, bins, features.sparse, classes, per, start)
-    counts = arrays["tree_nodes"]
-    tree = np.repeat(np.arange(len(counts)), counts)
-    node = np.arange(len(tree)) - np.repeat(np.cumsum(counts) - counts, counts)
+    tree, node = numbered(arrays["tree_nodes"])
     gain, cover = np.zeros(trees.feature.shape), np.zeros(trees.feature.shape, dtype=np.int64)
     gain[tree, node] = arrays["node_gain"]
     cover[tree, node] = arrays.get("node_count", 0)  # an earlier version did not save it

@@ -25,7 +25,7 @@ from raydt.learners.gbdt.workspace import BOUNDED, DELETED, DEPTH, REFRESHED, RE
 
 @inner_kernel
 def _derive(batch: Any, first: int, stop: int, loss: Any, p: Any) -> None:
-    """Entries of some rows of the batch in the current iteration, from their scores."""
+    """Make the entries of some rows of the batch in the current iteration, from their scores."""
     if not loss.squared:
         derive_together(batch.F, first, stop, p, batch.entry)
         return
@@ -44,7 +44,7 @@ def _add_scores(model: Any, batch: Any, t: int, k: int, first: int, stop: int) -
 
 @inner_kernel
 def _begin_iteration(local: Any, batch: Any, own: int, m: int, again: bool, loss: Any, room: Any, p: Any) -> None:
-    """Derivatives of the rows in the trees of an iteration, and where they add, if one look-up serves several trees."""
+    """Derive the rows in the trees of an iteration, and look up where they add, if that serves several trees."""
     row = row_of(local.candidates, m)
     if len(room.places.ends) and again:
         nowhere = local.sums.shape[2] - 1
@@ -106,7 +106,7 @@ def add_scores(model: Any, batch: Any, t: int, first: int, stop: int) -> None:
 def _derive_batch(
     model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
 ) -> None:
-    """Entries of a batch in an iteration: from its scores, or, of others, those of the ledger where they may stay."""
+    """Make the entries of a batch in an iteration: from its scores; of others, keep those that may stay."""
     if compares:
         _derive(batch, kept, own, model.loss, p)
         compare(model, batch, m, own, n, rules.stale, p)
@@ -127,7 +127,7 @@ def _join(model: Any, batch: Any, t: int, joined: int, roots: int, rules: Any, r
 
 @inner_kernel
 def _welcome(model: Any, batch: Any, m: int, n: int, joined: int, counts: Any) -> None:
-    """Scores after iteration ``m`` of the rows that have joined."""
+    """Make the scores after iteration ``m`` of the rows that have joined."""
     per = model.loss.trees
     for i in range(n, joined):
         for k in range(per):
@@ -193,7 +193,7 @@ def update_pass(
 def begin_update(
     model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
 ) -> None:
-    """Begin an iteration of an update with other shards: the derivatives of the own rows."""
+    """Begin an iteration of an update with other shards: derive the own rows."""
     _derive_batch(model, batch, m, own, n, kept, rules, compares, p)
 
 

@@ -44,7 +44,7 @@ class RecordedGBDTTree:
 
     @property
     def leaves(self) -> int:
-        """How many leaves it has."""
+        """Return the number of leaves."""
         return int((self.feature < 0).sum())
 
     def check(self, cuts: Ints) -> None:
@@ -67,12 +67,9 @@ class RecordedGBDTTree:
 
 
 def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[RecordedGBDTTree]:
-    """The trees of a coordinator's state.
+    """Return the trees of a coordinator's state.
 
-    Raises
-    ------
-    MalformedModelError
-        They are no trees in preorder over features with so many ``cuts``.
+    MalformedModelError if they are no trees in preorder over features with so many ``cuts``.
     """
     names = ("node_feature", "node_cut", "node_left", "node_right")
     nodes = [np.asarray(state[name], np.int64) for name in names]
@@ -109,7 +106,7 @@ class RecomputedTree:
 
 
 def only(sparse: SparseRows, indices: Ints) -> SparseRows:
-    """Rows with some of their features only, ascending indices, which are numbered from 0."""
+    """Return rows with some of their features only, ascending indices, which are numbered from 0."""
     place = np.searchsorted(indices, sparse.indices)
     kept = np.append(indices, -1)[place] == sparse.indices
     row = np.repeat(np.arange(len(sparse)), sparse.lengths)[kept]
@@ -139,7 +136,7 @@ class RawRows:
         self.n, self.l2, self.units = len(X), l2, units
 
     def deal(self, tree: RecordedGBDTTree, g: Ints, h: Ints, candidates: tuple[Ints, Ints]) -> RecomputedTree:
-        """Everything about one tree. O(features * depth * rows)."""
+        """Recompute everything about one tree. O(features * depth * rows)."""
         n = len(tree)
         nothing, zero = np.zeros(n, np.int64), np.zeros(n)
         out = RecomputedTree(np.zeros(self.n, np.int64), nothing, nothing.copy(), nothing.copy(), zero, zero.copy())
@@ -164,7 +161,7 @@ class RawRows:
         return out
 
     def is_left(self, feature: int, cut: int, rows: Ints) -> Bools:
-        """Which of some rows are on the left of a cut."""
+        """Return which of some rows are on the left of a cut."""
         if feature < len(self.codes):
             codes = self.codes[feature][rows]
             left: Bools = codes == cut if self.categorical[feature] else codes <= cut

@@ -22,7 +22,7 @@ from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
 from raydt.learners.gbdt.cells import no_places, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays
-from raydt.learners.gbdt.growth import add_parts, next_leaves, search_children, search_roots, sum_up_roots
+from raydt.learners.gbdt.growth import add_packed, next_leaves, search_children, search_roots, sum_up_roots
 from raydt.learners.gbdt.histograms import sum_up, sum_up_changes
 from raydt.learners.gbdt.passes import (
     add_scores,
@@ -65,15 +65,9 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 class RowShard:
-    """Cells, histograms and room to work.
+    """Cells, of which some may be encoded already, histograms, and room to work.
 
-    Parameters
-    ----------
-    ensemble : Ensemble
-        Whose trees, leaves and ledger change with these histograms.
-    features : Features
-    cells : CellStore, optional
-        Rows that are encoded already.
+    Trees, leaves and ledger of ``ensemble`` change with the histograms.
     """
 
     def __init__(self, ensemble: Ensemble, features: Features, cells: CellStore | None = None) -> None:
@@ -104,7 +98,7 @@ class RowShard:
 
     @property
     def _drawn(self) -> Candidates:
-        """The candidates, drawn when they are first needed."""
+        """Return the candidates, drawn when they are first needed."""
         e, o = self.ensemble, self.ensemble.options
         if self._candidates is None:
             features, most = np.arange(len(e.bins)), most_candidates(o.candidate_fraction, o.max_bins)
@@ -183,7 +177,7 @@ class RowShard:
         F[:] = batch.F[:, :own].T
 
     def update_steps(self, slots: Slots, role: int, anew: Slots, again: bool, begin: int, end: int) -> Steps[Ints]:
-        """Take rows through all trees with other shards; returns what was done (COUNTS), of the own rows.
+        """Take rows through all trees with other shards; return what was done (COUNTS), of the own rows.
 
         ``slots`` and ``anew`` are the own ones, in slots ``begin`` to before ``end``; ``again`` says whether any shard
         has some of ``anew``.
@@ -199,8 +193,11 @@ class RowShard:
                 n = joined
                 begin_update(model, batch, t // per, own, n, kept, rules, compares, room.p)
             changed = sum_up_changes(model, local, batch, t, t % per, role, own, n, room, head)
-            total = yield from self._add_changes(local, room, room.changed[:changed], head)
-            judged = room.judged[: change_tree(model, local, t, rules, room, total)]
+            which = room.changed[:changed]
+            parts, room.delta[which] = room.delta[which], 0
+            packed = yield from self._exchanged(head.ravel(), which, parts)
+            add_packed(packed, head.ravel(), room.delta, local.begin, local.end)
+            judged = room.judged[: change_tree(model, local, t, rules, room, head)]
             room.ranks[judged] = np.sum((yield room.ranks[judged]), axis=0)
             roots = judge_tree(model, local, batch, t, rules, room, grow_room)
             if roots:
@@ -217,7 +214,9 @@ class RowShard:
         for t in range(len(trees.feature)):
             sum_up(model, local, self.y, slots, t, t + 1, room, own)
             which = trees.histogram[t][trees.feature[t] >= 0].astype(np.int64)
-            yield from self._add_parts(local, _NONE, own[0][which], which, local.sums[t])
+            packed = yield from self._exchanged(_NONE, which, own[0][which])
+            local.sums[t, which, local.begin : local.end] = 0
+            add_packed(packed, _NONE, local.sums[t], local.begin, local.end)
             yield _NONE
 
     def _grow(
@@ -227,55 +226,29 @@ class RowShard:
         drawn = local.candidates
         row = t // self.ensemble.per if len(drawn.cuts) > 1 else 0
         n = sum_up_roots(model, local, t, row, roots, room)
-        total = yield from self._add_parts(local, head, room.parts[:n], room.small[:n], room.pool)
-        if len(head):
-            model.trees.G[t, 0], model.trees.H[t, 0] = total
-        search_roots(model, local, t, row, room)
+        packed = yield from self._exchanged(head, room.small[:n], room.parts[:n])
+        search_roots(model, local, t, row, room, n, head, packed)
         while True:
             answers = yield room.found[room.register[SEARCHED] : room.register[OPENED]].copy()
             n = next_leaves(model, local, t, row, room, np.stack(answers))
             if not n:
                 return
-            yield from self._add_parts(local, _NONE, room.parts[:n], room.small[:n], room.pool)
-            search_children(local, row, room, n)
+            packed = yield from self._exchanged(_NONE, room.small[:n], room.parts[:n])
+            search_children(local, row, room, n, _NONE, packed)
 
-    def _add_parts(self, local: LocalSums, head: Ints, parts: Ints, which: Ints, into: Ints) -> Steps[Ints]:
-        """Put the sum of the shards' histograms over the own features into some of ``into``; returns that of heads."""
-        theirs = yield [self._packed(head, parts[:, a:b]) for a, b in self._ranges]
-        for i, part in enumerate(theirs):
-            sums = part[len(head) :].reshape(len(which), local.end - local.begin, 2)
-            add_parts(into, which, sums, local.begin, i > 0)
-        total: Ints = np.sum([part[: len(head)] for part in theirs], axis=0)
-        return total
+    def _exchanged(self, head: Ints, which: Ints, parts: Ints) -> Steps[Ints]:
+        """Send every shard the own part of its features, and return what all have sent (``growth.add_packed``).
 
-    def _add_changes(self, local: LocalSums, room: PassRoom, changed: Ints, head: Ints) -> Steps[Ints]:
-        """Add up the changes of all shards: of the own features in ``room.delta``; returns those of leaves."""
-        most = head.size + 1
-        mine = [self._packed(head.ravel(), room.delta[changed, a:b], changed) for a, b in self._ranges]
-        room.delta[changed] = 0
-        theirs = yield mine
-        for part in theirs:
-            n = int(part[most - 1])
-            sums = part[most + n :].reshape(n, local.end - local.begin, 2)
-            add_parts(room.delta, part[most : most + n], sums, local.begin, True)
-        total: Ints = np.sum([part[: most - 1] for part in theirs], axis=0).reshape(head.shape)
-        return total
-
-    @property
-    def _ranges(self) -> list[tuple[int, int]]:
-        """Stored segments of each shard."""
-        return list(pairwise(self._ends))
-
-    @staticmethod
-    def _packed(head: Ints, parts: Ints, which: Ints | None = None) -> Ints:
-        """One array: a head, which histograms follow and how many, if that is to be told, and the histograms."""
-        told = 0 if which is None else 1 + len(which)
-        packed = np.empty(len(head) + told + parts.size, dtype=np.int64)
-        packed[: len(head)] = head
-        if which is not None:
-            packed[len(head)], packed[len(head) + 1 : len(head) + told] = len(which), which
-        packed[len(head) + told :].reshape(parts.shape)[:] = parts
-        return packed
+        That is a head, where the histograms belong, and these themselves: ``parts``, shape (histograms, S + 1, 2).
+        """
+        first = len(head) + 1 + len(which)
+        mine = []
+        for a, b in pairwise(self._ends):
+            packed = np.empty(first + len(which) * (b - a) * 2, dtype=np.int64)
+            packed[: len(head)], packed[len(head)], packed[len(head) + 1 : first] = head, len(which), which
+            packed[first:].reshape(len(which), b - a, 2)[:] = parts[:, a:b]
+            mine.append(packed)
+        return np.concatenate((yield mine))
 
     # ---------------------------------------------------------------- begin and end
 
@@ -306,7 +279,7 @@ class RowShard:
         batch.member[self.taken] = False
 
     def _others(self, slots: Slots, anew: Slots, again: bool, begin: int, end: int) -> Steps[tuple[Slots, bool]]:
-        """Rows that go through all trees beside those of a batch; and whether their ledger entries may stay.
+        """Find the rows that go through all trees beside those of a batch; and whether their ledger entries may stay.
 
         They are ``anew`` if any shard has some (``again``), whose entries may not; else those whose drift is due, which
         begins again at 0. O(slots), or O(slots x trees) where moves of leaves become drift of rows.
@@ -333,14 +306,14 @@ class RowShard:
         return due, compares
 
     def _told(self, largest: int, first: int = 0, second: int = 0) -> Steps[tuple[int, int, int]]:
-        """Largest of the shards' first numbers, and the sums of the others."""
+        """Return the largest of the shards' first numbers, and the sums of the others."""
         mine = np.array([largest, first, second])
-        theirs = np.stack((yield [mine] * len(self._ranges)))
+        theirs = np.stack((yield [mine] * (len(self._ends) - 1)))
         yield _NONE
         return int(theirs[:, 0].max()), int(theirs[:, 1].sum()), int(theirs[:, 2].sum())
 
     def _begin(self, alone: bool = True) -> tuple[PassRoom, GrowthRoom, LocalBatch]:
-        """Room for as many rows as the ensemble has slots, and the batch over it; ``alone`` as for ``growth_room``."""
+        """Make room for as many rows as the ensemble has slots, and a batch; ``alone`` as for ``growth_room``."""
         e, per = self.ensemble, self.ensemble.per
         capacity = e.leaf.shape[1] + 1  # a row is written before it is known whether it is wanted
         if self._room is None or len(self._room[2].slots) < capacity or len(self._room[2].entry) != per:

@@ -41,7 +41,7 @@ class Units(NamedTuple):
 
 @inner_kernel
 def part(G: int, H: int, units: Any) -> float:
-    """G**2 / (H + l2) of sums with H > 0."""
+    """Return G**2 / (H + l2) of sums with H > 0."""
     g = G * units.g
     whole: float = g * g / (H * units.h + units.l2)
     return whole
@@ -49,20 +49,20 @@ def part(G: int, H: int, units: Any) -> float:
 
 @inner_kernel
 def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
-    """Gain of a split (eq. (5)); both sides must have H > 0."""
+    """Return the gain of a split (eq. (5)); both sides must have H > 0."""
     return part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - part(G, H, units)
 
 
 @inner_kernel
 def least_gain(G: int, H: int, units: Any) -> float:
-    """What a split of a node must gain more than."""
+    """Return the limit that a split of a node must gain more than."""
     least: float = part(G, H, units) * LEAST_SHARE if units.h == 1.0 else LEAST_GAIN
     return least
 
 
 @inner_kernel
 def rest_of(sums: Any, G: int, H: int, c: Any, row: int, j: int) -> tuple[int, int, int]:
-    """The segment of a feature whose sums are not stored, -1 if all are, and its G and H. O(segments)."""
+    """Return the segment of a feature whose sums are not stored, -1 if all are, and its G and H. O(segments)."""
     if c.whole[j]:
         return np.int64(-1), G, H
     default = np.int64(c.default[row, j])
@@ -150,7 +150,7 @@ def surely_stays(trees: Any, t: int, node: int, units: Any, slack: Any) -> bool:
 
 @inner_kernel
 def _around(trees: Any, t: int, node: int, units: Any) -> tuple[float, float, float]:
-    """Gain and parts of a split with rows on both sides, and how steeply the parts fall."""
+    """Return gain and parts of a split with rows on both sides, and how steeply the parts fall."""
     left, G, H = np.int64(trees.left[t, node]), trees.G[t, node], trees.H[t, node]
     left_G, left_H = trees.G[t, left], trees.H[t, left]
     parts = part(left_G, left_H, units) + part(G - left_G, H - left_H, units)
@@ -223,7 +223,7 @@ def look(trees: Any, t: int, node: int, local: Any, row: int, tolerance: int, ra
 
 @inner_kernel
 def _rises(a: float, x: float, b: float, y: float, change: float, l2: float, level: float) -> bool:
-    """Whether the parts a**2 / x + b**2 / y may exceed a level, if G and H change by so much; without a division."""
+    """Return True if the parts a**2 / x + b**2 / y may exceed a level, if G and H change so much; without division."""
     x1, y1 = max(x - change, l2), max(y - change, l2)
     more = max((2.0 * a + change) * y1, (2.0 * b + change) * x1) * change
     return not a * a * y1 + b * b * x1 + more <= level * (x1 * y1)

@@ -107,7 +107,7 @@ def log_odds(q: Floats) -> Floats:
 
 @inner_kernel
 def move(above: int, below: int, change: float, stale: Any) -> tuple[int, int]:
-    """How far a leaf has been above and below its value, in units rounded up, after the value has changed."""
+    """Return how far a leaf has been above and below its value, in units rounded up, after the value has changed."""
     units = min(abs(change) * stale.units, float(DRIFT_LIMIT))
     most, least = np.int64(np.ceil(units)), np.int64(np.floor(units))
     if change > 0:
@@ -128,7 +128,7 @@ def _largest_moves(above: Any, below: Any, per: int) -> int:
 
 
 def largest_moves(trees: Any, per: int) -> int:
-    """What any row's leaves have moved, at most: over all iterations, the largest of each. O(nodes)."""
+    """Return what any row's leaves have moved, at most: over all iterations, the largest of each. O(nodes)."""
     return int(_largest_moves(trees.above, trees.below, per))
 
 
@@ -143,7 +143,7 @@ def _raise(leaf: Any, units: Any, largest: Any) -> None:
 
 @inner_kernel
 def _raise_where(leaf: Any, node: Any, units: Any, largest: Any) -> None:
-    """The same of one leaf: many rows are compared at once, which for a few leaves takes less than to look up each."""
+    """Raise those in one leaf: many rows are compared at once, for a few leaves in less time than to look up each."""
     for i in range(len(leaf)):
         largest[i] = max(largest[i], units if leaf[i] == node else np.uint16(0))
 
@@ -191,13 +191,13 @@ def add_moves(leaf: npt.NDArray[Any], trees: Any, per: int, drift: Units, begin:
 
 @inner_kernel
 def kept_residual(entry: int, now: int, width: int) -> int:
-    """The entry of a residual: ``entry`` if it is within ``width`` of the present one, else that."""
+    """Return ``entry`` of a residual if it is within ``width`` of the present one, else that."""
     return entry if abs(entry - now) <= width else now
 
 
 @inner_kernel
 def compare(model: Any, batch: Any, m: int, first: int, stop: int, stale: Any, p: Any) -> None:
-    """Entries of some rows of a batch in iteration ``m``: those of the ledger that may stay, and new ones.
+    """Make entries of some rows of a batch in iteration ``m``: those of the ledger that may stay, and new ones.
 
     ``batch.F`` has shape (K', rows); ``p`` is scratch, as in ``derivatives.probabilities_together``. Notes in
     ``batch.differs`` in which trees some may not be those of the ledger.

@@ -47,21 +47,14 @@ UPDATED_CELLS_OF_A_THREAD, CHANGES_OF_A_THREAD = 3_000_000, 10_000
 
 
 def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[Any, Any]:
-    """The rows to train on and those to hold out, drawn by their positions among the first rows."""
+    """Return the rows to train on and those to hold out, drawn by their positions among the first rows."""
     held = max(1, min(len(slots) - 1, math.ceil(options.validation_fraction * len(slots))))
     drawn = np.sort(permutation(stream_key(options.random_state, "gbdt validation"), len(slots))[:held])
     return np.delete(slots, drawn), slots[drawn]
 
 
 class HeldOut:
-    """Rows on which the loss is watched while the others are trained on.
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-    rows : RowBlock
-    y : ndarray, shape (n,)
-    """
+    """Rows and targets, shape (n,), on which the loss is watched while the others are trained on."""
 
     def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any]) -> None:
         self._ensemble, self._rows, self._y = ensemble, rows, y
@@ -72,7 +65,7 @@ class HeldOut:
         self._losses = np.rint(np.minimum(table, 64.0) * 2**_LOSS_BITS).astype(np.int64)
 
     def loss(self) -> float:
-        """Mean loss: log loss of quantised probabilities, or squared error in units of the targets' scale, 2**e."""
+        """Return the mean loss: log loss of quantised probabilities, or squared error in units of the scale, 2**e."""
         e, n = self._ensemble, max(1, len(self._y))
         if e.loss.squared:
             return float(math.fsum(np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2)) / n
@@ -82,7 +75,7 @@ class HeldOut:
         return int(self._losses[own].sum()) / float(2**_LOSS_BITS) / n
 
     def is_enough(self, m: int) -> bool:
-        """Look at the loss after iteration ``m``: whether it has not fallen for as long as the options allow."""
+        """Return True if the loss, after iteration ``m``, has not fallen for as long as the options allow."""
         e = self._ensemble
         score_rows(e.trees, m, m + 1, self._rows, e.bins, self._F)
         loss = self.loss()
@@ -104,7 +97,7 @@ class ThreadTrainer:
 
     @property
     def ensemble(self) -> Ensemble:
-        """The ensemble as it is now."""
+        """Return the ensemble as it is now."""
         return self.shard.ensemble
 
     def encode(self, slots: Slots, y: Labels) -> Exchange[None]:
@@ -220,7 +213,7 @@ class ThreadTrainer:
 
 
 def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
-    """Which slots are in a range."""
+    """Return which slots are in a range."""
     within: npt.NDArray[np.bool_] = (slots >= begin) & (slots < end)
     return within
 
@@ -258,7 +251,7 @@ class ShardTrainer:
             yield Tell("shorten", {"iterations": self.ensemble.iterations})
 
     def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
-        """As :meth:`ThreadTrainer.update`."""
+        """Delete or insert rows, as :meth:`ThreadTrainer.update`."""
         given = y[slots] if role == INSERTED else y[:0]
         ended = yield from self._pass("update", {"slots": slots, "y": given, "role": role, "anew": anew})
         found = [of_shard.result for of_shard in ended]

@@ -99,7 +99,7 @@ def set_all_values(trees: Any, rates: Any) -> None:
 
 @inner_kernel
 def _goes_left(rows: Any, i: int, j: int, cut: int, bins: Any) -> bool:
-    """Whether row ``i`` is on the left of a cut of feature ``j``."""
+    """Return True if row ``i`` is on the left of a cut of feature ``j``."""
     kind = bins.kinds[j]
     if kind == SPARSE:
         return not is_one(rows.indices, rows.indptr[i], rows.indptr[i + 1], bins.sparse[j - rows.X.shape[1]])
@@ -114,7 +114,7 @@ def _goes_left(rows: Any, i: int, j: int, cut: int, bins: Any) -> bool:
 
 @inner_kernel
 def leaf_of(trees: Any, t: int, rows: Any, i: int, bins: Any) -> int:
-    """Leaf of row ``i`` in one tree. O(depth)."""
+    """Return the leaf of row ``i`` in one tree. O(depth)."""
     node = 0
     while trees.feature[t, node] >= 0:
         left = _goes_left(rows, i, trees.feature[t, node], trees.cut[t, node], bins)
@@ -124,7 +124,7 @@ def leaf_of(trees: Any, t: int, rows: Any, i: int, bins: Any) -> int:
 
 @kernel
 def gains(trees: Any, units: Any, out: Any) -> None:
-    """Gain of every split, 0 elsewhere; shape (trees, nodes)."""
+    """Return the gain of every split, 0 elsewhere; shape (trees, nodes)."""
     for t in range(len(trees.feature)):
         for node in range(trees.feature.shape[1]):
             if trees.feature[t, node] >= 0:
@@ -148,7 +148,7 @@ def score_rows(trees: Any, first: int, stop: int, rows: Any, bins: Any, F: Any) 
 
 @inner_kernel
 def next_in_preorder(trees: Any, t: int, node: int) -> int:
-    """The node after one in preorder, -1 after the last."""
+    """Return the node after one in preorder, -1 after the last."""
     if trees.feature[t, node] >= 0:
         return int(trees.left[t, node])
     up = np.int64(trees.parent[t, node])
@@ -159,7 +159,7 @@ def next_in_preorder(trees: Any, t: int, node: int) -> int:
 
 @kernel
 def preorder(trees: Any, order: Any, position: Any) -> None:
-    """Nodes of every tree in preorder (-1 after the last), and the position of each node in it (-1: free)."""
+    """List the nodes of every tree in preorder (-1 after the last), and the position of each in it (-1: free)."""
     for t in range(len(trees.feature)):
         position[t] = -1
         order[t] = -1
@@ -187,7 +187,7 @@ def _deepest(trees: Any, depth: Any) -> int:
 
 
 def extent(trees: Trees) -> tuple[int, int, int]:
-    """Nodes and leaves of all trees, and the depth of the deepest."""
+    """Return nodes and leaves of all trees, and the depth of the deepest."""
     count, width = trees.feature.shape
     leaves = int(trees.leaves.sum())
     return 2 * leaves - count, leaves, int(_deepest(trees, np.empty(width, dtype=np.int64)))

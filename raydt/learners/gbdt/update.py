@@ -79,7 +79,7 @@ def has_to_grow(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any
 
 @inner_kernel
 def _may_grow(trees: Any, t: int, node: int, sigma: float) -> bool:
-    """Whether a leaf is to be tried: its sums have moved by more than sigma of what they were when it failed."""
+    """Return True if the sums of a leaf have moved by more than sigma of what they were when it failed."""
     H = trees.tried_h[t, node]
     if H < 0:
         return True
@@ -240,7 +240,7 @@ def _charge(drift: Any, batch: Any, joined: int, slot: int, units: int, most: in
 
 @inner_kernel
 def _charge_leaf(leaf: Any, node: Any, drift: Any, batch: Any, joined: int, units: int, rules: Any) -> int:
-    """The same for all rows of a leaf."""
+    """Charge all rows of a leaf, as :func:`_charge`."""
     most, begin, end = rules.most_drift, np.uint64(rules.begin), np.uint64(rules.end)
     member, fits = batch.member, np.uint16(max(0, most - units))
     some = units > most

@@ -47,7 +47,7 @@ class PendingUpdates:
     def add(self, new: Slots, old: Slots) -> None:
         """Add insertions into the slots ``new`` and deletions of ``old``."""
         self.inserts = np.concatenate([self.inserts, new])
-        cancelled = np.isin(old, self.inserts)
+        cancelled = np.isin(old, self.inserts) if len(old) else np.zeros(0, dtype=np.bool_)
         self.deletes = np.concatenate([self.deletes, old[~cancelled]])
         if cancelled.any():
             self.inserts = self.inserts[~np.isin(self.inserts, old)]
@@ -81,7 +81,7 @@ class Counts:
     trained: int = 0
 
     def work(self, ensemble: Any, changes: int) -> int:
-        """Work of an update of so many rows, in rows that a tree is trained on.
+        """Return the work of an update of so many rows, in rows that a tree is trained on.
 
         The weights are those of kernels on one core: a derivative is compared in a quarter of the time in which a tree
         is trained on a row, a candidate of a node judged in a twentieth.
@@ -100,7 +100,7 @@ class Counts:
 
     @classmethod
     def of(cls, trees: int, of_shards: Sequence[npt.NDArray[np.int64]]) -> Counts:
-        """The costs of a pass through so many trees, from what each shard has counted: rows are its own."""
+        """Return the costs of a pass through so many trees, from what each shard has counted: rows are its own."""
         c = of_shards[0].tolist()
         rows, refreshed = (sum(int(counts[field]) for counts in of_shards) for field in (ROWS, REFRESHED))
         return cls(trees, c[TREES_RETRAINED], c[SUBTREES], rows, c[NODES], c[DEPTH], refreshed)
@@ -149,31 +149,24 @@ class TrainingRecord:
 
     @classmethod
     def of(cls, state: Mapping[str, npt.NDArray[Any]]) -> TrainingRecord:
-        """The record in a state."""
+        """Return the record in a state."""
         return cls(**{name: int(state[name][0]) for name in RECORD})
 
     def numbers(self) -> dict[str, int]:
-        """What a state keeps of it."""
+        """Return what a state keeps of it."""
         return asdict(self)
 
     def is_due(self, options: GBDTOptions, changes: int, live: int, trees: int) -> bool:
-        """Whether to train all trees again instead of updating them by a batch, which :attr:`changes` has counted.
+        """Return True if all trees are to be trained again instead of updated by a batch, that is counted already.
 
-        Parameters
-        ----------
-        options : GBDTOptions
-        changes : int
-            Inserts and deletes of the batch.
-        live : int
-            Live rows after it.
-        trees : int
+        ``changes`` are its inserts and deletes, ``live`` the live rows after it.
         """
         if self.changes >= options.trains_after(self.trained_rows):
             return True
         return options.retrain == "auto" and self._costs_a_training(changes, live, trees)
 
     def _costs_a_training(self, changes: int, live: int, trees: int) -> bool:
-        """Whether the update of so many rows would be as much work as a training, judged by the last update.
+        """Return True if the update of so many rows would be as much work as a training, judged by the last update.
 
         A smaller batch is taken to be less work in proportion. A larger one is taken to be as much work as the last:
         beyond the rows that it changes, its work does not grow in proportion.
@@ -206,7 +199,7 @@ RECORD = tuple(field.name for field in fields(TrainingRecord))
 
 
 def outlook(options: GBDTOptions, warmup: int) -> str:
-    """What a batch D' costs and how often all trees are trained again, after a warm-up of so many rows; a sentence."""
+    """Say what a batch D' costs and how often all trees are trained again, after a warm-up of so many rows."""
     every, after = options.every(warmup), options.trains_after(warmup)
     if after <= every:
         return message("learners.always_trained", updates=counted(every, "update"), rows=warmup)
