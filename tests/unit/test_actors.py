@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -378,6 +379,22 @@ class TestWaiting:
 
         with pytest.raises(AssertionError):
             lost(Works(a=Progress(1.0, True), b=Progress(2.0, False)))
+
+    @pytest.mark.parametrize("said", [None, Progress(1.0, False)])
+    def test_who_has_waited_long_is_not_lost_by_one_answer(self, lost, said):
+        """It comes late, or is of the moment in which the wait ends."""
+
+        class Once(dict):
+            def __getitem__(self, name):
+                asked[name] += 1
+                if name == "a":
+                    return said if asked[name] in (41, 42) else Progress(1.0, True)
+                return Progress(float(asked[name]))
+
+        asked = Counter()
+        with pytest.raises(AssertionError):
+            lost(Once(a=0, b=0), seconds=60)
+        assert asked["a"] > 60
 
 
 class TestPulse:
