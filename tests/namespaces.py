@@ -52,7 +52,7 @@ def run(script: str, folder: Path, *, network: str = NETWORK, seconds: float) ->
         running = subprocess.Popen(
             [*unshared(), "bash", "-ec", network + script],
             cwd=folder,
-            env=environment | {"RAY_TMPDIR": own, "RAY_worker_niceness": "0"},
+            env=environment | {"RAY_TMPDIR": own, "RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "300"},
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
