@@ -50,7 +50,10 @@ Answer = tuple[list[float], int]
 class RecordingShard(FeatureShard):
     """A shard that records what each answer takes."""
 
-    _record: list[Answer]
+    def __init__(self) -> None:
+        super().__init__()
+        self._record: list[Answer] = []
+        self._steps: list[float] = []  # processor seconds at the beginning and at each swap of the answer under way
 
     def connect(self, addresses: Any, secret: bytes) -> None:
         """Record where a pass is between two steps: what sends and receives is a step, too."""
@@ -87,27 +90,31 @@ class RecordingShard(FeatureShard):
     def _end(self, sent: int) -> None:
         self._steps.append(self._pulse.seconds())
         taken = [b - a for a, b in zip(self._steps, self._steps[1:], strict=False)]
-        self.__dict__.setdefault("_record", []).append((taken, sent))
+        self._record.append((taken, sent))
 
     def taken(self) -> list[Answer]:
         """Return the record since the last call."""
-        record: list[Answer] = self.__dict__.pop("_record", [])
+        record, self._record = self._record, []
         return record
 
 
 class RecordingCoordinator(Coordinator):
     """A coordinator that records its processor time."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._spent = 0.0
+
     def apply(self, *message: Any) -> Any:
         """Apply batches, and record it."""
         began = time.process_time()
         results = super().apply(*message)
-        self.__dict__["_spent"] = self.__dict__.get("_spent", 0.0) + time.process_time() - began
+        self._spent += time.process_time() - began
         return results
 
     def taken(self) -> float:
         """Return the processor seconds since the last call."""
-        spent: float = self.__dict__.pop("_spent", 0.0)
+        spent, self._spent = self._spent, 0.0
         return spent
 
 
@@ -182,20 +189,18 @@ def on_shards(cluster: Cluster, work: Work, shards: int, swap: float) -> tuple[P
         cluster, learners()[work.kind], work.settings, work.features, shards=shards, plan=ALL_TO_SHARDS, patience=120.0
     )
 
-    def taken() -> tuple[float, list[list[Answer]]]:
-        coordinator, *others = [ray.get(peer.handle.taken.remote()) for peer in session._peers]
-        return coordinator, others
+    records: list[list[Any]] = []
 
-    ended: list[Any] = []
+    def look() -> None:
+        records.append([ray.get(peer.handle.taken.remote()) for peer in session._peers])
+
     try:
-        digest_of = session.digest
-        session.digest = lambda: ended.append(taken()) or digest_of()  # type: ignore[method-assign, func-returns-value]
         shard = session._peers[1].handle
         call = lower_quartile(lambda: ray.get(shard.identity.remote()), 50)
-        wall, digest = run(session, work, taken)
+        wall, digest = run(session, work, look)
     finally:
         session.close()
-    coordinator, answers = ended[0]
+    coordinator, *answers = records[1]
     return path_of(answers, coordinator, wall, work.batches, Latency(call, swap)), digest
 
 

@@ -155,18 +155,20 @@ WORKS = {
 LEARNERS = ("gbdt", "fudyadt", "forest", "sparse_tree", "confidence_tree", "best_split")
 
 
-def run(session: Any, work: Work, begin: Callable[[], object] = lambda: None) -> tuple[float, str]:
-    """Wall seconds of the timed batches of a session, before which ``begin`` is called, and the digest of the model."""
+def run(session: Any, work: Work, look: Callable[[], object] = lambda: None) -> tuple[float, str]:
+    """Wall seconds of the timed batches of a session, and the digest; ``look`` is called before and after."""
     timed: list[UpdateBatch] = []
     for _ in session.process(work.first() if work.every else _but_last(work.first(), timed)):
         pass
     timed += work.updates() if work.every else []
-    begin()
+    look()
     began = time.perf_counter()
     for batch in timed:
         for _ in session.process([batch]):
             pass
-    return time.perf_counter() - began, session.digest()
+    taken = time.perf_counter() - began
+    look()
+    return taken, session.digest()
 
 
 def _but_last(batches: Iterator[UpdateBatch], last: list[UpdateBatch]) -> Iterator[UpdateBatch]:

@@ -22,7 +22,7 @@ from raydt.presentation.words import counted
 from raydt.sessions.local_phase import most_cells
 from raydt.streams import SlidingWindow
 
-#: Shards of ``auto``: docs/explanation/performance.md has measured gains up to this number.
+#: Shards of ``auto``: more have not been measured to be faster (docs/explanation/performance.md).
 MOST_SHARDS = 16
 #: Shards that a private Ray may start for each CPU of the machine.
 SHARDS_PER_CPU = 4

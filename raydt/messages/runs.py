@@ -74,7 +74,7 @@ SENTENCES: dict[str, Sentence] = {
     "rows_sent": "the driver reads all rows and sends them: {why}",
     "whole_rows": "the coordinator of {learner} needs whole rows",
     "idle_shards": "more shards would have no work",
-    "most_shards": "with more shards it has not been measured",
+    "most_shards": "more shards have not been measured",
     "full_cluster": "the cluster has no room for more shards",
     "full_machine": "this machine has {cpus}",
     # Progress

@@ -49,7 +49,7 @@ def clone(folder: Path) -> Path:
     return Path(shutil.copytree(ROOT, folder, ignore=ignored))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_recipe_as_printed(tmp_path: Path) -> None:
     start, submit, resume = recipe()
     here = clone(tmp_path / "clone")
@@ -57,7 +57,7 @@ def test_the_recipe_as_printed(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace(*ROWS).replace("cluster:", "cluster:\n  patience_seconds: 600") + KEPT)
     asked = LISTENERS.format(python=sys.executable, out=tmp_path / "listeners")
     large = TOO_LARGE.format(out=tmp_path)
-    namespaces.run(HELD + "\n".join([start, submit, asked, large, asked, resume]), here, seconds=800)
+    namespaces.run(HELD + "\n".join([start, submit, asked, large, asked, resume]), here, seconds=1700)
 
     for line in (tmp_path / "listeners").read_text().splitlines():
         addresses = json.loads(line)
