@@ -164,6 +164,20 @@ class TestCluster:
         monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
         assert not starts_ray("local")
 
+    def test_an_actor_that_asks_for_no_cpu_takes_none(self, monkeypatch):
+        """Ray refuses a bundle of nothing; others that take all CPUs there are have room beside this one."""
+        placed = []
+        module = importlib.import_module("ray.util.placement_group")
+
+        def group(bundles, strategy):
+            placed.extend(bundles)
+            return SimpleNamespace(wait=lambda seconds: True)
+
+        monkeypatch.setattr(module, "placement_group", group)
+        Cluster(started=False).reserve([{"CPU": 0.0}, {"CPU": 2.0}, {"CPU": 0.0, "memory": 5.0}])
+        assert [bundle["CPU"] for bundle in placed] == [0.0, 2.0, 0.0]
+        assert all(sum(bundle.values()) > 0 for bundle in placed)
+
     @pytest.mark.parametrize(
         ("has", "free", "on_no_node"),
         [(2, [1.0], False), (4, [0.5, 0.5, 0.0], False), (4, [1.0, 1.5, 1.5], True)],
