@@ -8,6 +8,7 @@ reserved before any actor starts, and a cluster that lacks them is an error with
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -80,6 +81,7 @@ class Cluster:
         import ray
 
         self.started, self._connected = started, connected
+        self._had_room = False  # nodes that are lost may come back
         self.address = ""
         self._listeners: list[str] = []
         self._session = _session_folder() if started else None
@@ -107,9 +109,10 @@ class Cluster:
         return {} if self.started else {"runtime_env": {"env_vars": of_actors()}}
 
     def reserve(self, requested: Sequence[Bundle]) -> Any:
-        """Reserve resources, spread over the nodes as far as possible; ConfigError if that takes too long.
+        """Reserve resources, spread over the nodes as far as possible.
 
-        A wait is announced by a warning.
+        ConfigError at once if the cluster will never have them, or if that takes too long. A wait is announced by a
+        warning.
         """
         from ray.util.placement_group import placement_group, remove_placement_group
 
@@ -118,10 +121,15 @@ class Cluster:
         group = placement_group(placed, strategy="SPREAD")
         unannounced = min(UNANNOUNCED_SECONDS, self.reserve_seconds)
         if group.wait(unannounced):
+            self._had_room = True
             return group
+        if not self._had_room and _is_too_small(requested) and _is_fixed():
+            remove_placement_group(group)
+            raise ConfigError(message("cluster.too_small", lacking=_shortage(requested)))
         waiting = message("cluster.waiting", lacking=_shortage(requested), seconds=self.reserve_seconds)
         log.warning("%s", waiting, extra={"event": "waiting_for_resources"})
         if group.wait(self.reserve_seconds - unannounced):
+            self._had_room = True
             return group
         remove_placement_group(group)
         raise ConfigError(message("cluster.no_resources", lacking=_shortage(requested), seconds=self.reserve_seconds))
@@ -163,6 +171,39 @@ def _shortage(requested: Sequence[Bundle]) -> str:
         ]
         figures += "; " + message("cluster.small_nodes", most_needed=", ".join(each))
     return figures
+
+
+def _is_too_small(requested: Sequence[Bundle]) -> bool:
+    """Whether all nodes together, with nothing reserved, lack resources, or no node can hold one of the bundles."""
+    import ray
+
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    names = {name for bundle in requested for name in bundle}
+    sums = {name: sum(bundle.get(name, 0) for bundle in requested) for name in names}
+    if any(sum(node.get(name, 0) for node in alive) < amount for name, amount in sums.items()):
+        return True
+    return any(
+        not any(all(node.get(name, 0) >= amount for name, amount in bundle.items()) for node in alive)
+        for bundle in requested
+    )
+
+
+def _is_fixed() -> bool:
+    """Whether surely nothing adds nodes: Ray's monitor reports each node as a type of its own, which nothing starts.
+
+    An autoscaler reports the types of its config. False if the monitor has not reported, or is not there.
+    """
+    import ray
+    from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    try:
+        report = json.loads(_internal_kv_get(DEBUG_AUTOSCALING_STATUS) or b"{}")["autoscaler_report"]
+        active = set(report["active_nodes"])
+    except (KeyError, TypeError, ValueError):
+        return False
+    nodes = {f"node_{node['NodeID']}" for node in ray.nodes()}  # type: ignore[no-untyped-call]
+    return bool(active) and active <= nodes
 
 
 def _session_folder() -> str | None:

@@ -8,9 +8,10 @@ no other has room.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.cluster import Bundle
+from raydt.learners.base import WorkPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Placement:
     shards: int | None  #: number of shards; None until it is known what the cluster has free
     where: str  #: who does the work, and why, in one sentence
     advice: str = ""  #: what to set instead; empty if nothing
+    plan: WorkPlan = field(default_factory=WorkPlan)  #: from which size on shards do it
 
     def in_words(self) -> str:
         """Return the sentence, with the advice if there is some."""

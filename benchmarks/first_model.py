@@ -3,6 +3,7 @@
 Wall seconds from opening the file to the result of the last row of the warm-up. Each side is in new processes, which
 have been started and have loaded their kernels. Sides take turns, medians are printed, digests must be equal. With
 --sent the driver also reads all columns and sends the rows to the same actors, as it does where shards cannot read.
+Beside the GBDT the same file goes through LightGBM, in process and with Ray's trainer (benchmarks/lightgbm_trainer.py).
 Run: python benchmarks/first_model.py [--learner gbdt] [--rows N] [--features D] [--actors S] [--rounds R] [--sent]
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from lightgbm_trainer import Trained, in_process, missing, on_ray
 from measure import machine
 
 from actors.cluster import bundles, connect
@@ -120,6 +122,25 @@ def _alone(kind: str, threads: int, path: str, rows: int) -> Measured:
     return found
 
 
+def lightgbm_sides(path: str, workers: int, rounds: int) -> dict[str, list[Trained]]:
+    """What LightGBM takes for the file; nothing, and one line, if it or Ray's trainer is missing."""
+    if reason := missing():
+        print(reason)
+        return {}
+    trainer = f"Ray's LightGBMTrainer, {workers} workers"
+    sides: dict[str, Callable[[], Trained]] = {
+        "LightGBM, all threads": lambda: in_process(path),
+        trainer: lambda: on_ray(path, workers, network=True),
+        f"{trainer}, without network parameters": lambda: on_ray(path, workers, network=False),
+    }
+    found: dict[str, list[Trained]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            found[name].append(side())
+            print(f"  {name}: {found[name][-1].seconds:.2f} s, load {os.getloadavg()[0]:.1f}", flush=True)
+    return found
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -165,6 +186,7 @@ def main() -> None:
                     work[name].append(max(busy))
 
             assert len(digests) == 1, "the models differ"
+        peers = lightgbm_sides(path, given.actors, given.rounds) if given.learner == "gbdt" else {}
     cluster.close()
     one = statistics.median(times["one thread"])
     print(f"\n{given.learner}, {given.rows:,} x {given.features}, medians of {given.rounds}, digests equal\n")
@@ -172,6 +194,11 @@ def main() -> None:
     for name, found in times.items():
         median = statistics.median(found)
         print(f"| {name} | {median:.2f} | {one / median:.2f} | {statistics.median(work[name]):.2f} |")
+    if peers:
+        print("\n| | seconds | times | rows in its first tree |\n|---|---:|---:|---:|")
+    for name, trained in peers.items():
+        median = statistics.median(each.seconds for each in trained)
+        print(f"| {name} | {median:.2f} | {one / median:.2f} | {trained[0].rows:,} |")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Ray beside one process: every shipped config, a long stream, large work, and the demo. Wall time.
+"""Ray beside one process: every shipped config, a long stream, a sweep, and the demo. Wall time.
 
 Each replay is a command of its own, with kernels from the cache; its seconds are those of the stream, as it reports
 them. Ray is a private one on this machine, with 2 shards.
 
-Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|build|training|warmup|sweep|demo]
+Run: python benchmarks/ray_pays.py [--repeats 3] [--part configs|long|sweep|demo]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kit import progress, show
 from measure import machine
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-PARTS = ("configs", "long", "build", "training", "warmup", "sweep", "demo")
+PARTS = ("configs", "long", "sweep", "demo")
 #: Settings of the sweep.
 GRID = "learner.beta=0.01,0.02,0.05,0.1,0.15,0.2,0.3,0.4"
 
@@ -65,38 +65,6 @@ def pair(name: str, config: str, repeats: int, *settings: str) -> list[str]:
     return row
 
 
-def build(repeats: int) -> list[str]:
-    """One rebuild of all rows of FuDyADT."""
-    import distributed_build as of
-
-    here, ray = of.compare(of.ROWS, of.COLUMNS, repeats)
-    return divided(f"BUILD of FuDyADT, {of.ROWS:,} x {of.COLUMNS}", here, ray)
-
-
-def training(repeats: int) -> list[str]:
-    """The first model of the GBDT."""
-    from gbdt import distributed as of
-
-    here, ray = of.compare(repeats)
-    return divided(f"training of the GBDT, 20 iterations, {of.ROWS:,} x {of.COLUMNS}", here, ray)
-
-
-def warmup(repeats: int) -> list[str]:
-    """The first model of the sparse tree."""
-    from sparse import distributed as of
-
-    here, ray = of.compare(repeats)
-    return divided(f"warm-up of the sparse tree, {of.ROWS:,} x {of.OTHERS}", here, ray)
-
-
-def divided(name: str, here: float, ray: float) -> list[str]:
-    """One row of work that shards divide."""
-    return [name, f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
-
-
-LARGE = {"build": build, "training": training, "warmup": warmup}
-
-
 def sweep(repeats: int) -> list[str]:
     """A sweep of eight settings, one after another in process and two at a time on Ray: seconds without the start."""
     taken = {}
@@ -106,7 +74,8 @@ def sweep(repeats: int) -> list[str]:
             command("sweep", str(CONFIGS / "fudyadt.yaml"), *given, summary_of="sweep.json") for _ in range(repeats)
         ]
         taken[backend] = statistics.median(run["seconds"] for run in runs)
-    return divided("sweep of 8 settings", taken["in_process"], taken["ray"])
+    here, ray = taken["in_process"], taken["ray"]
+    return ["sweep of 8 settings", f"{here:.2f}", f"{ray:.2f}", f"{here / ray:.2f}"]
 
 
 def main() -> None:
@@ -124,10 +93,6 @@ def main() -> None:
         rows = [pair("SEA, fudyadt", "fudyadt", asked.repeats, "source.n=1000000")]
         rows.append(pair("SEA, confidence_tree", "confidence_tree", asked.repeats, "source.n=1000000"))
         show("1,000,000 examples", header, rows)
-    for part, measured in LARGE.items():
-        if part in parts:
-            header_of = ["work", "in process, one core s", "Ray, 2 shards s", "in process / Ray"]
-            show("Large work", header_of, [measured(asked.repeats)])
     if "sweep" in parts:
         show("Sweep", ["work", "in process s", "Ray s", "in process / Ray"], [sweep(asked.repeats)])
     if "demo" in parts:

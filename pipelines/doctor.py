@@ -125,7 +125,7 @@ def listeners(process: psutil.Process) -> list[dict[str, Any]]:
             "pid": process.pid,
             "address": socket.laddr.ip,
             "port": socket.laddr.port,
-            "loopback": socket.laddr.ip.startswith(_LOOPBACK),
+            "loopback": socket.laddr.ip.removeprefix("::ffff:").startswith(_LOOPBACK),
         }
         for socket in sockets
     ]

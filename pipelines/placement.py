@@ -22,7 +22,7 @@ from raydt.presentation.words import counted
 from raydt.sessions.local_phase import most_cells
 from raydt.streams import SlidingWindow
 
-#: Shards of ``auto``: by the model of docs/explanation/performance.md, more make every first model slower.
+#: Shards of ``auto``: more have not been measured to be faster (docs/explanation/performance.md).
 MOST_SHARDS = 16
 #: Shards that a private Ray may start for each CPU of the machine.
 SHARDS_PER_CPU = 4
@@ -39,26 +39,43 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     Ray on this machine can carry.
     """
     cluster, traits = config.cluster, traits_of(config.learner)
-    most = most_cells(traits.divided, WorkPlan.within(cluster.memory_limit))
     live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
-    # Nobody knows before the run how many ones sparse features have.
-    small = live is not None and not features.sparse and most is not None and live * len(features) < most
-    alone = cluster.backend == "in_process" or most is None or small
+    plan = WorkPlan.within(cluster.memory_limit)
+    most = most_cells(traits.divided, plan)
+    alone = cluster.backend == "in_process" or most is None or _is_below(most, live, features)
     shards, reason = _number(cluster, features, traits.parts, free, alone=alone)
     if cluster.backend == "in_process":
-        return Placement(shards, message("runs.in_process"))
-    named = "shards" if shards is None else counted(shards, "shard") + (f" (auto: {reason})" if reason else "")
-    if most == 0:
-        return Placement(shards, message("runs.with_shards", shards=named))
+        return Placement(shards, message("runs.in_process"), plan=plan)
+    if reason and not _are_faster(cluster, shards):
+        plan = WorkPlan.within(cluster.memory_limit, faster=False)
+        most = most_cells(traits.divided, plan)
+    named = "shards" if shards is None else counted(shards, "shard")
+    if most is None and reason:
+        return Placement(shards, message("runs.few_shards", shards=named, reason=reason), plan=plan)
     if most is None:
-        return Placement(shards, message("runs.no_faster", learner=config.learner.kind))
+        return Placement(shards, message("runs.no_faster", learner=config.learner.kind), plan=plan)
+    named += f" (auto: {reason})" if reason else ""
+    if most == 0:
+        return Placement(shards, message("runs.with_shards", shards=named), plan=plan)
     dense = len(features.names)
     size = f"{-(-most // dense):,} live examples" if dense else f"{most:,} ones in live examples"
     faster = traits.divided == "large" and most == LOCAL_WORK_LIMIT
-    if small:
+    if _is_below(most, live, features):
         said = message("runs.small" if faster else "runs.fits", size=size, live=live)
-        return Placement(shards, said.alone(), said.remedy)
-    return Placement(shards, message("runs.shards_faster" if faster else "runs.beyond_limit", size=size, shards=named))
+        return Placement(shards, said.alone(), said.remedy, plan)
+    where = message("runs.shards_faster" if faster else "runs.beyond_limit", size=size, shards=named)
+    return Placement(shards, where, plan=plan)
+
+
+def _is_below(most: int, live: int | None, features: Features) -> bool:
+    """Whether live examples surely stay below so many cells; nobody knows the ones of sparse features before."""
+    return live is not None and not features.sparse and live * len(features) < most
+
+
+def _are_faster(cluster: Cluster, shards: int | None) -> bool:
+    """Whether so many shards, None of them unknown yet, have more CPUs than the coordinator."""
+    coordinator, shard = (max(1, int(one.num_cpus)) for one in (cluster.resources.coordinator, cluster.resources.shard))
+    return shards is None or shards * shard > coordinator
 
 
 def _number(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from pipelines.config import Config
 from raydt.examples.features import Features
 from raydt.learners import traits_of
-from raydt.learners.base import WorkPlan
 from raydt.messages import Message, message
 from raydt.presentation.words import counted
 from raydt.sessions.local_phase import holds, most_cells
@@ -35,10 +34,13 @@ class Reading(NamedTuple):
 
 
 def reading_of(config: Config, source: Source, features: Features) -> Reading:
-    """Decide who reads the rows of the warm-up; ``features`` are dealt into the groups of the learner."""
+    """Decide who reads the rows of the warm-up; ``features`` are dealt into the groups of the learner.
+
+    The config has its place (:mod:`pipelines.placement`).
+    """
     traits, warmup = traits_of(config.learner), config.stream.warmup
     rows = warmup if source.n_rows is None else min(warmup, source.n_rows)
-    most = most_cells(traits.divided, WorkPlan.within(config.cluster.memory_limit))
+    most = most_cells(traits.divided, config.placement.plan)
     if config.cluster.backend == "in_process" or not rows or (not features.sparse and holds(features, most, rows, 0)):
         return Reading(False, None)
     why = undivided(config.source, source)

@@ -49,7 +49,7 @@ def _look_at(config: Config) -> dict[str, Any]:
     quote = config.output.quote_values
     source, stream = open_stream(config)
     features = features_of(source, config.learner)
-    placement = place(config, features, source.n_rows)
+    config = config.placed(place(config, features, source.n_rows))
     rows = next(iter(source.rows()), None)
     if rows is None or not len(rows):
         raise no_rows(config)
@@ -66,7 +66,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "promised": promise.promised,
         "guarantee": promise.reason,
         "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
-        "where": placement.in_words(),
+        "where": config.placement.in_words(),
         "reading": reading_of(config, source, features).sentence,
         "stream": config.stream.model,
         "features": source.features.describe(),

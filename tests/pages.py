@@ -30,33 +30,35 @@ from markdown_it import MarkdownIt
 from pipelines.cli import main
 from tests import volume
 
-COMMENT = re.compile(r"<!-- (not run|nightly): .+ -->")
+COMMENT = re.compile(r"<!-- (not run|nightly): (.+) -->")
 TITLE = re.compile(r'title="([^"]+)"')
 FLAGS = doctest.ELLIPSIS
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of code: its language, file name, text, line in the page, and the word of the comment before it."""
+    """One block of code: its language, file name, text, line in the page, and word and reason of the comment before."""
 
     language: str
     title: str
     text: str
     line: int
     comment: str
+    reason: str = ""
 
 
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of code of a page."""
-    comment = ""
+    comment = reason = ""
     for token in MarkdownIt().parse(page.read_text()):
         if token.type == "html_block" and (found := COMMENT.search(token.content)):
-            comment = found.group(1)
+            comment, reason = found.groups()
         elif token.type == "fence":
             title = TITLE.search(token.info)
             language = token.info.split(" ")[0]
-            yield Block(language, title.group(1) if title else "", token.content, (token.map or [0])[0] + 1, comment)
-            comment = ""
+            line = (token.map or [0])[0] + 1
+            yield Block(language, title.group(1) if title else "", token.content, line, comment, reason)
+            comment = reason = ""
 
 
 def run(page: Path, languages: set[str] | None = None) -> int:

@@ -30,9 +30,7 @@ COMMANDS = {
     "tolerance": ("tolerance", "accuracy and time of a window by kind of derivatives and tolerance"),
     "rounds": ("rounds", "exchanges with shards, in process and on Ray"),
     "cells": ("cells", "ns to find the bin of a value beside numpy.searchsorted, and to add a row to a histogram"),
-    "distributed": ("distributed", "training 1,000,000 x 50 on Ray with 2 shards, beside one process and LightGBM"),
     "threads": ("threads", "training and updates with one thread and more, beside LightGBM with as many: wall time"),
-    "divided": ("divided", "updates in place with 2 shards, beside one process: processor time"),
 }
 #: Values of ``derivatives``, the default first.
 MODES = ["bounded", "changed_leaves", "retrained", "never"]

@@ -23,7 +23,6 @@ from raydt.errors import ConfigError, ProcessLostError, RaydtError, RestartsSpen
 from raydt.evaluation import warmup as warm_up_evaluation
 from raydt.examples.features import Features
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
 from raydt.messages import message
 from raydt.presentation.words import counted
 from raydt.sessions.session import InProcessSession, Session
@@ -74,7 +73,6 @@ class Incarnations:
         self.epoch = self._before = before  #: Number of the incarnation opened last.
         self.config = config  #: With a number of shards.
         self.features, self._learner = features, learners()[config.learner.kind]
-        self._plan = WorkPlan.within(config.cluster.memory_limit)
         self._session: Session | None = None
         self._cluster: Cluster | None = None
         with ExitStack() as opening:
@@ -115,9 +113,9 @@ class Incarnations:
         """
         self._leave()
         self.epoch += 1
-        shards = self.config.placement.shards or 1
+        shards, plan = self.config.placement.shards or 1, self.config.placement.plan
         if self._cluster is None:
-            self._session = InProcessSession(self._learner, self.config.learner, self.features, shards, self._plan)
+            self._session = InProcessSession(self._learner, self.config.learner, self.features, shards, plan)
         else:
             self._compiled.require()
             self._session = self._on_ray(self._answering(self._cluster), shards)
@@ -143,7 +141,7 @@ class Incarnations:
                 self.config.learner,
                 self.features,
                 shards=shards,
-                plan=self._plan,
+                plan=self.config.placement.plan,
                 resources=self._resources,
                 epoch=self.epoch,
                 patience=self.config.cluster.patience_seconds,

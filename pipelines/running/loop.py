@@ -242,7 +242,7 @@ class Run:
     def _divided(self, session: Session) -> bool:
         """Have shards on Ray read the first rows themselves, if they can."""
         on_ray = self.config.cluster.backend == "ray"
-        return on_ray and divide(self.config, session, self.stream, self.incarnations.features)
+        return on_ray and divide(self.incarnations.config, session, self.stream, self.incarnations.features)
 
     @property
     def _now(self) -> _Incarnation:

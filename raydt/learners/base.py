@@ -87,11 +87,13 @@ class WorkPlan:
     #: Budget of the features that the coordinator's process keeps; 0 keeps none, None has no limit.
     row_cache_bytes: int | None = None
     shared_store: bool = True  #: coordinator and shards live in one process and use the coordinator's store
+    faster: bool = True  #: shards have more processors than the coordinator; otherwise they are there for memory alone
 
     @classmethod
-    def within(cls, memory_limit: int | None) -> WorkPlan:
+    def within(cls, memory_limit: int | None, *, faster: bool = True) -> WorkPlan:
         """Return the plan of a coordinator that may hold ``memory_limit`` bytes of features; None: any number."""
-        return cls() if memory_limit is None else cls(min(LOCAL_WORK_LIMIT, memory_limit // 8), memory_limit)
+        most = LOCAL_WORK_LIMIT if memory_limit is None else min(LOCAL_WORK_LIMIT, memory_limit // 8)
+        return cls(most, memory_limit, faster=faster)
 
 
 #: The plan of a process that shares its work with nobody.

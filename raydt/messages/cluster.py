@@ -19,6 +19,10 @@ SENTENCES: dict[str, Sentence] = {
     "lack": "the job needs {needed:g} {resource}, the cluster has {there:g} ({free:g} free)",
     "small_nodes": "an actor runs on one node, and the largest actor needs {most_needed}",
     "node": "{needed:g} {resource} (most free on a node: {free:g})",
+    "too_small": (
+        "{lacking}, and nothing adds nodes to it",
+        "Lower cluster.shards or cluster.resources, start Ray with more CPUs (ray start --num-cpus), or add nodes",
+    ),
     "waiting": ("{lacking}", "Waiting for up to {seconds:g} seconds; to start sooner, " + _LESS),
     "no_resources": ("{lacking}", "Waited {seconds:g} seconds; " + _LESS),
     # Addresses

@@ -62,6 +62,7 @@ SENTENCES: dict[str, Sentence] = {
     "in_process": "this process does all work",
     "with_shards": "on Ray: a coordinator and {shards}",
     "no_faster": _ALONE + ": shards would not make {learner} faster, and cluster.memory_limit sets no limit",
+    "few_shards": _ALONE + ": {shards} would be no faster (auto: {reason})",
     "small": (_ALONE + ": shards would be faster from {size} on, and there are at most {live:,}", _IN_PROCESS),
     "fits": (_ALONE + ": shards would hold the examples from {size} on, and there are at most {live:,}", _IN_PROCESS),
     "shards_faster": _ALONE + " below {size}, and {shards} from there on, where shards are faster",
@@ -73,7 +74,7 @@ SENTENCES: dict[str, Sentence] = {
     "rows_sent": "the driver reads all rows and sends them: {why}",
     "whole_rows": "the coordinator of {learner} needs whole rows",
     "idle_shards": "more shards would have no work",
-    "most_shards": "more shards would make the first model slower",
+    "most_shards": "more shards have not been measured",
     "full_cluster": "the cluster has no room for more shards",
     "full_machine": "this machine has {cpus}",
     # Progress

@@ -28,9 +28,10 @@ def most_cells(divided: str, plan: WorkPlan) -> int | None:
 
     ``divided`` is :attr:`~raydt.learners.base.Traits.divided`; a plan with a limit of 0 leaves all work to the shards.
     """
-    if not plan.local_work_limit or divided == "always":
+    if not plan.local_work_limit:
         return 0
-    limits = [plan.local_work_limit] if divided == "large" else []
+    wins = {"always": 0, "large": plan.local_work_limit} if plan.faster else {}
+    limits = [wins[divided]] if divided in wins else []
     limits += [] if plan.row_cache_bytes is None else [-(-plan.row_cache_bytes // _VALUE)]
     return min(limits, default=None)
 

@@ -70,14 +70,9 @@ def head(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
 def submit(
     url: str, environment: dict[str, str], config: Path, out: str, *settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Submit a replay."""
-    return submit_command(url, environment, "replay", str(config), "--out", out, *settings)
-
-
-def submit_command(url: str, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """Submit the job; wait for the head's agent, which comes up some seconds after the head."""
-    entry = [RAY, "job", "submit", "--address", url, "--working-dir", ".", "--"]
-    command = [*entry, "python", "-m", "pipelines.cli", *words]
+    """Submit a replay; wait for the head's agent, which comes up some seconds after the head."""
+    command = [RAY, "job", "submit", "--address", url, "--working-dir", ".", "--"]
+    command += ["python", "-m", "pipelines.cli", "replay", str(config), "--out", out, *settings]
     for _ in range(20):
         done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
         if "No available agent" not in done.stderr + done.stdout:
@@ -125,14 +120,3 @@ def test_the_submitted_job_gives_the_same_model(head: tuple[str, dict[str, str]]
         refused = submit(url, environment, config, "relative/run")
         assert refused.returncode == 1
         assert "absolute path" in refused.stdout + refused.stderr
-
-
-def test_the_recipe_as_printed(head: tuple[str, dict[str, str]], tmp_path: Path) -> None:
-    """The config of the README and of the pages finds room on a small head, and resumes as a job."""
-    url, environment = head
-    few = ("--set", "source.n=20000", "--set", "stream.warmup=5000")
-    done = submit(url, environment, Path("configs/cluster.yaml"), str(tmp_path / "run"), *few)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "the job needs" not in done.stdout + done.stderr
-    done = submit_command(url, environment, "resume", str(tmp_path / "run"))
-    assert done.returncode == 0, done.stdout + done.stderr

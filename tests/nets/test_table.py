@@ -28,7 +28,6 @@ MODULES = (
     "nets.test_state_schema",
     "nets.test_stored_rows",
     "nets.test_warmup",
-    "nets.test_costs",
     "nets.test_continued",
     "nets.test_nodes",
     "nets.test_audit_mutants",

@@ -1,6 +1,7 @@
 """What the Ray edge does without a Ray: environment, addresses, resources, boundaries, errors."""
 
 import importlib
+import json
 import os
 import pickle
 import subprocess
@@ -203,6 +204,9 @@ class TestCluster:
         monkeypatch.setattr("ray.cluster_resources", lambda: {"memory": 0.0, "CPU": float(has)})
         nodes = {f"node {index}": {"CPU": cpus, "memory": 1e9} for index, cpus in enumerate(free)}
         monkeypatch.setattr("ray._private.state.available_resources_per_node", lambda: nodes)
+        monkeypatch.setattr("ray.nodes", lambda: [{"NodeID": "a1", "Alive": True, "Resources": {"CPU": float(has)}}])
+        reported = {}
+        monkeypatch.setattr("ray.experimental.internal_kv._internal_kv_get", lambda key: json.dumps(reported).encode())
         cluster = Cluster(started=False)
         cluster.reserve_seconds = 5.0
         with refused("cluster.no_resources", ConfigError, lacking=lacking, seconds=5.0):
@@ -210,6 +214,21 @@ class TestCluster:
         assert removed == [group]
         assert waits == [2.0, 3.0]
         assert caplog.messages == [message("cluster.waiting", lacking=lacking, seconds=5.0)]
+        # An autoscaler names types of its config, and a node that was there may come back.
+        for active, had_room in (("ray.worker", False), ("node_a1", True)):
+            reported["autoscaler_report"], cluster._had_room = {"active_nodes": {active: 1}}, had_room
+            caplog.clear()
+            waits.clear()
+            with refused("cluster.no_resources", ConfigError, lacking=lacking, seconds=5.0):
+                cluster.reserve([{"CPU": 1.0}, {"CPU": 2.0}])
+        # Nothing adds nodes: what is too small stays so, and what is in use may become free.
+        cluster._had_room = False
+        caplog.clear()
+        waits.clear()
+        with refused("cluster.too_small" if has < 3 else "cluster.no_resources", ConfigError, lacking=lacking):
+            cluster.reserve([{"CPU": 1.0}, {"CPU": 2.0}])
+        assert waits == ([2.0] if has < 3 else [2.0, 3.0])
+        assert removed == [group] * 4
 
 
 class TestSession:

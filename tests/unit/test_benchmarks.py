@@ -72,3 +72,27 @@ def test_a_measurement_of_the_paper_lasts(tmp_path: Path) -> None:
     measured = bench.Bench(tmp_path / "out", sets.Folder(tmp_path)).ours(data, 0.1, 5, "sliding_window", 100)
     assert (measured.scored, measured.updates) == (200, 500)
     assert bench.Bench(tmp_path / "out").ours(data, 0.1, 5, "sliding_window", 100) == measured
+
+
+@pytest.mark.usefixtures("_kit")
+def test_the_critical_path_has_the_slowest_shard_of_each_step() -> None:
+    scaling = importlib.import_module("scaling")
+    shards = [[([1.0, 0.25, 2.0], 100), ([0.5], 0)], [([3.0, 0.125, 1.0], 50), ([0.75], 0)]]
+    path = scaling.path_of(shards, 0.5, 9.0, 1, scaling.Latency(call=0.25, swap=0.125))
+    assert path.path == 0.5 + (3.0 + 0.25 + 2.0) + 0.75 + 3 * 0.25 + 0.125
+    assert (path.waits, path.megabytes) == (4, 100 / 1e6)
+
+
+@pytest.mark.usefixtures("_kit")
+@pytest.mark.parametrize(
+    ("two", "costs"),
+    [(2.6, ["4", "none up to 4", "no peer"]), (2.2, ["none up to 2", "none up to 2", "no peer"])],
+    ids=["a path that predicts two shards", "a path that does not"],
+)
+def test_cost_is_the_fewest_shards_that_win(two: float, costs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    scaling = importlib.import_module("scaling")
+    monkeypatch.setattr(scaling, "CORES", 2)
+    contest = scaling.Contest("gbdt", scaling.WORKS["gbdt"])
+    contest.walls = {"one thread": [2.0], "all threads": [1.0], "1 shards": [3.0], "2 shards": [2.5]}
+    contest.paths = {n: [scaling.Path(0, path, 0, 0, 0)] for n, path in {1: 3.1, 2: two, 4: 1.5}.items()}
+    assert [contest.cost(name) for name in ("one thread", "all threads", "peer")] == costs

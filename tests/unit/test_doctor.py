@@ -55,9 +55,9 @@ def test_the_authentication_mode_is_what_ray_would_read(monkeypatch):
     assert "token" in examine()["ray_auth_mode"]
 
 
-@pytest.mark.parametrize(("address", "loopback"), [("127.0.0.1", True), ("0.0.0.0", False)])
+@pytest.mark.parametrize(("address", "loopback"), [("127.0.0.1", True), ("::ffff:127.0.0.1", True), ("0.0.0.0", False)])
 def test_listeners_are_found_and_judged(address, loopback):
-    with socket.socket() as server:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as server:
         server.bind((address, 0))
         server.listen()
         found = {entry["port"]: entry for entry in listeners(psutil.Process())}

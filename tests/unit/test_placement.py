@@ -15,12 +15,15 @@ from pipelines.operation import Cluster
 from pipelines.placement import MOST_SHARDS, place
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.learners.base import WorkPlan
 from raydt.messages import Message, message
 from tests.refusals import refused
 
 NAMED, FOREST = {"address": "10.0.0.1:6379"}, {"kind": "forest", "n_estimators": 100}
 #: Rows of four features from which shards are faster.
 MANY = 5_000_000
+#: A coordinator with as many CPUs as the one shard for which there is room.
+ROOMY = {"coordinator": {"num_cpus": 4}, "shard": {"num_cpus": 4}}
 
 
 def config_of(learner: dict[str, Any], window: int | None = None, **cluster: Any) -> Config:
@@ -82,6 +85,13 @@ def _seven_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ({"learner": "fudyadt", "rows": MANY - 1, **NAMED}, 1, "small", {}),
         ({"learner": "fudyadt", "rows": MANY, "window": 2}, 1, "small", {"live": 2}),
+        ({"learner": "gbdt"}, 4, "shards_faster", {"size": f"{MANY:,} live examples"}),
+        ({"learner": "gbdt", "resources": {"shard": {"num_cpus": 4}}}, 1, "shards_faster", {}),
+        ({"learner": "gbdt", "resources": ROOMY}, 1, "few_shards", {"shards": "1 shard"}),
+        ({"learner": FOREST, "resources": ROOMY}, 1, "few_shards", {}),
+        ({"learner": FOREST, "resources": ROOMY, "memory_limit": 80, "rows": 9}, 1, "beyond_limit", {}),
+        ({"learner": FOREST, "resources": ROOMY, "memory_limit": 0}, 1, "with_shards", {}),
+        ({"learner": FOREST, "resources": ROOMY, "shards": 1}, 1, "with_shards", {"shards": "1 shard"}),
         ({"learner": "fudyadt", "rows": 2, "sparse": 5, "shards": 2}, 2, "shards_faster", {"shards": "2 shards"}),
         ({"learner": "fudyadt", "memory_limit": 80, "rows": 2}, 1, "fits", {"size": "3 live examples"}),
         ({"learner": "fudyadt", "memory_limit": 80, "rows": 3, "shards": 2}, 2, "beyond_limit", {"shards": "2 shards"}),
@@ -124,6 +134,11 @@ def test_a_cluster_has_room_on_its_nodes(shard: dict[str, Any], free: list[Any],
     resources = {"shard": shard}
     found = placed(FOREST, 3, 10, free=free, resources=resources, **NAMED)
     assert found.shards == max(1, expected)
+    # A shard that has no more CPUs than the coordinator stays idle.
+    idle = max(1, expected) * int(max(1, shard.get("num_cpus", 1))) < 2
+    assert isinstance(found.where, Message)
+    assert found.where.id == ("runs.few_shards" if idle else "runs.with_shards")
+    assert found.plan == WorkPlan(faster=not idle)
     assert message("runs.most_shards" if expected == MOST_SHARDS else "runs.full_cluster") in found.where
     if expected < MOST_SHARDS:
         assert not have_room(free, bundles(expected + 1, resources))

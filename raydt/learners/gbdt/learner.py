@@ -165,6 +165,7 @@ class GBDT(Learner):
             warmup=message("learners.needs_model"),
             collects_updates=True,
             reads="columns",
+            divided="large",
             counts=("trainings",),
             unused=options.unused,
             stays=(message("learners.stays_boosted"),),
