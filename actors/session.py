@@ -8,6 +8,7 @@ one error, and whoever owns it starts another, with the next epoch.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +29,10 @@ from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import GroupSnapshot, Position
-from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.exchange.messages import Position
+from raydt.exchange.snapshot import Parts, Segment, Snapshot
+from raydt.folders.folder import Folder
+from raydt.folders.parts import PartsElsewhere, Place, Written, write_parts
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
@@ -52,6 +55,32 @@ PATIENCE = 20.0
 
 #: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
 START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
+
+
+class ShardParts(PartsElsewhere):
+    """What the actors ``shards`` have set aside under a number; ``here``: all are on this machine."""
+
+    def __init__(self, number: Position, shards: Sequence[Peer], watch: Watch, here: bool) -> None:
+        self._number, self._shards, self._watch, self._here = number, shards, watch, here
+
+    def __iter__(self) -> Iterator[Parts]:
+        """Fetch the parts one after the other: each is a large object in this process's memory."""
+        for shard in self._shards:
+            aside = shard.handle.take_aside.options(concurrency_group=PARTS).remote(self._number)
+            yield self._watch.collect([aside], [shard])[0]
+
+    def write(self, place: Place) -> Iterator[Written]:
+        """Have the actors write at the same time. Where they may not see the folder, this process writes."""
+        folder = place.folder
+        if folder.is_local and not self._here:
+            yield from (write_parts(place, parts) for parts in self)
+            return
+        if folder.is_local:
+            folder = Folder(os.path.abspath(folder.root))
+        place = replace(place, folder=folder)
+        writers = [shard.handle.write_aside.options(concurrency_group=PARTS) for shard in self._shards]
+        calls = [writer.remote(self._number, place) for writer in writers]
+        yield from self._watch.collect(calls, self._shards)
 
 
 class RaySession:
@@ -253,18 +282,8 @@ class RaySession:
     def _complete(self, snapshot: Snapshot) -> None:
         """Add the parts of the shards, if the coordinator did not hold all."""
         if not snapshot.parts:
-            snapshot.parts = self._parts(snapshot.aside)
-
-    def _parts(self, number: Position) -> Iterator[dict[int, GroupSnapshot]]:
-        """Yield the snapshots of the shards, one after the other: each is a large object in this process's memory."""
-        shards = self._peers[1:]  # now: whoever takes the parts may do so while this session is closed
-
-        def take() -> Iterator[dict[int, GroupSnapshot]]:
-            for shard in shards:
-                aside = shard.handle.take_aside.options(concurrency_group=PARTS).remote(number)
-                yield self._watch.collect([aside], [shard])[0]
-
-        return take()
+            # Those there are now: whoever takes the parts may do so while this session is closed.
+            snapshot.parts = ShardParts(snapshot.aside, self._peers[1:], self._watch, self._cluster.started)
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
         """Replace everything by a saved state, whatever is under way.

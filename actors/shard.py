@@ -7,6 +7,7 @@ has one of them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,15 +24,18 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
-from raydt.errors import InputError
+from raydt.errors import InputError, NotWrittenError
 from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
 from raydt.exchange.links import swap_together
 from raydt.exchange.meeting import advanced
-from raydt.exchange.messages import Ended, GroupSnapshot, Payload, Position
+from raydt.exchange.messages import Ended, Payload, Position
+from raydt.exchange.snapshot import Parts
+from raydt.folders.parts import Place, Written, write_parts
 from raydt.learners.base import Learner, LearnerOptions
+from raydt.messages import message
 from raydt.parallel.threads import run
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
@@ -64,6 +68,7 @@ class FeatureShard:
         self._pulse = Pulse()
         self._shards: list[exchange_shard.FeatureShard]
         self._channel: Channel | None = None
+        self._writes = False
         self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
@@ -168,11 +173,26 @@ class FeatureShard:
         fault("shard.before_block")
         return run([partial(source.check, start, stop, unwanted) for source in self._sources])
 
-    def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
+    def take_aside(self, number: Position) -> Parts:
         """Return the last snapshot, of this number, once; called concurrently with the work."""
         self._pulse.beat()
         fault("shard.before_parts")
         return {group: part for shard in self._shards for group, part in shard.take_aside(number).items()}
+
+    def write_aside(self, number: Position, place: Place) -> Written:
+        """Write the last snapshot, of this number, once; called concurrently with the work.
+
+        NotWrittenError if it cannot be written.
+        """
+        parts = self.take_aside(number)
+        try:
+            self._writes = True
+            return write_parts(place, parts)
+        except OSError as error:
+            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
+        finally:
+            self._writes = False
+            fault("shard.after_parts")
 
     def restore(self, groups: dict[int, dict[str, Any]]) -> None:
         """Replace everything by the arrays of the owned groups."""
@@ -190,4 +210,5 @@ class FeatureShard:
 
     def progress(self) -> Progress:
         """How far it is; called while the actor works."""
-        return Progress(self._pulse.seconds(), self._channel is not None and self._channel.waits)
+        written = time.monotonic() if self._writes else 0.0  # a disk is waited for, as where this process writes
+        return Progress(self._pulse.seconds() + written, self._channel is not None and self._channel.waits)

@@ -18,6 +18,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
+from raydt.examples.owned_store import OwnedStore
 from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
@@ -38,7 +39,7 @@ class BatchCoordinator(ABC):
 
     _digested: RowDigest | None = None
     #: The live examples; a coordinator that has them elsewhere overrides :attr:`store`.
-    _store: ExampleStore
+    _store: ExampleStore | OwnedStore
     #: The rows, where only the shards have them.
     _rows: RowsOnShards
     #: Predictions of :meth:`model`: ``Predictor(features, model)``.
@@ -46,7 +47,7 @@ class BatchCoordinator(ABC):
     features: Features
 
     @property
-    def store(self) -> ExampleStore:
+    def store(self) -> ExampleStore | OwnedStore:
         """The live examples: their ids, labels and births by slot."""
         return self._store
 
@@ -105,8 +106,12 @@ class BatchCoordinator(ABC):
         yield from ()
 
     def gather_state(self) -> Exchange[None]:
-        """Fetch from the shards what ``digest`` and ``state`` need of them, if anything; lost with an update."""
+        """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
         yield from ()
+
+    def gather_digest(self) -> Exchange[None]:
+        """Fetch from the shards what ``digest`` needs of them, by default as for ``state``; lost with an update."""
+        yield from self.gather_state()
 
     # ---------------------------------------------------------------- admission
 

@@ -170,7 +170,7 @@ class InProcessSession:
     def digest(self) -> str:
         """Digest of the model."""
         self.require_whole()
-        self.driver.run(self.coordinator.gather_state())
+        self.driver.run(self.coordinator.gather_digest())
         return self.coordinator.digest()
 
     def statistics(self) -> dict[str, int]:

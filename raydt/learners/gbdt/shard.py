@@ -6,25 +6,33 @@ Raw rows lie where their features do; as cells, a row lies with all its features
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
+from raydt.arrays.memory import grown
 from raydt.arrays.sparse import SparseRows, merged
 from raydt.batches.binning import Bins, encode, learn_bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
+from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.features import Features
+from raydt.examples.row_digest import record_of
+from raydt.examples.row_owners import RowOwners
 from raydt.exchange.meeting import Meeting, Steps
-from raydt.exchange.messages import COMBINED, GO_ON, Payload
+from raydt.exchange.messages import COMBINED, GO_ON, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
+from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
+from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import limited
 
 Slots = npt.NDArray[np.int32]
+Ids = npt.NDArray[np.int64]
 
 #: Cells whose bins one thread makes in less than it takes to hand them out.
 FEW_CELLS = 1 << 16
@@ -32,6 +40,7 @@ FEW_CELLS = 1 << 16
 _ENCODED = 1 << 16
 #: An answer to nobody.
 _NOTHING = np.empty(0, dtype=np.int64)
+_NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 
 
 class GBDTShard(ShardWithRows):
@@ -41,7 +50,9 @@ class GBDTShard(ShardWithRows):
         super().__init__(features, groups)
         self._options, self._kinds = options, features.kinds[self.columns]
         self._meeting = Meeting()
-        self._own: RowShard | None = None  # by local slot (``RowsOnShards.local``)
+        self._own: RowShard | None = None  # by local slot (``RowOwners``)
+        self._id = np.empty(0, dtype=np.int64)  # of the own rows
+        self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
         self._training: Any = None  # rows of a training, and their scores
 
     def handle(self, method: str, payload: Payload) -> Any:
@@ -50,9 +61,19 @@ class GBDTShard(ShardWithRows):
             return self._meeting.receive(method, payload)
         return super().handle(method, payload)
 
-    def state(self, slots: Slots) -> dict[int, dict[str, Any]]:
-        """Nothing: histograms follow from rows, leaves and ledger."""
-        return {}
+    def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
+        """Leaves, ledger and drift of the own rows, once there is a model: histograms follow from these."""
+        if self._own is None:
+            return {}
+        e, local = self.own.ensemble, self._mine(slots)
+        leaf = np.full((len(local), len(e.leaf)), e.absent, dtype=e.leaf.dtype)
+        ledger, drift = np.zeros(leaf.shape, dtype=e.ledger.dtype), np.zeros(len(local), dtype=np.uint16)
+        held = np.flatnonzero(self._in_model(local))
+        for begin in range(0, len(held), _ENCODED):
+            rows = held[begin : begin + _ENCODED]
+            leaf[rows], ledger[rows] = e.leaves_of(local[rows]), e.ledger[:, local[rows]].T
+            drift[rows] = e.drift[local[rows]]
+        return {self._owners.buckets(self._index): {"leaf": leaf, "ledger": ledger, "drift": drift}}
 
     def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
@@ -73,7 +94,9 @@ class GBDTShard(ShardWithRows):
 
     def _on_begin(self, bins: Any, shards: int, index: int, **given: Any) -> None:
         """Take the bins of all features and make room for trees; the first rows come next."""
-        self._rows, self._index = RowsOnShards(self._features, shards), index
+        self._columns, self._index = RowsOnShards(self._features, shards).columns, index
+        self._owners = RowOwners(shards)
+        self._digest.forget()
         ensemble = Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0)
         self._own_bins = ensemble.bins.select(self.columns)
         self._own = RowShard(ensemble, self._features)
@@ -87,32 +110,45 @@ class GBDTShard(ShardWithRows):
     def _mine(self, slots: Any) -> Slots:
         """Local slots of the own ones of some slots."""
         slots = np.asarray(slots)
-        return self._rows.local(slots[self._rows.shard_of(slots) == self._index])
+        return self._owners.local(slots[self._owners.shard_of(slots) == self._index])
+
+    def _in_model(self, local: Slots) -> npt.NDArray[np.bool_]:
+        """Whether the rows in some local slots are in the model, and do not wait to be inserted."""
+        e = self.own.ensemble
+        held = local < e.leaf.shape[1]
+        held[held] = e.leaf[0, local[held]] != e.absent
+        return held
 
     def _all(self) -> Slots:
         """Local slots of the own rows in the model."""
         e = self.own.ensemble
         return np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32)
 
-    def _encode(self, slots: Slots, y: npt.NDArray[Any]) -> Steps[list[tuple[Slots, RowBlock]]]:
+    def _keep(self, local: Slots, ids: Ids, y: npt.NDArray[Any]) -> None:
+        """Keep ids and labels of own rows."""
+        need = int(local.max(initial=-1)) + 1
+        if need > len(self._id):
+            self._id = grown(self._id, max(need, len(self._id) * 3 // 2))
+        own = self.own
+        if len(self._id) > len(own.y) or own.y.dtype != y.dtype:
+            own.y = grown(own.y.astype(y.dtype), len(self._id))
+        self._id[local], own.y[local] = ids, y
+
+    def _encode(self, slots: Slots, ids: Ids, y: npt.NDArray[Any]) -> Steps[list[tuple[Slots, RowBlock]]]:
         """Give every shard the own columns of its rows as codes, and take what all have of the own rows, and labels.
 
         Yields once for each block of rows; returns the own ones and their sparse features.
         """
-        own, mine = self.own, self._rows.shard_of(slots) == self._index
-        own.ensemble.reserve(self._rows.local_capacity(int(slots.max(initial=-1)) + 1))
-        own.cells.make_room(self._rows.local(slots[mine]))
-        if len(own.y) < own.ensemble.leaf.shape[1]:
-            longer = np.zeros(own.ensemble.leaf.shape[1], dtype=y.dtype)
-            longer[: len(own.y)] = own.y
-            own.y = longer
-        own.y[self._rows.local(slots[mine])] = y[mine]
+        own, mine = self.own, self._owners.shard_of(slots) == self._index
+        own.ensemble.reserve(self._owners.local_capacity(int(slots.max(initial=-1)) + 1))
+        own.cells.make_room(self._owners.local(slots[mine]))
+        self._keep(self._owners.local(slots[mine]), ids[mine], y[mine])
         taken = []
         for begin in range(0, len(slots), _ENCODED):
             block = slots[begin : begin + _ENCODED]
             parts = yield self._codes(block)
             local = self._mine(block)
-            for columns, part in zip(self._rows.columns, parts, strict=True):
+            for columns, part in zip(self._columns, parts, strict=True):
                 own.cells.put_columns(columns, local, part["codes"])
             width = self._features.sparse
             ones = merged([SparseRows(part["indptr"], part["indices"], width) for part in parts]) if width else None
@@ -125,19 +161,19 @@ class GBDTShard(ShardWithRows):
         self._held.make_room(slots)
         codes = np.empty((len(self.columns), len(slots)), dtype=self.own.cells.dtype)
         encode(self._held.X[as_slice(slots)], self._own_bins, np.arange(len(slots), dtype=np.int32), codes)
-        parts, owner = [], self._rows.shard_of(slots)
-        for shard in range(len(self._rows.columns)):
+        parts, owner = [], self._owners.shard_of(slots)
+        for shard in range(self._owners.shards):
             theirs = np.flatnonzero(owner == shard)
             sparse = self._held.sparse(slots[theirs])
             parts.append({"codes": codes.take(theirs, axis=1), "indptr": sparse.indptr, "indices": sparse.indices})
         return parts
 
-    def _on_encode(self, slots: Any, y: Any) -> Any:
+    def _on_encode(self, slots: Any, ids: Any, y: Any) -> Any:
         """Encode the first rows together with the other shards, and choose the features of the matrix."""
-        return self._meeting.begin(self._encode_first(np.asarray(slots), np.asarray(y)))
+        return self._meeting.begin(self._encode_first(np.asarray(slots), np.asarray(ids), np.asarray(y)))
 
-    def _encode_first(self, slots: Slots, y: npt.NDArray[Any]) -> Steps[None]:
-        taken, own, shards = (yield from self._encode(slots, y)), self.own, len(self._rows.columns)
+    def _encode_first(self, slots: Slots, ids: Ids, y: npt.NDArray[Any]) -> Steps[None]:
+        taken, own, shards = (yield from self._encode(slots, ids, y)), self.own, self._owners.shards
         counts = own.cells.default_counts(self._mine(slots))
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
         yield _NOTHING
@@ -158,20 +194,22 @@ class GBDTShard(ShardWithRows):
         yield from self.own.train_steps(slots, F, first, stop)
         return self._trees()
 
-    def _on_update(self, slots: Any, y: Any, role: int, anew: Any) -> Any:
+    def _on_update(self, slots: Any, ids: Any, y: Any, role: int, anew: Any) -> Any:
         """Take rows through all trees together with the other shards.
 
-        Returns the counts, the rows that went through the trees, and the trees.
+        Returns the counts and the trees.
         """
-        return self._meeting.begin(self._update(np.asarray(slots), np.asarray(y), role, np.asarray(anew)))
+        steps = self._update(np.asarray(slots), np.asarray(ids), np.asarray(y), role, np.asarray(anew))
+        return self._meeting.begin(steps)
 
-    def _update(self, slots: Slots, y: npt.NDArray[Any], role: int, anew: Slots) -> Steps[Any]:
+    def _update(self, slots: Slots, ids: Ids, y: npt.NDArray[Any], role: int, anew: Slots) -> Steps[Any]:
         if role == INSERTED:
-            for local, ones in (yield from self._encode(slots, y)):
+            for local, ones in (yield from self._encode(slots, ids, y)):
                 self.own.cells.arrange(local, ones)
         own, end, self._training = self.own, self.own.ensemble.leaf.shape[1], None
         counts = yield from own.update_steps(self._mine(slots), role, self._mine(anew), len(anew) > 0, 0, end)
-        return {"counts": counts, "taken": self._rows.slots(own.taken, self._index), **self._trees()}
+        self._digest.note(self._id[own.taken], own.taken)
+        return {"counts": counts, **self._trees()}
 
     def _on_sum_up(self) -> Any:
         """Make all histograms together with the other shards."""
@@ -182,7 +220,8 @@ class GBDTShard(ShardWithRows):
         return self._meeting.begin(self._extend(classes))
 
     def _extend(self, classes: int) -> Steps[Any]:
-        former, slots, shards = self.own, self._all(), len(self._rows.columns)
+        former, slots, shards = self.own, self._all(), self._owners.shards
+        self._digest.forget()
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
         sums = ensemble.sums_of_roots(known, former.y, slots)
         ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
@@ -203,14 +242,45 @@ class GBDTShard(ShardWithRows):
 
     def _on_restore_rows(self, trees: Any, slots: Any, leaf: Any, ledger: Any, drift: Any) -> None:
         """Take trees, and leaves, ledger and drift of the own rows in some slots."""
-        e, local = self.own.ensemble, self._rows.local(np.asarray(slots))
+        e, local = self.own.ensemble, self._owners.local(np.asarray(slots))
         own: tuple[Any, ...] = e.trees
         for array, theirs in zip(own, trees, strict=True):
             array[:] = theirs
         e.leaf[:, local], e.ledger[:, local], e.drift[local] = leaf, ledger, drift
 
-    def _on_rows_of_model(self) -> dict[str, Any]:
-        """Return leaves, ledger and drift of all own rows in the model."""
-        e, local = self.own.ensemble, self._all()
-        slots = self._rows.slots(local, self._index)
-        return {"slots": slots, "leaf": e.leaf[:, local], "ledger": e.ledger[:, local], "drift": e.drift[local]}
+    # ---------------------------------------------------------------- what others want to know of the rows
+
+    def _on_count_rows(self) -> npt.NDArray[np.int64]:
+        """Count the own rows of each node, of the trees one after the other, their nodes in preorder."""
+        e = self.own.ensemble
+        counts = np.zeros((len(e.leaf), e.trees.feature.shape[1] + 1), dtype=np.int64)
+        count_rows(e.trees, e.leaf, counts)
+        order, _ = e.preorder()
+        tree, i = np.nonzero(order >= 0)
+        return counts[tree, order[tree, i]]
+
+    def _on_hash_rows(self, inserts: Any, ids: Any, y: Any, deletes: Any) -> dict[str, Any]:
+        """Return the hashes of the own rows (``BucketTree.hashes``), and the columns of those that wait to be deleted.
+
+        ``inserts``, with ``ids`` and ``y``, are not in the model yet, and ``deletes`` still are.
+        """
+        own, gone = np.flatnonzero(self._owners.shard_of(inserts) == self._index), self._mine(deletes)
+        new = self._owners.local(inserts[own])
+        self._keep(new, ids[own], y[own])
+        status, e = np.zeros(len(self._id), dtype=np.int8), self.own.ensemble
+        status[new], status[gone] = TO_INSERT, TO_DELETE
+        live = status == TO_INSERT
+        live[self._all()] = True
+        live[gone] = False
+
+        def columns(slots: Slots) -> dict[str, npt.NDArray[Any]]:
+            held, ledger = status[slots] != TO_INSERT, np.zeros((len(slots), len(e.leaf)), dtype=e.ledger.dtype)
+            ledger[held] = e.ledger[:, slots[held]].T
+            return {"y": self.own.y[slots], "pending": status[slots], "ledger": ledger}
+
+        self._digest.note(*self._waiting)
+        waiting = np.concatenate([new, gone])
+        self._waiting = self._id[waiting], waiting
+        self._digest.note(*self._waiting)
+        hashes = self._digest.hashes(self._owners.buckets(self._index), self._id, live, partial(record_of, columns))
+        return {**hashes, "leaving": {"id": self._id[gone], **columns(gone)}}
