@@ -136,8 +136,8 @@ class ShardWorker(Protocol):
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Arrays of each owned feature group that never change, one entry for each example in ``slots``; copies."""
 
-    def state(self, slots: npt.NDArray[np.int32]) -> dict[int | Buckets, dict[str, Any]]:
-        """All other arrays of each owned feature group, and of the own rows if it owns whole rows.
+    def state(self, slots: npt.NDArray[np.int32]) -> Mapping[Any, dict[str, Any]]:
+        """All other arrays of each owned feature group and, if it owns whole rows, of its :class:`Buckets`.
 
         Arrays by example are in the order of ``slots``, all that live. Copies: they are written while the next batches
         change the originals.

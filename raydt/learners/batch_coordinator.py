@@ -18,7 +18,6 @@ from raydt.arrays.sparse import SparseRows
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
-from raydt.examples.owned_store import OwnedStore
 from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
@@ -39,7 +38,7 @@ class BatchCoordinator(ABC):
 
     _digested: RowDigest | None = None
     #: The live examples; a coordinator that has them elsewhere overrides :attr:`store`.
-    _store: ExampleStore | OwnedStore
+    _store: ExampleStore
     #: The rows, where only the shards have them.
     _rows: RowsOnShards
     #: Predictions of :meth:`model`: ``Predictor(features, model)``.
@@ -47,7 +46,7 @@ class BatchCoordinator(ABC):
     features: Features
 
     @property
-    def store(self) -> ExampleStore | OwnedStore:
+    def store(self) -> ExampleStore:
         """The live examples: their ids, labels and births by slot."""
         return self._store
 

@@ -10,7 +10,7 @@ Predictions are made by the model of the last such end. Where the trees are trai
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,8 @@ class GBDTCoordinator(BatchCoordinator):
         self._trainer: ThreadTrainer | ShardTrainer | None = None  # of the ensemble, once there is one
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
         self._owned = None if plan.shared_store else OwnedStore(RowOwners(shards), self._dtype)  # shards have the rows
-        self._store = self._owned or ExampleStore(0, None, self._dtype)
+        # Either has all that is used of a store, and labels by slot.
+        self._store = cast(ExampleStore, self._owned) if self._owned else ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
         self._seq = self._warmup = 0
         self._record = TrainingRecord()
@@ -83,10 +84,7 @@ class GBDTCoordinator(BatchCoordinator):
         yield from self._resume()
         if batch.start == 0:
             self._warmup = batch.warmup
-        if isinstance(self._store, OwnedStore):
-            self._store.reserve_for(batch.id)
-        else:
-            self._store.reserve(m)
+        self._owned.reserve_for(batch.id) if self._owned else self._store.reserve(m)
         nothing = np.nan if self.options.regression else -1
         result = BatchResult(m, np.full(m, nothing, dtype=self._dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
