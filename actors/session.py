@@ -28,8 +28,9 @@ from actors.shard import FeatureShard, groups_of, shards_of_each
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
+from raydt.examples.row_owners import RowOwners, joined_buckets, parts_for
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import Position
+from raydt.exchange.messages import Buckets, Position
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
 from raydt.folders.folder import Folder
 from raydt.folders.parts import PartsElsewhere, Place, Written, write_parts
@@ -71,16 +72,18 @@ class ShardParts(PartsElsewhere):
 
     def write(self, place: Place) -> Iterator[Written]:
         """Have the actors write at the same time. Where they may not see the folder, this process writes."""
-        folder = place.folder
-        if folder.is_local and not self._here:
+        if place.folder.is_local and not self._here:
             yield from (write_parts(place, parts) for parts in self)
             return
-        if folder.is_local:
-            folder = Folder(os.path.abspath(folder.root))
-        place = replace(place, folder=folder)
+        place = replace(place, folder=_absolute(place.folder))
         writers = [shard.handle.write_aside.options(concurrency_group=PARTS) for shard in self._shards]
         calls = [writer.remote(self._number, place) for writer in writers]
         yield from self._watch.collect(calls, self._shards)
+
+
+def _absolute(folder: Folder) -> Folder:
+    """The same folder for a process that works elsewhere on this machine."""
+    return Folder(os.path.abspath(folder.root)) if folder.is_local else folder
 
 
 class RaySession:
@@ -285,20 +288,35 @@ class RaySession:
             # Those there are now: whoever takes the parts may do so while this session is closed.
             snapshot.parts = ShardParts(snapshot.aside, self._peers[1:], self._watch, self._cluster.started)
 
-    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
+    def restore(
+        self,
+        state: Arrays,
+        groups: Mapping[int, Arrays],
+        buckets: Mapping[Buckets, Arrays] | None = None,
+        folder: Folder | None = None,
+    ) -> None:
         """Replace everything by a saved state, whatever is under way.
 
-        Groups are asked for shard by shard, so that no process holds all of them unless the coordinator is to.
+        Shards read their parts from the folder, if they see it. Else groups are asked for shard by shard, so that no
+        process holds all of them unless the coordinator is to.
         """
         self._abandon()
-        ones = ones_of(groups) if self._features.sparse else 0
+        ones, buckets = ones_of(groups) if self._features.sparse else 0, buckets or {}
         if self._ask("holds", len(state["born"]), ones):
-            self._ask("restore", state, dict(groups))
+            self._ask("restore", {**state, **joined_buckets(state["id"], buckets)}, dict(groups))
             return
         self._ask("restore", state, None)
         shards = self._peers[1:]
+        if folder is not None and (self._cluster.started or not folder.is_local):
+            place = _absolute(folder)
+            self._watch.collect([shard.handle.restore_from.remote(place) for shard in shards], shards)
+            return
+        owners, first = RowOwners(sum(shard.shards for shard in shards)), 0
         for shard, owned in zip(shards, groups_of(self._features, shards), strict=True):
-            part = {group: groups[group] for group in np.concatenate(owned).tolist()}
+            part: dict[Any, Arrays] = {group: groups[group] for group in np.concatenate(owned).tolist()}
+            own = [owners.buckets(first + index) for index in range(shard.shards)]
+            part |= {some: buckets[some] for some in parts_for(own, buckets)}
+            first += shard.shards
             self._watch.collect([shard.handle.restore.remote(part)], [shard])
 
     def work(self) -> list[dict[str, Any]]:

@@ -31,12 +31,15 @@ from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
 from raydt.exchange.links import swap_together
 from raydt.exchange.meeting import advanced
-from raydt.exchange.messages import Ended, Payload, Position
+from raydt.exchange.messages import Buckets, Ended, Payload, Position
 from raydt.exchange.snapshot import Parts
+from raydt.folders.checkpoint import read_parts
+from raydt.folders.folder import Folder
 from raydt.folders.parts import Place, Written, write_parts
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.messages import message
 from raydt.parallel.threads import run
+from raydt.sessions.saved_model import parts_of
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
@@ -68,7 +71,7 @@ class FeatureShard:
         self._pulse = Pulse()
         self._shards: list[exchange_shard.FeatureShard]
         self._channel: Channel | None = None
-        self._writes = False
+        self._stores = False
         self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
@@ -186,20 +189,33 @@ class FeatureShard:
         """
         parts = self.take_aside(number)
         try:
-            self._writes = True
+            self._stores = True
             return write_parts(place, parts)
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
         finally:
-            self._writes = False
+            self._stores = False
             fault("shard.after_parts")
 
-    def restore(self, groups: dict[int, dict[str, Any]]) -> None:
-        """Replace everything by the arrays of the owned groups."""
+    def restore(self, parts: dict[Any, dict[str, Any]]) -> None:
+        """Replace everything by the arrays of the owned groups, and of buckets, if rows are divided by these."""
         self._pulse.beat()
         fault("shard.before_restore")
+        buckets = {part: arrays for part, arrays in parts.items() if isinstance(part, Buckets)}
         for shard, owned in zip(self._shards, self._groups, strict=True):
-            shard.worker.restore(own({group: groups[group] for group in owned.tolist()}))
+            owns: dict[Any, Any] = {group: parts[group] for group in owned.tolist()}
+            shard.worker.restore(own(owns | buckets))
+
+    def restore_from(self, folder: Folder) -> None:
+        """Replace everything by a state in a folder that was found sound, of which the shards read their own parts."""
+        self._pulse.beat()
+        fault("shard.before_restore")
+        try:
+            self._stores = True
+            for shard in self._shards:
+                shard.worker.restore(parts_of(read_parts(folder)))
+        finally:
+            self._stores = False
 
     def work(self) -> dict[str, Any]:
         """Return the columns and work of this process, and its ``peak_rss_bytes``; ``seconds`` of the busiest shard."""
@@ -210,5 +226,5 @@ class FeatureShard:
 
     def progress(self) -> Progress:
         """How far it is; called while the actor works."""
-        written = time.monotonic() if self._writes else 0.0  # a disk is waited for, as where this process writes
-        return Progress(self._pulse.seconds() + written, self._channel is not None and self._channel.waits)
+        stored = time.monotonic() if self._stores else 0.0  # a disk is waited for, as by the driver
+        return Progress(self._pulse.seconds() + stored, self._channel is not None and self._channel.waits)

@@ -155,9 +155,10 @@ def _measure(case: Case, table: Table, folder: Folder) -> None:
     session.close()
     session = case.open()
     with table.step("restore", session):
-        found = read_checkpoint(folder.inside(str(case.rows + len(batch))))
+        place = folder.inside(str(case.rows + len(batch)))
+        found = read_checkpoint(place, apart=True)
         saved = understood(found.meta, found.components, folder.location)
-        session.restore(saved.arrays, saved.groups)
+        session.restore(saved.arrays, saved.groups, saved.buckets, place)
     del found, saved
     with table.step("finish", session):
         session.finish()

@@ -135,6 +135,10 @@ class OwnedStore:
         """Return the slots of examples that :meth:`fill` has put here."""
         return self._owners.first_slots(ids)
 
+    def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Return what the owners of some rows are told of them: ``slots``, ``ids`` and ``y``."""
+        return {"slots": slots, "ids": self.id[slots], "y": self.y[slots]}
+
     def by_owner(self, slots: Slots) -> list[tuple[npt.NDArray[np.intp], Slots]]:
         """Return, for each owner, the positions of its own ones of some slots, and these as local slots."""
         shard, local = self._owners.shard_of(slots), self._owners.local(slots)
@@ -150,10 +154,10 @@ class _Column:
     """One number of every example, by slot."""
 
     def __init__(self, store: OwnedStore, name: str, dtype: np.dtype[Any]) -> None:
-        self._store, self._name, self._dtype = store, name, dtype
+        self._store, self._name, self.dtype = store, name, dtype
 
     def __getitem__(self, slots: Slots) -> npt.NDArray[Any]:
-        values = np.empty(len(slots), dtype=self._dtype)
+        values = np.empty(len(slots), dtype=self.dtype)
         for store, (positions, local) in zip(self._store._stores, self._store.by_owner(slots), strict=True):
             values[positions] = getattr(store, self._name)[local]
         return values

@@ -9,7 +9,7 @@ a gap (*local* slots), and a new row takes one of its owner's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,23 +78,42 @@ class RowOwners:
 
 
 def joined_buckets(ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-    """Put together arrays by row that were divided by buckets, each part in the order of ``ids``.
+    """Put together arrays by row that were divided by buckets, all but ``id``. Raises as :func:`rows_of_parts`."""
+    joined: dict[str, npt.NDArray[Any]] = {}
+    for rows, arrays in rows_of_parts(ids, parts):
+        if not joined:
+            joined = {
+                name: np.empty((len(ids), *one.shape[1:]), one.dtype) for name, one in arrays.items() if name != "id"
+            }
+        for name, array in joined.items():
+            array[rows] = arrays[name]
+    return joined
 
-    ValueError if a part does not have the rows of its buckets, or a bucket is in none or in several.
+
+def rows_of_parts(
+    ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]
+) -> Iterator[tuple[npt.NDArray[np.intp], Mapping[str, npt.NDArray[Any]]]]:
+    """Yield which rows each part has, and its arrays, which are in the order of ``ids``; one part after the other.
+
+    ValueError if a part does not have the rows of its buckets, as its own ``id`` says them, or a bucket is in none or
+    in several.
     """
-    bucket, joined = buckets_of(ids), dict[str, "npt.NDArray[Any]"]()
-    first = next(iter(parts.values()), {})
+    bucket, names = buckets_of(ids), None
     if sorted(bucket for part in parts for bucket in part) != list(range(BUCKETS if parts else 0)):
         raise ValueError(message("models.uneven", columns=", ".join(map(component_of, parts)), examples=len(ids)))
-    for name, array in first.items():
-        joined[name] = np.empty((len(ids), *array.shape[1:]), dtype=array.dtype)
-    for own, arrays in parts.items():
-        rows = np.flatnonzero((bucket >= own.begin) & (bucket < own.end))
-        if arrays.keys() != first.keys() or any(len(array) != len(rows) for array in arrays.values()):
+    for own in parts:
+        rows, arrays = np.flatnonzero((bucket >= own.begin) & (bucket < own.end)), parts[own]
+        names = names or arrays.keys()
+        even = arrays.keys() == names and all(len(array) == len(rows) for array in arrays.values())
+        if not even or not np.array_equal(arrays["id"], ids[rows]):
             raise ValueError(message("models.uneven", columns=component_of(own), examples=len(rows)))
-        for name, array in arrays.items():
-            joined[name][rows] = array
-    return joined
+        yield rows, arrays
+
+
+def parts_for(shards: Iterable[Buckets], parts: Iterable[Buckets]) -> list[Buckets]:
+    """Return the parts that have rows of some shards."""
+    owned = {bucket for shard in shards for bucket in shard}
+    return [part for part in parts if not owned.isdisjoint(part)]
 
 
 def component_of(buckets: Buckets) -> str:

@@ -52,8 +52,6 @@ from raydt.folders.manifest import (
     write_manifest,
 )
 from raydt.folders.parts import (
-    BESIDE,
-    ROWS,
     PartsElsewhere,
     Place,
     Written,
@@ -66,6 +64,10 @@ from raydt.folders.parts import (
 from raydt.messages import message
 
 log = logging.getLogger(__name__)
+
+#: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
+ROWS = "rows"
+BESIDE = f"../{ROWS}/"
 
 #: Folders of checkpoints and of their segments.
 _FOLDERS = re.compile(rf"{NUMBER}|{ROWS}")
@@ -235,7 +237,7 @@ class CheckpointStore:
         Returns the new segment, files of the checkpoint, and what else the coordinator has.
         """
         born = snapshot.born[np.searchsorted(snapshot.born, snapshot.since) :]
-        place = Place(folder, Segment(snapshot.since, number, len(born)), none_live=not len(snapshot.born))
+        place = Place(folder, BESIDE, Segment(snapshot.since, number, len(born)), none_live=not len(snapshot.born))
         here = Written([], [])
         rest = write_rows(place, "coordinator", {**snapshot.rows, "born": born}, snapshot.state, here)
         if isinstance(snapshot.parts, PartsElsewhere):
@@ -274,8 +276,8 @@ class CheckpointStore:
                 self.folder.discard(name)
 
 
-def read_checkpoint(folder: Folder) -> Checkpoint:
-    """Read a checkpoint, or any other state, after checking every byte of it.
+def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:
+    """Read a checkpoint, or any other state, after checking every byte of it; ``apart`` as in :func:`with_rows`.
 
     ModelFileError, which names the file, if a file is missing or damaged, or the folder is of another format version or
     holds a model.
@@ -284,7 +286,7 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
     with _fitting(folder.root):
         number = int(meta["offset"])
     files = read_manifest(folder).files
-    whole = with_rows(meta, components, folder.root)
+    whole = with_rows(meta, components, folder.root, apart=apart)
     stored = []
     for segment in _segments(meta):
         prefix = component_of_segment(segment)
@@ -293,12 +295,27 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
     return Checkpoint(number, meta, whole, stored)
 
 
-def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], file: str) -> Lazy[str]:
+def read_parts(folder: Folder) -> Lazy[str]:
+    """Return the components of a state that was found sound, to be read one by one; buckets are apart."""
+    meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
+    return with_rows(meta, components, folder.root, apart=True, check=False)
+
+
+def with_rows(
+    meta: Mapping[str, Any],
+    components: Mapping[str, Mapping[str, Any]],
+    file: str,
+    *,
+    apart: bool = False,
+    check: bool = True,
+) -> Lazy[str]:
     """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
 
-    Each is put together once here, one after the other, so that all that could be wrong with them is found. Those that
-    need more than :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names
-    ``file``, if a segment or its bitmap is missing or does not fit; also later, if files have changed since.
+    What shards have written of the rows in their buckets is in ``coordinator``, too, or in components of its own if
+    wanted ``apart``. Each is put together once here, one after the other, unless ``check`` is False, so that all that
+    could be wrong with them is found. Those that need more than :data:`KEEP_BYTES` in all are put together again when
+    they are asked for. ModelFileError, which names ``file``, if a segment or its bitmap is missing or does not fit;
+    also later, if files have changed since.
     """
     segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
     buckets = {part: name for name in components if (part := buckets_in(name)) is not None}
@@ -312,12 +329,13 @@ def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any
                 for column, values in chosen(components.get(of_segment, {}), alive).items():
                     columns.setdefault(column, []).append(values)
             whole |= {column: np.concatenate(values) for column, values in columns.items()}
-            if name == "coordinator" and buckets:
+            if name == "coordinator" and buckets and not apart:
                 whole |= joined_buckets(whole["id"], {part: components[own] for part, own in buckets.items()})
         return whole
 
     with _fitting(file):
-        own = {name for name in components if name != "live" and not name.startswith("rows-")} - set(buckets.values())
+        own = {name for name in components if name != "live" and not name.startswith("rows-")}
+        own -= set() if apart else set(buckets.values())
         unused = {name for name in components if name.startswith("rows-")}
         for segment in _segments(meta):
             prefix = component_of_segment(segment)
@@ -328,9 +346,9 @@ def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any
         if unused:
             raise ValueError(message("models.no_segment", component=min(unused)))
     # What is no group is needed by all that read a state, and first.
-    order = sorted(own, key=lambda name: (name.startswith("group-"), name))
+    order = sorted(own, key=lambda name: (name.startswith(("group-", "buckets-")), name))
     whole = Lazy(order, put_together, KEEP_BYTES)
-    for name in order:
+    for name in order if check else ():
         whole[name]
     return whole
 

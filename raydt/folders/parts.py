@@ -24,10 +24,6 @@ from raydt.messages import Message, message
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
-#: Folder of the segments, next to those of the checkpoints; and how a manifest names it.
-ROWS = "rows"
-BESIDE = f"../{ROWS}/"
-
 #: How the two arrays of a ragged entry are called.
 _LENGTHS, _VALUES = "_lengths", "_values"
 
@@ -37,6 +33,7 @@ class Place:
     """Where a checkpoint is being written."""
 
     folder: Folder  #: Of the checkpoint.
+    beside: str  #: How it names the folder of the segments.
     segment: Segment  #: Of the new examples.
     #: Whether no example lives. Then there is no segment: types and shapes of no rows go with the rest.
     none_live: bool
@@ -75,7 +72,7 @@ def write_rows(place: Place, name: str, rows: Arrays, state: Arrays, written: Wr
         raise ValueError(problem.at(name))
     if place.segment.rows and rows:
         component = component_of_segment(place.segment) + ("" if name == "coordinator" else f"-{name}")
-        written.of_segment.extend(publish_component(place.folder, component, rows, beside=BESIDE))
+        written.of_segment.extend(publish_component(place.folder, component, rows, beside=place.beside))
     return {**state, **rows} if place.none_live else state
 
 
@@ -86,7 +83,7 @@ def name_of_segment(segment: Segment) -> str:
 
 def component_of_segment(segment: Segment) -> str:
     """Return the name of the component that holds what the coordinator has of the examples of a segment."""
-    return f"{ROWS}-{name_of_segment(segment)}"
+    return f"rows-{name_of_segment(segment)}"
 
 
 def uneven(arrays: Mapping[str, npt.NDArray[Any]], examples: int) -> Message | None:

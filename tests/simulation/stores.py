@@ -10,9 +10,8 @@ from pyarrow import fs
 
 from raydt.errors import ModelFileError
 from raydt.exchange.snapshot import Segment, Snapshot
-from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
+from raydt.folders.checkpoint import ROWS, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
-from raydt.folders.parts import ROWS
 from raydt.sessions.snapshots import whole
 from tests.simulation.machines import copied
 from tests.simulation.simulator import DriverDied, Saved

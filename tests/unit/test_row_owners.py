@@ -14,7 +14,15 @@ from raydt.examples.admission import nothing_admitted
 from raydt.examples.bucket_digest import BucketDigest, joined_root
 from raydt.examples.owned_store import OwnedStore
 from raydt.examples.row_digest import record_of
-from raydt.examples.row_owners import BUCKETS, RowOwners, buckets_in, buckets_of, component_of, joined_buckets
+from raydt.examples.row_owners import (
+    BUCKETS,
+    RowOwners,
+    buckets_in,
+    buckets_of,
+    component_of,
+    joined_buckets,
+    parts_for,
+)
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import CODES
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
@@ -171,11 +179,23 @@ def test_parts_by_buckets_are_put_together() -> None:
         for shard in range(shards):
             own = owners.of(ids) == shard
             if len(owners.buckets(shard)):
-                parts[owners.buckets(shard)] = {"leaf": leaf[own]}
+                parts[owners.buckets(shard)] = {"id": ids[own], "leaf": leaf[own]}
+        assert joined_buckets(ids, parts).keys() == {"leaf"}
         assert (joined_buckets(ids, parts)["leaf"] == leaf).all()
+        for other in (1, 2, 5):
+            for shard in range(other):
+                mine = RowOwners(other).buckets(shard)
+                wanted = [part for part in parts if any(bucket in set(part) for bucket in mine)]
+                assert parts_for([mine], parts) == wanted
         assert [buckets_in(component_of(part)) for part in parts] == list(parts)
     assert buckets_in("group-001") is buckets_in("coordinator") is None
     whole = Buckets(0, 256)
-    for wrong in ({Buckets(0, 255): {"leaf": leaf}}, {whole: {"leaf": leaf[1:]}}, parts | {whole: {"leaf": leaf}}):
-        with pytest.raises(ValueError, match=r"\w"):
+    right = {"id": ids, "leaf": leaf}
+    for wrong in (
+        {Buckets(0, 255): right},
+        {whole: right | {"leaf": leaf[1:]}},
+        {whole: right | {"id": ids[::-1]}},
+        parts | {whole: right},
+    ):
+        with pytest.raises(ValueError, match="must have an entry for each"):
             joined_buckets(ids, wrong)

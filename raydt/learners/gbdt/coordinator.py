@@ -42,7 +42,7 @@ from raydt.learners.gbdt.digest import ModelDigest, joined_hashes
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows
+from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows, no_rows
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
@@ -275,14 +275,15 @@ class GBDTCoordinator(BatchCoordinator):
         """Let the shards have what they add to a state."""
         if self._owned is not None:
             yield from self._resume()
+            if self.ensemble is not None:
+                yield Tell("waiting", self._owned.rows(self._pending.inserts))
 
     def gather_digest(self) -> Exchange[None]:
         """Have the rows hashed, where shards have them."""
         if self._owned is not None and self.ensemble is not None:
             yield from self._resume()
-            inserts, deletes = self._pending.inserts, self._pending.deletes
-            new = {"inserts": inserts, "ids": self._owned.id[inserts], "y": self._owned.y[inserts]}
-            self._hashes = yield Ask("hash_rows", {**new, "deletes": deletes})
+            inserts = self._owned.rows(self._pending.inserts)
+            self._hashes = yield Ask("hash_rows", {"inserts": inserts, "deletes": self._pending.deletes})
 
     # ---------------------------------------------------------------- the model
 
@@ -394,4 +395,6 @@ class GBDTCoordinator(BatchCoordinator):
         self._pending.add(slots[pending == TO_INSERT], slots[pending == TO_DELETE])
         self._trainer, self._restored, self._displaced, self._extent = None, slots, self._owned is not None, None
         if "tree_nodes" in state:
-            self._trainer = self._new_trainer(restored(self.options, state, max(n, self.store.capacity)))
+            whole = state if "leaf" in state else state | no_rows(state)  # shards have theirs
+            capacity = max(len(whole["leaf"]), self.store.capacity)
+            self._trainer = self._new_trainer(restored(self.options, whole, capacity))

@@ -20,7 +20,7 @@ from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
 from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.features import Features
 from raydt.examples.row_digest import record_of
-from raydt.examples.row_owners import RowOwners
+from raydt.examples.row_owners import RowOwners, buckets_of, parts_for
 from raydt.exchange.meeting import Meeting, Steps
 from raydt.exchange.messages import COMBINED, GO_ON, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
@@ -51,6 +51,8 @@ class GBDTShard(ShardWithRows):
         self._options, self._kinds = options, features.kinds[self.columns]
         self._meeting = Meeting()
         self._own: RowShard | None = None  # by local slot (``RowOwners``)
+        self._saved: Mapping[Any, dict[str, Any]] = {}  # a state that was restored, until all of it is used
+        self._encoded = _NO_SLOTS  # the first rows of this model
         self._id = np.empty(0, dtype=np.int64)  # of the own rows
         self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
         self._training: Any = None  # rows of a training, and their scores
@@ -62,7 +64,7 @@ class GBDTShard(ShardWithRows):
         return super().handle(method, payload)
 
     def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
-        """Leaves, ledger and drift of the own rows, once there is a model: histograms follow from these."""
+        """Ids, leaves, ledger and drift of the own rows, once there is a model: histograms follow from these."""
         if self._own is None:
             return {}
         e, local = self.own.ensemble, self._mine(slots)
@@ -73,11 +75,15 @@ class GBDTShard(ShardWithRows):
             rows = held[begin : begin + _ENCODED]
             leaf[rows], ledger[rows] = e.leaves_of(local[rows]), e.ledger[:, local[rows]].T
             drift[rows] = e.drift[local[rows]]
-        return {self._owners.buckets(self._index): {"leaf": leaf, "ledger": ledger, "drift": drift}}
+        by_row = {"id": self._id[local], "drift": drift, "leaf": leaf, "ledger": ledger}
+        return {self._owners.buckets(self._index): by_row} if len(self._owners.buckets(self._index)) else {}
 
-    def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
-        """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
-        self._own = None
+    def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
+        """Rows of the state take slots 0, 1, ... until the coordinator says which; parts by buckets are kept for later.
+
+        These are read when they are asked for.
+        """
+        self._own, self._saved = None, state
         self._held.restore(state)
 
     # ---------------------------------------------------------------- bins and cells
@@ -174,7 +180,8 @@ class GBDTShard(ShardWithRows):
 
     def _encode_first(self, slots: Slots, ids: Ids, y: npt.NDArray[Any]) -> Steps[None]:
         taken, own, shards = (yield from self._encode(slots, ids, y)), self.own, self._owners.shards
-        counts = own.cells.default_counts(self._mine(slots))
+        self._encoded = self._mine(slots)
+        counts = own.cells.default_counts(self._encoded)
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
         yield _NOTHING
         for local, ones in taken:
@@ -240,13 +247,38 @@ class GBDTShard(ShardWithRows):
         """Return the trees, if this is the first shard: all have the same."""
         return {"trees": [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []}
 
-    def _on_restore_rows(self, trees: Any, slots: Any, leaf: Any, ledger: Any, drift: Any) -> None:
-        """Take trees, and leaves, ledger and drift of the own rows in some slots."""
-        e, local = self.own.ensemble, self._owners.local(np.asarray(slots))
+    def _on_waiting(self, slots: Any, ids: Any, y: Any) -> None:
+        """Take note of rows that wait to be inserted."""
+        own = np.flatnonzero(self._owners.shard_of(slots) == self._index)
+        self._keep(self._owners.local(slots[own]), ids[own], y[own])
+
+    def _on_restore_rows(self, trees: Any, rows: Any = None) -> None:
+        """Take trees, and leaves, ledger and drift of the own rows, which are given by slot, or were restored."""
+        e = self.own.ensemble
         own: tuple[Any, ...] = e.trees
         for array, theirs in zip(own, trees, strict=True):
             array[:] = theirs
-        e.leaf[:, local], e.ledger[:, local], e.drift[local] = leaf, ledger, drift
+        if rows is not None:
+            local = self._owners.local(np.asarray(rows["slots"]))
+            e.leaf[:, local], e.ledger[:, local], e.drift[local] = rows["leaf"], rows["ledger"], rows["drift"]
+        else:
+            self._take_saved()
+        self._saved, self._encoded = {}, _NO_SLOTS
+
+    def _take_saved(self) -> None:
+        """Take leaves, ledger and drift of the encoded rows from the parts of the state, by id."""
+        e, mine = self.own.ensemble, self._owners.buckets(self._index)
+        order = np.argsort(self._id[self._encoded])
+        local, ids = self._encoded[order], self._id[self._encoded[order]]
+        for key in parts_for([mine], [key for key in self._saved if isinstance(key, Buckets)]):
+            part = self._saved[key]
+            bucket = buckets_of(part["id"])
+            rows = np.flatnonzero((bucket >= mine.begin) & (bucket < mine.end) & (part["leaf"][:, 0] != e.absent))
+            for begin in range(0, len(rows), _ENCODED):
+                some = rows[begin : begin + _ENCODED]
+                slots = local[np.searchsorted(ids, part["id"][some])]
+                e.leaf[:, slots], e.ledger[:, slots] = part["leaf"][some].T, part["ledger"][some].T
+                e.drift[slots] = part["drift"][some]
 
     # ---------------------------------------------------------------- what others want to know of the rows
 
@@ -259,14 +291,13 @@ class GBDTShard(ShardWithRows):
         tree, i = np.nonzero(order >= 0)
         return counts[tree, order[tree, i]]
 
-    def _on_hash_rows(self, inserts: Any, ids: Any, y: Any, deletes: Any) -> dict[str, Any]:
+    def _on_hash_rows(self, inserts: Any, deletes: Any) -> dict[str, Any]:
         """Return the hashes of the own rows (``BucketTree.hashes``), and the columns of those that wait to be deleted.
 
-        ``inserts``, with ``ids`` and ``y``, are not in the model yet, and ``deletes`` still are.
+        ``inserts`` (as for ``_on_waiting``) are not in the model yet, and the rows in the slots ``deletes`` still are.
         """
-        own, gone = np.flatnonzero(self._owners.shard_of(inserts) == self._index), self._mine(deletes)
-        new = self._owners.local(inserts[own])
-        self._keep(new, ids[own], y[own])
+        self._on_waiting(**inserts)
+        new, gone = self._mine(inserts["slots"]), self._mine(deletes)
         status, e = np.zeros(len(self._id), dtype=np.int8), self.own.ensemble
         status[new], status[gone] = TO_INSERT, TO_DELETE
         live = status == TO_INSERT

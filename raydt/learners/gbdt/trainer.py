@@ -24,7 +24,7 @@ from raydt.examples.owned_store import OwnedStore
 from raydt.exchange.meeting import side_by_side, together
 from raydt.exchange.messages import Ended, Exchange, Payload, Tell
 from raydt.learners.gbdt.derivatives import ONE, derive
-from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.trees import score_rows
@@ -239,7 +239,7 @@ class ShardTrainer:
         shards, slots = len(self._rows.columns), np.sort(slots)
         each = [{"index": index} for index in range(shards)]
         yield Tell("begin", {**self.ensemble.begin(), "shards": shards}, each)
-        yield from together("encode", {"slots": slots, "ids": self._store.id[slots], "y": y[slots]})
+        yield from together("encode", self._store.rows(slots))
 
     def take(self, slots: Slots, rows: RowBlock) -> None:
         """Nothing: rows are encoded when they are inserted into the trees."""
@@ -261,8 +261,7 @@ class ShardTrainer:
 
     def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
         """As :meth:`ThreadTrainer.update`; no rows are here."""
-        new = slots if role == INSERTED else slots[:0]
-        rows = {"slots": slots, "ids": self._store.id[new], "y": y[new]}
+        rows = {**self._store.rows(slots if role == INSERTED else slots[:0]), "slots": slots}
         ended = yield from self._pass("update", {**rows, "role": role, "anew": anew})
         counts = Counts.of(len(self.ensemble.trees.feature), [of_shard.result["counts"] for of_shard in ended])
         counts.rounds = 2 * ended[0].met + 1
@@ -278,11 +277,12 @@ class ShardTrainer:
         """After a restore: encode the rows ``held`` and sum up their histograms."""
         e = self.ensemble
         yield from self.encode(held, y)
-        each = []
-        for own, _ in self._store.by_owner(rows):
+        each: list[dict[str, Any]] = []
+        for own, _ in self._store.by_owner(rows) if e.leaf.shape[1] else ():  # else the shards have theirs
             own = own[e.leaf[0, own] != e.absent]
-            each.append({"slots": rows[own], "leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]})
-        yield Tell("restore_rows", {"trees": e.trees}, each)
+            given = {"slots": rows[own], "leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]}
+            each.append({"rows": given})
+        yield Tell("restore_rows", {"trees": e.trees}, each or None)
         e.release()
         yield from together("sum_up", {})
 
@@ -293,3 +293,9 @@ class ShardTrainer:
         for array, theirs in zip(trees, ended[0].result["trees"], strict=True):
             array[:] = theirs
         return ended
+
+
+def no_rows(state: Arrays) -> Arrays:
+    """Leaves, ledger and drift in a state of no rows: what the coordinator has where shards have these."""
+    none: npt.NDArray[Any] = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)
+    return {"leaf": none, "ledger": none, "drift": none[:, 0]}
