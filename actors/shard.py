@@ -35,7 +35,7 @@ from raydt.exchange.messages import Buckets, Ended, Payload, Position
 from raydt.exchange.snapshot import Parts
 from raydt.folders.checkpoint import read_parts
 from raydt.folders.folder import Folder
-from raydt.folders.parts import Place, Written, write_parts
+from raydt.folders.parts import Place, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
 from raydt.messages import message
 from raydt.parallel.threads import run
@@ -190,7 +190,7 @@ class FeatureShard:
         parts = self.take_aside(number)
         try:
             self._stores = True
-            return write_parts(place, parts)
+            return write_each(place, ((whose, parts.pop(whose)) for whose in list(parts)))  # none is kept
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
         finally:

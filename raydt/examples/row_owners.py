@@ -10,6 +10,7 @@ a gap (*local* slots), and a new row takes one of its owner's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,13 @@ class RowOwners:
     def buckets(self, shard: int) -> Buckets:
         """Return the buckets that a shard owns."""
         return Buckets(self._bounds[shard], self._bounds[shard + 1])
+
+    def pieces(self, shard: int, pieces: int) -> list[Buckets]:
+        """Divide the buckets of a shard into so many pieces, at most one for each bucket; none if it has none."""
+        own = self.buckets(shard)
+        n = min(max(1, pieces), len(own))
+        ends = [own.begin + len(own) * i // max(1, n) for i in range(n + 1)]
+        return [Buckets(begin, end) for begin, end in pairwise(ends)]
 
     def of(self, ids: Ids) -> npt.NDArray[np.int64]:
         """Return the shard that owns each row, by id."""

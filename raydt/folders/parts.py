@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.row_owners import component_of
-from raydt.exchange.messages import Buckets
+from raydt.exchange.messages import Buckets, GroupSnapshot
 from raydt.exchange.snapshot import Parts, Segment
 from raydt.folders.arrays import publish_component
 from raydt.folders.folder import Folder
@@ -57,8 +57,13 @@ class PartsElsewhere(ABC, Iterable[Parts]):
 
 def write_parts(place: Place, parts: Parts) -> Written:
     """Write parts that are in this process; ValueError if their arrays do not have an entry for each example."""
+    return write_each(place, parts.items())
+
+
+def write_each(place: Place, parts: Iterable[tuple[int | Buckets, GroupSnapshot]]) -> Written:
+    """As :func:`write_parts`, one after the other."""
     written = Written([], [])
-    for whose, part in parts.items():
+    for whose, part in parts:
         name = component_of(whose) if isinstance(whose, Buckets) else f"group-{whose:03d}"
         rest = write_rows(place, name, part.rows, part.state, written)
         if rest:

@@ -21,6 +21,7 @@ from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_ch
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt import shard as gbdt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, understood
 from raydt.sessions.session import InProcessSession
 from raydt.sources import Hyperplane, open_source
@@ -139,7 +140,18 @@ def expected_of(case: Case) -> dict[int, Any]:
 
 @pytest.mark.parametrize("options", [{}, {"objective": "squared_error"}, {"early_stopping": True}], ids=str)
 @pytest.mark.parametrize(("shards", "others"), [(1, (2,)), (3, (1, 2)), (5, (3,)), (2, (2, 5))])
-def test_any_number_of_shards_goes_on(options: dict[str, Any], shards: int, others: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pieces_of", [None, 1])
+def test_any_number_of_shards_goes_on(
+    options: dict[str, Any],
+    shards: int,
+    others: Any,
+    pieces_of: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one part of each shard, or with one of each bucket."""
+    if pieces_of is not None:
+        monkeypatch.setattr(gbdt_shard, "_PIECE", pieces_of)
     case = Case(**options)
     expected, session = expected_of(case), case.session(shards)
     folders = {name: tmp_path / name for name in ("shards", "driver", "arrays")}
@@ -160,7 +172,8 @@ def test_any_number_of_shards_goes_on(options: dict[str, Any], shards: int, othe
         whole, apart = saved_in(folder, apart=False), saved_in(folder, apart=True)
         trained = at >= 200
         assert ("leaf" in whole.arrays, "leaf" in apart.arrays) == (trained, False)
-        assert len(apart.buckets) == (shards if trained else 0)
+        pieces = shards if pieces_of is None else 256
+        assert len(apart.buckets) == (pieces if trained else 0)
         reference = case.session(0)
         for batch in case.batches():
             if batch.stop <= at:

@@ -39,6 +39,10 @@ def test_owners_and_slots(shards: int) -> None:
     assert buckets_of(ids).tolist() == [key_of(number) >> 56 for number in ids.tolist()]
     assert sorted(b for shard in range(shards) for b in owners.buckets(shard)) == list(range(BUCKETS))
     for shard in range(shards):
+        for pieces in (0, 1, 3, 400):
+            cut = owners.pieces(shard, pieces)
+            assert len(cut) == min(max(1, pieces), len(owners.buckets(shard)))
+            assert [bucket for piece in cut for bucket in piece] == list(owners.buckets(shard))
         own = ids[owners.of(ids) == shard]
         assert all(b in set(owners.buckets(shard)) for b in buckets_of(own).tolist())
     slots = owners.first_slots(ids)

@@ -62,6 +62,8 @@ _TOTALS = (
     *map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows", *RECORD)),
     counter("exponent", -LARGEST_EXPONENT, LARGEST_EXPONENT + 1),
 )
+#: Rows whose leaves are checked at once.
+_CHECKED = 1 << 14
 _PENDING = Array("pending", np.int8, ("rows",), 0, TO_DELETE + 1)
 
 
@@ -76,11 +78,12 @@ def _check_leaves(
     leaf: npt.NDArray[Any], pending: npt.NDArray[Any], nodes: npt.NDArray[Any], inner: npt.NDArray[np.bool_]
 ) -> None:
     """Require rows of the model in leaves, and the others in none."""
-    in_model = pending != TO_INSERT
-    require((leaf[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "states.nodes")
-    held = leaf[in_model].astype(np.int64)
-    require((held < nodes).all(), "leaf", "states.unknown", what="node")
-    require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "states.inner_leaf")
+    for begin in range(0, len(leaf), _CHECKED):
+        rows, in_model = leaf[begin : begin + _CHECKED], pending[begin : begin + _CHECKED] != TO_INSERT
+        require((rows[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "states.nodes")
+        held = rows[in_model].astype(np.int64)
+        require((held < nodes).all(), "leaf", "states.unknown", what="node")
+        require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "states.inner_leaf")
 
 
 class GBDT(Learner):

@@ -38,6 +38,8 @@ Ids = npt.NDArray[np.int64]
 FEW_CELLS = 1 << 16
 #: Rows that are encoded between two meetings, at most.
 _ENCODED = 1 << 16
+#: Bytes of leaves and ledger in a part of a state: who writes or reads it needs twice as much.
+_PIECE = 1 << 26
 #: An answer to nobody.
 _NOTHING = np.empty(0, dtype=np.int64)
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
@@ -68,6 +70,19 @@ class GBDTShard(ShardWithRows):
         if self._own is None:
             return {}
         e, local = self.own.ensemble, self._mine(slots)
+        width = len(e.leaf) * (e.leaf.itemsize + e.ledger.itemsize)
+        pieces = self._owners.pieces(self._index, -(-len(local) * width // _PIECE))
+        ids = self._id[local]
+        bucket = buckets_of(ids)
+        return {
+            piece: {"id": ids[own], **self._of_rows(local[own])}
+            for piece in pieces
+            for own in [(bucket >= piece.begin) & (bucket < piece.end)]
+        }
+
+    def _of_rows(self, local: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Drift, leaves and ledger of own rows; of those that are not in the model nothing."""
+        e = self.own.ensemble
         leaf = np.full((len(local), len(e.leaf)), e.absent, dtype=e.leaf.dtype)
         ledger, drift = np.zeros(leaf.shape, dtype=e.ledger.dtype), np.zeros(len(local), dtype=np.uint16)
         held = np.flatnonzero(self._in_model(local))
@@ -75,15 +90,14 @@ class GBDTShard(ShardWithRows):
             rows = held[begin : begin + _ENCODED]
             leaf[rows], ledger[rows] = e.leaves_of(local[rows]), e.ledger[:, local[rows]].T
             drift[rows] = e.drift[local[rows]]
-        by_row = {"id": self._id[local], "drift": drift, "leaf": leaf, "ledger": ledger}
-        return {self._owners.buckets(self._index): by_row} if len(self._owners.buckets(self._index)) else {}
+        return {"drift": drift, "leaf": leaf, "ledger": ledger}
 
     def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... until the coordinator says which; parts by buckets are kept for later.
 
         These are read when they are asked for.
         """
-        self._own, self._saved = None, state
+        self._own, self._saved = None, state if any(isinstance(part, Buckets) for part in state) else {}
         self._held.restore(state)
 
     # ---------------------------------------------------------------- bins and cells
