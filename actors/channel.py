@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
 import secrets
 import select
 import socket
@@ -21,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from raydt.errors import ExchangeError, ProcessLostError
+from raydt.errors import ConfigError, ExchangeError, ProcessLostError
 from raydt.exchange.links import CHALLENGE, Content, FrameReader, Links, packed, proof
 from raydt.messages import message
 
@@ -39,14 +40,20 @@ Address = tuple[str, int]
 
 
 class Channel:
-    """The connections of one shard; ``host`` is the address of its node at which the others reach it."""
+    """The connections of one shard; ``host`` is the address of its node at which the others reach it.
+
+    ConfigError if the node has no such address.
+    """
 
     def __init__(self, index: int, epoch: int, host: str) -> None:
         self.index, self.epoch = index, epoch
         self.sent = 0  #: Bytes sent so far.
         self.waits = False  #: Whether it waits for other shards just now; for any thread to read.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener: socket.socket | None = socket.create_server((host, 0), family=family)
+        try:
+            self._listener: socket.socket | None = socket.create_server((host, 0), family=family)
+        except OSError as error:
+            raise ConfigError(message("exchange.no_port", shard=index, host=host, reason=_reason(error))) from error
         self.address: Address = self._listener.getsockname()[:2]
         self._peers: dict[int, _Peer] = {}
         self._numbers: dict[int, int] = {}  # of the sockets, and the shards there
@@ -61,6 +68,7 @@ class Channel:
         assert self._listener is not None
         until = time.monotonic() + CONNECT_SECONDS
         self._awaited = set(range(self.index + 1, len(addresses)))
+        self.waits = True
         with self._listener as listener:
             for index in range(self.index):
                 self._peers[index] = _Peer(self._call(index, addresses[index], secret, until))
@@ -71,13 +79,13 @@ class Channel:
                 except OSError as error:
                     index = min(self._awaited)
                     raise self._unreachable(index, addresses[index], error) from error
-                found = self._admitted(connection, secret)
+                found = self._admitted(connection, secret, min(until, time.monotonic() + PROOF_SECONDS))
                 if found is None:
                     connection.close()
                 else:
                     self._peers[found] = _Peer(connection)
                     self._awaited.remove(found)
-        self._listener, self._links = None, Links(self.index, len(addresses), self.epoch)
+        self._listener, self._links, self.waits = None, Links(self.index, len(addresses), self.epoch), False
         self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
 
     def swap(self, parts: Sequence[Content]) -> list[Any]:
@@ -144,8 +152,6 @@ class Channel:
         """Context in which whatever ends the connection to a shard means that the shard is lost."""
         try:
             yield
-        except BlockingIOError:
-            raise
         except (OSError, ExchangeError) as error:
             raise _lost("exchange.cut", index, shard=self.index, reason=_reason(error)) from error
 
@@ -160,9 +166,8 @@ class Channel:
         try:
             with opened:
                 connection = opened.enter_context(socket.create_connection(address, timeout=_left(until)))
-                connection.settimeout(_left(until))
                 connection.sendall(_HELLO.pack(self.epoch, self.index, mine))
-                theirs, shown = _read(connection, CHALLENGE), _read(connection, _PROOF)
+                theirs, shown = _read(connection, CHALLENGE, until), _read(connection, _PROOF, until)
                 if not hmac.compare_digest(shown, proof(secret, self.epoch, index, self.index, theirs + mine)):
                     raise ConnectionError("what answers is not this shard")
                 connection.sendall(proof(secret, self.epoch, self.index, index, mine + theirs))
@@ -171,16 +176,15 @@ class Channel:
             raise self._unreachable(index, address, error) from error
         return connection
 
-    def _admitted(self, connection: socket.socket, secret: bytes) -> int | None:
+    def _admitted(self, connection: socket.socket, secret: bytes, until: float) -> int | None:
         """Return which shard has connected; None if it is not one of this epoch, or one that is there already."""
-        mine, until = secrets.token_bytes(CHALLENGE), time.monotonic() + PROOF_SECONDS
+        mine = secrets.token_bytes(CHALLENGE)
         try:
-            connection.settimeout(_left(until))
-            epoch, index, theirs = _HELLO.unpack(_read(connection, _HELLO.size))
+            epoch, index, theirs = _HELLO.unpack(_read(connection, _HELLO.size, until))
             if epoch != self.epoch or index not in self._awaited:
                 return None
             connection.sendall(mine + proof(secret, self.epoch, self.index, index, mine + theirs))
-            shown = _read(connection, _PROOF)
+            shown = _read(connection, _PROOF, until)
         except OSError:
             return None
         return (
@@ -201,10 +205,11 @@ class _Peer:
         self.socket, self.outgoing, self.reader = connection, deque[memoryview](), FrameReader()
 
 
-def _read(connection: socket.socket, length: int) -> bytes:
-    """Read so many bytes within the time that the connection has."""
+def _read(connection: socket.socket, length: int, until: float) -> bytes:
+    """Read so many bytes before a moment, however they come."""
     found = b""
     while len(found) < length:
+        connection.settimeout(_left(until))
         more = connection.recv(length - len(found))
         if not more:
             raise ConnectionError("it was closed")
@@ -213,11 +218,16 @@ def _read(connection: socket.socket, length: int) -> bytes:
 
 
 def _left(until: float) -> float:
-    return max(0.01, until - time.monotonic())
+    """Return the seconds up to a moment; TimeoutError if it is over."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left
 
 
 def _reason(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else (str(error) or type(error).__name__).rstrip(".")
 
 
 def _lost(id: str, index: int, **parameters: Any) -> ProcessLostError:

@@ -113,8 +113,9 @@ class Cluster:
         """
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        # There is no bundle of nothing; an actor that asks for no CPU is placed with a thousandth of one.
-        group = placement_group([{**bundle, "CPU": bundle["CPU"] or 0.001} for bundle in requested], strategy="SPREAD")
+        # There is no bundle of nothing; an actor that asks for nothing is placed with a byte of memory.
+        placed = [bundle if any(bundle.values()) else {**bundle, "memory": 1} for bundle in requested]
+        group = placement_group(placed, strategy="SPREAD")
         unannounced = min(UNANNOUNCED_SECONDS, self.reserve_seconds)
         if group.wait(unannounced):
             return group

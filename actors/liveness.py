@@ -116,7 +116,7 @@ class Watch:
             return
         # This process may have been stopped between two looks, and the answer is on its way.
         sign.silent += min(now - sign.asked, 2 * self._interval)
-        sign.asked = now
+        sign.asked, waited = now, sign.waits
         if ray.wait([sign.question], timeout=0)[0]:
             try:
                 seconds, sign.waits = ray.get(sign.question)
@@ -127,6 +127,8 @@ class Watch:
             sign.question = peer.progress()
         else:
             sign.waits = False  # it may have been stopped
+        if waited and not sign.waits:
+            sign.silent = 0.0  # up to now it was somebody else's
 
     def _require_progress(self, peers: Sequence[Peer], signs: Mapping[str, _Sign]) -> None:
         """Find out who is lost. A shard that waits for others is not, as long as one of these does not wait."""

@@ -16,6 +16,10 @@ SENTENCES: dict[str, Sentence] = {
         "shard {peer} is lost: its channel to shard {shard} broke ({reason})",
         "The logs of the processes show the cause",
     ),
+    "no_port": (
+        "shard {shard} cannot open a port at {host}, the address by which Ray knows its node ({reason})",
+        "Start Ray on the node with an address of its own (ray start --node-ip-address)",
+    ),
     "unreachable": (
         "shard {peer} is lost: shard {shard} could not open a channel to it at {address} ({reason})",
         "Shards connect to each other by TCP: let the nodes of the cluster reach each other on all ports",

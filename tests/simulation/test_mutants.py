@@ -92,6 +92,19 @@ def a_link_takes_frames_of_other_epochs(patch):
 
 
 @mutant("chain")
+def a_link_takes_the_next_frame_for_this_one(patch):
+    receive = Links.receive
+
+    def hasty(self, peer, frame):
+        taken = receive(self, peer, frame)
+        if taken and peer in self._parts[1]:
+            self._parts[0][peer] = self._parts[1].pop(peer)
+        return taken
+
+    patch.setattr(Links, "receive", hasty)
+
+
+@mutant("chain")
 def a_new_epoch_goes_on_with_the_old_numbers(patch):
     patch.setattr(FeatureShard, "begin_epoch", lambda self, epoch: setattr(self, "epoch", epoch))
 

@@ -111,7 +111,7 @@ def test_a_driver_crashes_while_it_removes_checkpoints_that_cannot_be_restored(t
     setup, workload, events = SETUPS["chain"], NAMED["slot_reuse"](tmp_path), Counter()
     expected = undisturbed(setup, workload)
     for seed in range(30):
-        faults = Faults(crash=0.02, rot=0.5)
+        faults = Faults(crash=0.005, rot=0.5)
         simulation = simulate(setup, workload, 2, store=DyingAtRemoval, faults=faults, seed=seed)
         assert simulation.run() == expected
         events += simulation.events

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,6 +162,20 @@ class TestCluster:
         assert starts_ray("local")
         monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
         assert not starts_ray("local")
+
+    def test_an_actor_that_asks_for_no_cpu_takes_none(self, monkeypatch):
+        """Ray refuses a bundle of nothing; others that take all CPUs there are have room beside this one."""
+        placed = []
+        module = importlib.import_module("ray.util.placement_group")
+
+        def group(bundles, strategy):
+            placed.extend(bundles)
+            return SimpleNamespace(wait=lambda seconds: True)
+
+        monkeypatch.setattr(module, "placement_group", group)
+        Cluster(started=False).reserve([{"CPU": 0.0}, {"CPU": 2.0}, {"CPU": 0.0, "memory": 5.0}])
+        assert [bundle["CPU"] for bundle in placed] == [0.0, 2.0, 0.0]
+        assert all(sum(bundle.values()) > 0 for bundle in placed)
 
     @pytest.mark.parametrize(
         ("has", "free", "on_no_node"),
@@ -359,6 +374,22 @@ class TestWaiting:
 
         with pytest.raises(AssertionError):
             lost(Works(a=Progress(1.0, True), b=Progress(2.0, False)))
+
+    @pytest.mark.parametrize("said", [None, Progress(1.0, False)])
+    def test_who_has_waited_long_is_not_lost_by_one_answer(self, lost, said):
+        """It comes late, or is of the moment in which the wait ends."""
+
+        class Once(dict):
+            def __getitem__(self, name):
+                asked[name] += 1
+                if name == "a":
+                    return said if asked[name] in (41, 42) else Progress(1.0, True)
+                return Progress(float(asked[name]))
+
+        asked = Counter()
+        with pytest.raises(AssertionError):
+            lost(Once(a=0, b=0), seconds=60)
+        assert asked["a"] > 60
 
 
 class TestPulse:

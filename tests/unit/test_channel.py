@@ -11,7 +11,7 @@ import pytest
 
 import actors.channel
 from actors.channel import Channel
-from raydt.errors import ProcessLostError
+from raydt.errors import ConfigError, ProcessLostError
 from raydt.exchange.links import Frame, packed
 from tests.refusals import refused
 
@@ -96,6 +96,46 @@ def test_strangers_are_not_admitted_and_keep_nobody_out(sent, monkeypatch):
             accepting.result()
 
 
+def test_a_stranger_who_sends_byte_by_byte_has_no_more_time(monkeypatch):
+    monkeypatch.setattr(actors.channel, "PROOF_SECONDS", 0.3)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, None], SECRET)
+        with socket.create_connection(first.address, timeout=10) as stranger, contextlib.suppress(OSError):
+            began = time.monotonic()
+            while time.monotonic() - began < 0.1 * actors.channel._HELLO.size:
+                stranger.sendall(b"x")
+                time.sleep(0.1)
+        assert time.monotonic() - began < 3
+        with closing(Channel(1, 1, "127.0.0.1")) as second:
+            second.connect([first.address, second.address], SECRET)
+            accepting.result()
+
+
+def test_strangers_one_after_the_other_do_not_keep_it_waiting(monkeypatch):
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 0.5)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, ("203.0.113.1", 1)], SECRET)
+        with contextlib.suppress(ConnectionError):
+            while not accepting.done():
+                with socket.create_connection(first.address, timeout=10) as stranger:
+                    stranger.sendall(b"x" * 100)
+        with refused("exchange.unreachable", ProcessLostError, peer=1, address="203.0.113.1:1", reason="timed out"):
+            accepting.result()
+
+
+def test_a_shard_shows_that_it_waits_for_one_that_connects_late():
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, None], SECRET)
+        while not first.waits:
+            assert not accepting.done()
+            time.sleep(0.001)
+        with closing(Channel(1, 1, "127.0.0.1")) as second:
+            second.connect([first.address, second.address], SECRET)
+            accepting.result()
+            assert not first.waits
+            assert not second.waits
+
+
 @pytest.mark.parametrize("case", [{"secrets": [SECRET, b"t" * 32]}, {"epochs": [1, 2]}])
 def test_another_secret_or_epoch_is_refused_by_both(case, monkeypatch):
     monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 1.0)
@@ -118,6 +158,14 @@ def test_a_shard_that_is_gone_cannot_be_reached():
         refused("exchange.unreachable", ProcessLostError, peer=0, shard=1, reason="Connection refused"),
     ):
         channel.connect([address, channel.address], SECRET)
+
+
+def test_an_address_that_is_not_of_this_node():
+    """The address is one of documentation, as if Ray was told that of a router."""
+    with refused(
+        "exchange.no_port", ConfigError, shard=3, host="203.0.113.9", reason="Cannot assign requested address"
+    ):
+        Channel(3, 1, "203.0.113.9")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9])

@@ -341,3 +341,12 @@ def test_doctor_prints_facts(raydt):
     assert code == 0
     assert {"raydt", "ray", "cpus", "numba_cache_dir", "ray_auth_mode"} <= json.loads(out).keys()
     assert "numba cache dir" in raydt("doctor")[1]
+
+
+def test_doctor_lists_the_port_that_shards_open(raydt, monkeypatch):
+    monkeypatch.setattr("actors.cluster.connect", lambda *_: SimpleNamespace(close=lambda: None))
+    code, out, _ = raydt("doctor", "--ray", "--json")
+    assert code == 0
+    (port,) = [one for one in json.loads(out)["listeners"] if one["process"] == message("verdicts.channel")]
+    assert port["loopback"]
+    assert not port["metrics"]
