@@ -125,7 +125,7 @@ class Coordinator:
     def digest(self) -> str:
         """Digest of the model."""
         self._pulse.beat()
-        self._driver.run(self._coordinator.gather_state())
+        self._driver.run(self._coordinator.gather_digest())
         return self._coordinator.digest()
 
     def statistics(self) -> dict[str, int]:

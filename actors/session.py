@@ -8,6 +8,7 @@ one error, and whoever owns it starts another, with the next epoch.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +28,12 @@ from actors.shard import FeatureShard, groups_of, shards_of_each
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
+from raydt.examples.row_owners import RowOwners, joined_buckets, parts_for
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import GroupSnapshot, Position
-from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.exchange.messages import Buckets, Position
+from raydt.exchange.snapshot import Parts, Segment, Snapshot
+from raydt.folders.folder import Folder
+from raydt.folders.parts import PartsElsewhere, Place, Written, write_parts
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
 from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
@@ -52,6 +56,34 @@ PATIENCE = 20.0
 
 #: Seconds an actor may take to start: on a cluster, where its node may still have to, and on this machine.
 START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
+
+
+class ShardParts(PartsElsewhere):
+    """What the actors ``shards`` have set aside under a number; ``here``: all are on this machine."""
+
+    def __init__(self, number: Position, shards: Sequence[Peer], watch: Watch, here: bool) -> None:
+        self._number, self._shards, self._watch, self._here = number, shards, watch, here
+
+    def __iter__(self) -> Iterator[Parts]:
+        """Fetch the parts one after the other: each is a large object in this process's memory."""
+        for shard in self._shards:
+            aside = shard.handle.take_aside.options(concurrency_group=PARTS).remote(self._number)
+            yield self._watch.collect([aside], [shard])[0]
+
+    def write(self, place: Place) -> Iterator[Written]:
+        """Have the actors write at the same time. Where they may not see the folder, this process writes."""
+        if place.folder.is_local and not self._here:
+            yield from (write_parts(place, parts) for parts in self)
+            return
+        place = replace(place, folder=_absolute(place.folder))
+        writers = [shard.handle.write_aside.options(concurrency_group=PARTS) for shard in self._shards]
+        calls = [writer.remote(self._number, place) for writer in writers]
+        yield from self._watch.collect(calls, self._shards)
+
+
+def _absolute(folder: Folder) -> Folder:
+    """The same folder for a process that works elsewhere on this machine."""
+    return Folder(os.path.abspath(folder.root)) if folder.is_local else folder
 
 
 class RaySession:
@@ -253,33 +285,38 @@ class RaySession:
     def _complete(self, snapshot: Snapshot) -> None:
         """Add the parts of the shards, if the coordinator did not hold all."""
         if not snapshot.parts:
-            snapshot.parts = self._parts(snapshot.aside)
+            # Those there are now: whoever takes the parts may do so while this session is closed.
+            snapshot.parts = ShardParts(snapshot.aside, self._peers[1:], self._watch, self._cluster.started)
 
-    def _parts(self, number: Position) -> Iterator[dict[int, GroupSnapshot]]:
-        """Yield the snapshots of the shards, one after the other: each is a large object in this process's memory."""
-        shards = self._peers[1:]  # now: whoever takes the parts may do so while this session is closed
-
-        def take() -> Iterator[dict[int, GroupSnapshot]]:
-            for shard in shards:
-                aside = shard.handle.take_aside.options(concurrency_group=PARTS).remote(number)
-                yield self._watch.collect([aside], [shard])[0]
-
-        return take()
-
-    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
+    def restore(
+        self,
+        state: Arrays,
+        groups: Mapping[int, Arrays],
+        buckets: Mapping[Buckets, Arrays] | None = None,
+        folder: Folder | None = None,
+    ) -> None:
         """Replace everything by a saved state, whatever is under way.
 
-        Groups are asked for shard by shard, so that no process holds all of them unless the coordinator is to.
+        Shards read their parts from the folder, if they see it. Else groups are asked for shard by shard, so that no
+        process holds all of them unless the coordinator is to.
         """
         self._abandon()
-        ones = ones_of(groups) if self._features.sparse else 0
+        ones, buckets = ones_of(groups) if self._features.sparse else 0, buckets or {}
         if self._ask("holds", len(state["born"]), ones):
-            self._ask("restore", state, dict(groups))
+            self._ask("restore", {**state, **joined_buckets(state["id"], buckets)}, dict(groups))
             return
         self._ask("restore", state, None)
         shards = self._peers[1:]
+        if folder is not None and (self._cluster.started or not folder.is_local):
+            place = _absolute(folder)
+            self._watch.collect([shard.handle.restore_from.remote(place) for shard in shards], shards)
+            return
+        owners, first = RowOwners(sum(shard.shards for shard in shards)), 0
         for shard, owned in zip(shards, groups_of(self._features, shards), strict=True):
-            part = {group: groups[group] for group in np.concatenate(owned).tolist()}
+            part: dict[Any, Arrays] = {group: groups[group] for group in np.concatenate(owned).tolist()}
+            own = [owners.buckets(first + index) for index in range(shard.shards)]
+            part |= {some: buckets[some] for some in parts_for(own, buckets)}
+            first += shard.shards
             self._watch.collect([shard.handle.restore.remote(part)], [shard])
 
     def work(self) -> list[dict[str, Any]]:

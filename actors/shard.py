@@ -7,6 +7,7 @@ has one of them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,16 +24,22 @@ from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
 from actors.writable import own
 from raydt.arrays import kernel
-from raydt.errors import InputError
+from raydt.errors import InputError, NotWrittenError
 from raydt.examples.features import Features
 from raydt.exchange import faults
 from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
 from raydt.exchange.links import swap_together
 from raydt.exchange.meeting import advanced
-from raydt.exchange.messages import Ended, GroupSnapshot, Payload, Position
+from raydt.exchange.messages import Buckets, Ended, Payload, Position
+from raydt.exchange.snapshot import Parts
+from raydt.folders.checkpoint import read_parts
+from raydt.folders.folder import Folder
+from raydt.folders.parts import Place, Written, write_each
 from raydt.learners.base import Learner, LearnerOptions
+from raydt.messages import message
 from raydt.parallel.threads import run
+from raydt.sessions.saved_model import parts_of
 from raydt.sessions.warmup import compile_missing
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 
@@ -64,6 +71,7 @@ class FeatureShard:
         self._pulse = Pulse()
         self._shards: list[exchange_shard.FeatureShard]
         self._channel: Channel | None = None
+        self._stores = False
         self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
@@ -168,18 +176,46 @@ class FeatureShard:
         fault("shard.before_block")
         return run([partial(source.check, start, stop, unwanted) for source in self._sources])
 
-    def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
+    def take_aside(self, number: Position) -> Parts:
         """Return the last snapshot, of this number, once; called concurrently with the work."""
         self._pulse.beat()
         fault("shard.before_parts")
         return {group: part for shard in self._shards for group, part in shard.take_aside(number).items()}
 
-    def restore(self, groups: dict[int, dict[str, Any]]) -> None:
-        """Replace everything by the arrays of the owned groups."""
+    def write_aside(self, number: Position, place: Place) -> Written:
+        """Write the last snapshot, of this number, once; called concurrently with the work.
+
+        NotWrittenError if it cannot be written.
+        """
+        parts = self.take_aside(number)
+        try:
+            self._stores = True
+            return write_each(place, ((whose, parts.pop(whose)) for whose in list(parts)))  # none is kept
+        except OSError as error:
+            raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
+        finally:
+            self._stores = False
+            fault("shard.after_parts")
+
+    def restore(self, parts: dict[Any, dict[str, Any]]) -> None:
+        """Replace everything by the arrays of the owned groups, and of buckets, if rows are divided by these."""
         self._pulse.beat()
         fault("shard.before_restore")
+        buckets = {part: arrays for part, arrays in parts.items() if isinstance(part, Buckets)}
         for shard, owned in zip(self._shards, self._groups, strict=True):
-            shard.worker.restore(own({group: groups[group] for group in owned.tolist()}))
+            owns: dict[Any, Any] = {group: parts[group] for group in owned.tolist()}
+            shard.worker.restore(own(owns | buckets))
+
+    def restore_from(self, folder: Folder) -> None:
+        """Replace everything by a state in a folder that was found sound, of which the shards read their own parts."""
+        self._pulse.beat()
+        fault("shard.before_restore")
+        try:
+            self._stores = True
+            for shard in self._shards:
+                shard.worker.restore(parts_of(read_parts(folder)))
+        finally:
+            self._stores = False
 
     def work(self) -> dict[str, Any]:
         """Return the columns and work of this process, and its ``peak_rss_bytes``; ``seconds`` of the busiest shard."""
@@ -190,4 +226,5 @@ class FeatureShard:
 
     def progress(self) -> Progress:
         """How far it is; called while the actor works."""
-        return Progress(self._pulse.seconds(), self._channel is not None and self._channel.waits)
+        stored = time.monotonic() if self._stores else 0.0  # a disk is waited for, as by the driver
+        return Progress(self._pulse.seconds() + stored, self._channel is not None and self._channel.waits)

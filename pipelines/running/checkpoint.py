@@ -194,7 +194,8 @@ class Restorable(NamedTuple):
         ``abandon`` is called before the tables are changed, which is the last step: whoever had them lets go of them.
         ProcessLostError if a process was lost meanwhile.
         """
-        session.restore(self.saved.arrays, self.saved.groups)
+        folder = store.folder.inside(str(self.checkpoint.number))
+        session.restore(self.saved.arrays, self.saved.groups, self.saved.buckets, folder)
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
         store.continue_from(self.checkpoint)
         abandon()
@@ -222,7 +223,7 @@ def newest_restorable(
         place = store.folder.inside(str(number))
         recorder = Recorder(folder, config.output, stream, traits_of(config.learner).figures)
         try:
-            checkpoint = read_checkpoint(place)
+            checkpoint = read_checkpoint(place, apart=True)
             saved = understood(checkpoint.meta, checkpoint.components, place.location)
             with fitting(place.location):
                 require_same(config, data, stream, checkpoint.meta, place.location)

@@ -22,9 +22,6 @@ from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
 Slots = npt.NDArray[np.int32]
 
-#: Neighbouring slots whose rows one shard owns, where shards own rows.
-_OWNED = 64
-
 
 class RowBlock(NamedTuple):
     """n rows: ``X``, shape (n, dense features), and the sparse features that are 1 (``indptr``, ``indices``)."""
@@ -109,30 +106,6 @@ class RowsOnShards:
         n = self._features.sparse
         sparse = merged([SparseRows(part["indptr"], part["indices"], n) for part in parts]) if n else None
         return RowBlock.of(X, sparse)
-
-    # ---------------------------------------------------------------- where shards own whole rows
-
-    def shard_of(self, slots: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
-        """Return the shard that owns the row in each of some slots."""
-        return slots // _OWNED % len(self.columns)
-
-    def slots_of(self, slots: Slots) -> list[Slots]:
-        """Divide some slots by the shards that own their rows."""
-        shard = self.shard_of(slots)
-        return [slots[shard == index] for index in range(len(self.columns))]
-
-    def local(self, slots: Slots) -> Slots:
-        """Return where the owner of each of some slots keeps its row: owners have no gaps."""
-        return slots // (_OWNED * len(self.columns)) * _OWNED + slots % _OWNED
-
-    def slots(self, local: npt.NDArray[np.integer], shard: int) -> Slots:
-        """Return the slots of the rows that a shard keeps in some places (:meth:`local`)."""
-        slots: Slots = (local // _OWNED * len(self.columns) + shard) * _OWNED + local % _OWNED
-        return slots.astype(np.int32)
-
-    def local_capacity(self, slots: int) -> int:
-        """Return how many places an owner needs for its rows in so many slots."""
-        return -(-slots // (_OWNED * len(self.columns))) * _OWNED
 
     def _parts(self, rows: RowBlock) -> list[dict[str, Any]]:
         """Return the part of some rows that each shard owns."""
@@ -219,6 +192,14 @@ class HeldRows:
                 rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
         return rows
 
+    def place(self, slots: Slots) -> None:
+        """Move the rows in slots 0, 1, ..., all that there are, into others."""
+        former = np.arange(len(slots), dtype=np.int32)
+        self.make_room(former)
+        X, sparse = self.X[: len(slots)], self.sparse(former)
+        self.X, self._sparse = np.empty((0, len(self.columns))), RaggedStore(np.int32)
+        self.put(slots, X, sparse.indptr, sparse.indices)
+
     def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         """Put what :meth:`by_group` gave of all rows into slots 0, 1, ..."""
         width, ones = self._features.sparse, []
@@ -268,6 +249,10 @@ class ShardWithRows:
         """Keep new rows that this shard has read; there are no sparse features."""
         assert self.reader is not None
         self._held.put(slots, self.reader.take(rows, blocks), None, None)
+
+    def _on_place(self, slots: Any) -> None:
+        """Move the rows of a state, in slots 0, 1, ..., to others."""
+        self._held.place(slots)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         """Features of some rows."""

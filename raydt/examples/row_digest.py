@@ -10,6 +10,7 @@ from nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -62,20 +63,23 @@ class RowDigest:
             self._tree.change(ids, store.find(ids))
         self._changed, self._changes = [], 0
 
-        def records(ids: Ids, slots: Slots) -> npt.NDArray[np.void]:
-            given = {"id": ids, **{name: np.asarray(column) for name, column in columns(slots).items()}}
-            fields = [(name, column.dtype.newbyteorder("<"), column.shape[1:]) for name, column in given.items()]
-            rows = np.empty(len(slots), dtype=fields)
-            for name, column in given.items():
-                rows[name] = column
-            return rows
-
-        root = np.frombuffer(self._tree.root(records), dtype=np.uint8)
+        records = partial(record_of, columns)
         none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
-        return f"rows {_described(none.dtype)}", root
+        return part_of(none.dtype, self._tree.root(records))
 
 
-def _described(record: np.dtype[np.void]) -> str:
-    """Names and types of the columns, with their widths if they have one."""
+def record_of(columns: Columns, ids: Ids, slots: Slots) -> npt.NDArray[np.void]:
+    """Return the records of some rows: their ids, and then the columns."""
+    given = {"id": ids, **{name: np.asarray(column) for name, column in columns(slots).items()}}
+    fields = [(name, column.dtype.newbyteorder("<"), column.shape[1:]) for name, column in given.items()]
+    rows = np.empty(len(slots), dtype=fields)
+    for name, column in given.items():
+        rows[name] = column
+    return rows
+
+
+def part_of(record: np.dtype[np.void], root: bytes) -> Part:
+    """Return the part of a digest: names and types of the columns, with their widths if they have one; and the root."""
     kinds = ((name, *(record[name].subdtype or (record[name], ()))) for name in record.names or ())
-    return ",".join(f"{name}{kind.str}{f'({shape[0]})' if shape else ''}" for name, kind, shape in kinds)
+    named = ",".join(f"{name}{kind.str}{f'({shape[0]})' if shape else ''}" for name, kind, shape in kinds)
+    return f"rows {named}", np.frombuffer(root, dtype=np.uint8)

@@ -11,7 +11,7 @@ its saved reply, takes the next number, and refuses everything else; one request
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -106,6 +106,24 @@ class GroupSnapshot(NamedTuple):
     state: dict[str, npt.NDArray[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A shard's part of the rows, where shards own whole rows: all in the buckets ``begin`` to before ``end``.
+
+    ``raydt.examples.row_owners`` says which these are. In a snapshot they have a part of their own beside the feature
+    groups: arrays of the coordinator's state that have an entry for each example, here for those of the buckets.
+    """
+
+    begin: int
+    end: int
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.begin, self.end))
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
 class ShardWorker(Protocol):
     """A learner's work on one shard."""
 
@@ -118,10 +136,11 @@ class ShardWorker(Protocol):
     def rows(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Arrays of each owned feature group that never change, one entry for each example in ``slots``; copies."""
 
-    def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
-        """All other arrays of each owned feature group; arrays by example in the order of ``slots``, all that live.
+    def state(self, slots: npt.NDArray[np.int32]) -> Mapping[Any, dict[str, Any]]:
+        """All other arrays of each owned feature group and, if it owns whole rows, of its :class:`Buckets`.
 
-        Copies: they are written while the next batches change the originals.
+        Arrays by example are in the order of ``slots``, all that live. Copies: they are written while the next batches
+        change the originals.
         """
 
     def restore(self, state: Mapping[int, dict[str, Any]]) -> None:

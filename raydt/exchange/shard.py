@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
 from raydt.exchange.meeting import Swaps, swaps
 from raydt.exchange.messages import SET_ASIDE, Ended, GroupSnapshot, Payload, Position, ShardWorker
+from raydt.exchange.snapshot import Parts
 from raydt.messages import message
 
 
@@ -32,7 +33,7 @@ class FeatureShard:
         self.worker, self.index = worker, index
         self.epoch, self.seq = 0, 0
         self._reply: Any = None
-        self._aside: tuple[Position, dict[int, GroupSnapshot]] = (0, 0), {}
+        self._aside: tuple[Position, Parts] = (0, 0), {}
         self.answered, self.seconds = 0, 0.0
 
     def receive(self, epoch: int, seq: int, method: str, payload: Payload) -> Any:
@@ -85,12 +86,13 @@ class FeatureShard:
         number = self.epoch, self.seq + 1
         self._aside = number, {}  # before the copies are made
         slots, stored = payload["slots"], payload["stored"]
-        rows, state = self.worker.rows(slots[stored:]), self.worker.state(slots)
-        groups = sorted(rows.keys() | state.keys())
+        rows: Mapping[Any, Any] = self.worker.rows(slots[stored:])
+        state: Mapping[Any, Any] = self.worker.state(slots)
+        groups = dict.fromkeys([*rows, *state])
         self._aside = number, {group: GroupSnapshot(rows.get(group, {}), state.get(group, {})) for group in groups}
         return number
 
-    def take_aside(self, number: Position) -> dict[int, GroupSnapshot]:
+    def take_aside(self, number: Position) -> Parts:
         """Return the snapshot set aside by message ``number``, once.
 
         Raises

@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange.messages import GroupSnapshot, Position
+from raydt.exchange.messages import Buckets, GroupSnapshot, Position
 
 Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+#: What a shard has set aside of its feature groups, and of its own rows.
+Parts = dict["int | Buckets", GroupSnapshot]
 
 
 class Segment(NamedTuple):
@@ -44,5 +48,6 @@ class Snapshot:
     rows: Arrays  #: What never changes of the examples born since, in this order.
     state: Arrays  #: Everything else the coordinator knows; arrays by example are in the order of ``born``.
     aside: Position  #: Epoch and number under which the shards have set their parts aside.
-    #: The feature groups by number, one shard after the other; can be taken once, by another thread too.
-    parts: Iterable[dict[int, GroupSnapshot]] = field(default=())
+    #: The feature groups by number, and the buckets of rows, one shard after the other; can be taken once, by another
+    #: thread too.
+    parts: Iterable[Parts] = field(default=())

@@ -36,6 +36,7 @@ import numpy.typing as npt
 
 from raydt.arrays.lazy import Lazy
 from raydt.errors import ModelFileError, NotWrittenError
+from raydt.examples.row_owners import buckets_in, joined_buckets
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
@@ -50,7 +51,17 @@ from raydt.folders.manifest import (
     read_manifest,
     write_manifest,
 )
-from raydt.messages import Message, message
+from raydt.folders.parts import (
+    PartsElsewhere,
+    Place,
+    Written,
+    chosen,
+    component_of_segment,
+    name_of_segment,
+    write_parts,
+    write_rows,
+)
+from raydt.messages import message
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +74,6 @@ _FOLDERS = re.compile(rf"{NUMBER}|{ROWS}")
 
 #: Components of a state that stay in memory while it is restored; larger ones are read group by group.
 KEEP_BYTES = 1 << 28
-
-#: How the two arrays of a ragged entry are called.
-_LENGTHS, _VALUES = "_lengths", "_values"
-
-Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def is_checkpoint_file(path: str) -> bool:
@@ -138,7 +144,7 @@ class CheckpointStore:
             if missing:
                 log.warning(message("models.segment_again", folder=self.folder.location, segment=min(missing)))
             kept = takewhile(lambda stored: missing.isdisjoint(stored.names), self._stored)
-        kept = takewhile(lambda stored: not self.copies.has_to_go(_name(stored.segment)), kept)
+        kept = takewhile(lambda stored: not self.copies.has_to_go(name_of_segment(stored.segment)), kept)
         return [stored.segment for stored in kept]
 
     def _missing(self, stored: Iterable[_Stored]) -> set[str]:
@@ -157,7 +163,7 @@ class CheckpointStore:
         """
         self._stored = checkpoint.stored if checkpoint is not None else []
         number, meta = (checkpoint.number, checkpoint.meta) if checkpoint is not None else (None, {})
-        self.copies.resume(number, (_name(stored.segment) for stored in self._stored), meta)
+        self.copies.resume(number, (name_of_segment(stored.segment) for stored in self._stored), meta)
         for number in self.numbers():
             if checkpoint is None or number > checkpoint.number:
                 try:
@@ -174,16 +180,16 @@ class CheckpointStore:
         number, meta, snapshot, components = content
         folder = self.folder.inside(str(number))
         try:
-            written, small = self._write_segment(folder, number, snapshot)
+            written, files, rest = self._write_rows(folder, number, snapshot)
             stored, live, with_deleted = [], {}, []
             for entry in [*(e for e in self._stored if e.segment.first < snapshot.since), *written]:
                 alive = np.isin(entry.born, snapshot.born, assume_unique=True)
                 if alive.any():
                     stored.append(entry)
-                    live[_name(entry.segment)] = np.packbits(alive)
-                    with_deleted += [_name(entry.segment)] if not alive.all() else []
-            small |= {"live": live, **components}
-            files = [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
+                    live[name_of_segment(entry.segment)] = np.packbits(alive)
+                    with_deleted += [name_of_segment(entry.segment)] if not alive.all() else []
+            small = {"coordinator": rest, "live": live, **components}
+            files += [file for name, part in small.items() if part for file in publish_component(folder, name, part)]
             shared = [file for entry in stored for file in entry.files]
             segments: dict[str, Any] = {"segments": [list(entry.segment) for entry in stored]}
             if self.copies.limit is not None:
@@ -197,9 +203,11 @@ class CheckpointStore:
             self._stored = stored
             self.copies.wrote(number, with_deleted)
             self._prune(number)
-        except OSError as error:
+        except (OSError, NotWrittenError) as error:
             with contextlib.suppress(OSError):
                 self._sweep()  # what was written of it; where the disk is full, the next one needs the space
+            if isinstance(error, NotWrittenError):
+                raise
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
@@ -221,30 +229,25 @@ class CheckpointStore:
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
 
-    def _write_segment(
+    def _write_rows(
         self, folder: Folder, number: int, snapshot: Snapshot
-    ) -> tuple[list[_Stored], dict[str, Mapping[str, Any]]]:
-        """Write the rows that are new, if there are any; what else coordinator and groups have is returned."""
+    ) -> tuple[list[_Stored], list[FileEntry], Mapping[str, Any]]:
+        """Write what shards have set aside, and the rows that are new, if there are any.
+
+        Returns the new segment, files of the checkpoint, and what else the coordinator has.
+        """
         born = snapshot.born[np.searchsorted(snapshot.born, snapshot.since) :]
-        segment = Segment(snapshot.since, number, len(born))
-        # Where nothing lives, there is no segment: types and shapes of no rows go with the rest.
-        none_live = not len(snapshot.born)
-        files: list[FileEntry] = []
-        small: dict[str, Mapping[str, Any]] = {}
-
-        def keep(name: str, rows: Arrays, state: Arrays) -> None:
-            small[name] = {**state, **rows} if none_live else state
-            if uneven := _uneven(rows, len(born)):
-                raise ValueError(uneven.at(name))
-            if len(born) and rows:
-                component = _component(segment) + ("" if name == "coordinator" else f"-{name}")
-                files.extend(publish_component(folder, component, rows, beside=BESIDE))
-
-        keep("coordinator", {**snapshot.rows, "born": born}, snapshot.state)
-        for part in snapshot.parts:
-            for index, group in part.items():
-                keep(f"group-{index:03d}", group.rows, group.state)
-        return ([_Stored(segment, born, files)] if len(born) else []), small
+        place = Place(folder, BESIDE, Segment(snapshot.since, number, len(born)), none_live=not len(snapshot.born))
+        here = Written([], [])
+        rest = write_rows(place, "coordinator", {**snapshot.rows, "born": born}, snapshot.state, here)
+        if isinstance(snapshot.parts, PartsElsewhere):
+            all_written = [here, *snapshot.parts.write(place)]
+        else:
+            all_written = [here, *(write_parts(place, part) for part in snapshot.parts)]
+        files = [file for written in all_written for file in written.of_segment]
+        files.sort(key=lambda file: file.component)
+        stored = [_Stored(place.segment, born, files)] if len(born) else []
+        return stored, [file for written in all_written for file in written.rest], rest
 
     def _prune(self, number: int) -> None:
         """Remove the checkpoints that are too many, and those after ``number``, which was just written."""
@@ -273,8 +276,8 @@ class CheckpointStore:
                 self.folder.discard(name)
 
 
-def read_checkpoint(folder: Folder) -> Checkpoint:
-    """Read a checkpoint, or any other state, after checking every byte of it.
+def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:
+    """Read a checkpoint, or any other state, after checking every byte of it; ``apart`` as in :func:`with_rows`.
 
     ModelFileError, which names the file, if a file is missing or damaged, or the folder is of another format version or
     holds a model.
@@ -283,23 +286,39 @@ def read_checkpoint(folder: Folder) -> Checkpoint:
     with _fitting(folder.root):
         number = int(meta["offset"])
     files = read_manifest(folder).files
-    whole = with_rows(meta, components, folder.root)
+    whole = with_rows(meta, components, folder.root, apart=apart)
     stored = []
     for segment in _segments(meta):
-        prefix = _component(segment)
+        prefix = component_of_segment(segment)
         own = [file for file in files if file.component == prefix or file.component.startswith(f"{prefix}-group-")]
         stored.append(_Stored(segment, components[prefix]["born"], own))
     return Checkpoint(number, meta, whole, stored)
 
 
-def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], file: str) -> Lazy[str]:
+def read_parts(folder: Folder) -> Lazy[str]:
+    """Return the components of a state that was found sound, to be read one by one; buckets are apart."""
+    meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
+    return with_rows(meta, components, folder.root, apart=True, check=False)
+
+
+def with_rows(
+    meta: Mapping[str, Any],
+    components: Mapping[str, Mapping[str, Any]],
+    file: str,
+    *,
+    apart: bool = False,
+    check: bool = True,
+) -> Lazy[str]:
     """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
 
-    Each is put together once here, one after the other, so that all that could be wrong with them is found. Those that
-    need more than :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names
-    ``file``, if a segment or its bitmap is missing or does not fit; also later, if files have changed since.
+    What shards have written of the rows in their buckets is in ``coordinator``, too, or in components of its own if
+    wanted ``apart``. Each is put together once here, one after the other, unless ``check`` is False, so that all that
+    could be wrong with them is found. Those that need more than :data:`KEEP_BYTES` in all are put together again when
+    they are asked for. ModelFileError, which names ``file``, if a segment or its bitmap is missing or does not fit;
+    also later, if files have changed since.
     """
     segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
+    buckets = {part: name for name in components if (part := buckets_in(name)) is not None}
 
     def put_together(name: str) -> dict[str, Any]:
         whole = dict(components.get(name, {}))
@@ -307,15 +326,19 @@ def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any
         with _fitting(file):
             for prefix, alive in segments:
                 of_segment = prefix if name == "coordinator" else f"{prefix}-{name}"
-                for column, values in _chosen(components.get(of_segment, {}), alive).items():
+                for column, values in chosen(components.get(of_segment, {}), alive).items():
                     columns.setdefault(column, []).append(values)
-            return whole | {column: np.concatenate(values) for column, values in columns.items()}
+            whole |= {column: np.concatenate(values) for column, values in columns.items()}
+            if name == "coordinator" and buckets and not apart:
+                whole |= joined_buckets(whole["id"], {part: components[own] for part, own in buckets.items()})
+        return whole
 
     with _fitting(file):
         own = {name for name in components if name != "live" and not name.startswith("rows-")}
+        own -= set() if apart else set(buckets.values())
         unused = {name for name in components if name.startswith("rows-")}
         for segment in _segments(meta):
-            prefix = _component(segment)
+            prefix = component_of_segment(segment)
             segments.append((prefix, _alive(components, segment)))
             of_groups = {name for name in unused if name.startswith(f"{prefix}-group-")}
             unused -= of_groups | {prefix}
@@ -323,9 +346,9 @@ def with_rows(meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any
         if unused:
             raise ValueError(message("models.no_segment", component=min(unused)))
     # What is no group is needed by all that read a state, and first.
-    order = sorted(own, key=lambda name: (name.startswith("group-"), name))
+    order = sorted(own, key=lambda name: (name.startswith(("group-", "buckets-")), name))
     whole = Lazy(order, put_together, KEEP_BYTES)
-    for name in order:
+    for name in order if check else ():
         whole[name]
     return whole
 
@@ -343,57 +366,14 @@ def _fitting(file: str) -> Iterator[None]:
 
 def _alive(components: Mapping[str, Mapping[str, Any]], segment: Segment) -> npt.NDArray[np.bool_]:
     """Which examples of a segment live."""
-    prefix = _component(segment)
+    prefix = component_of_segment(segment)
     if len(components[prefix]["born"]) != segment.rows:
         raise ValueError(message("models.uneven", columns=prefix, examples=segment.rows))
-    live = components["live"][_name(segment)]
+    live = components["live"][name_of_segment(segment)]
     if live.dtype != np.uint8 or live.shape != ((segment.rows + 7) // 8,):
         raise ValueError(message("models.uneven", columns=f"the bitmap of {prefix}", examples=segment.rows))
     return np.unpackbits(live, count=segment.rows).astype(np.bool_)
 
 
-def _ragged(arrays: Mapping[str, npt.NDArray[Any]], column: str) -> str | None:
-    """Name of the lengths, if a column is the values of a ragged entry."""
-    lengths = column.removesuffix(_VALUES) + _LENGTHS
-    return lengths if column.endswith(_VALUES) and lengths in arrays else None
-
-
-def _entries(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
-    """How many examples each array has entries for; -1 where values are not as many as their lengths say."""
-    entries = {column: len(values) for column, values in arrays.items()}
-    for column, values in arrays.items():
-        lengths = _ragged(arrays, column)
-        if lengths is not None:
-            counts = arrays[lengths]
-            sound = counts.min(initial=0) >= 0 and int(counts.sum(dtype=np.int64)) == len(values)
-            entries[column] = entries[lengths] if sound else -1
-    return entries
-
-
-def _uneven(arrays: Mapping[str, npt.NDArray[Any]], examples: int) -> Message | None:
-    """Return what is wrong with arrays that do not have an entry for each example."""
-    uneven = [column for column, entries in _entries(arrays).items() if entries != examples]
-    return message("models.uneven", columns=", ".join(uneven), examples=examples) if uneven else None
-
-
-def _chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]) -> Arrays:
-    """The entries of the examples that live."""
-    if uneven := _uneven(arrays, len(alive)):
-        raise ValueError(uneven)
-    chosen = {}
-    for column, values in arrays.items():
-        lengths = _ragged(arrays, column)
-        chosen[column] = values[alive if lengths is None else np.repeat(alive, arrays[lengths])]
-    return chosen
-
-
 def _segments(meta: Mapping[str, Any]) -> Iterator[Segment]:
     return (Segment(*map(int, entry)) for entry in meta.get("segments", []))
-
-
-def _name(segment: Segment) -> str:
-    return f"{segment.first}-{segment.stop}"
-
-
-def _component(segment: Segment) -> str:
-    return f"rows-{_name(segment)}"

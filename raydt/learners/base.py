@@ -16,12 +16,12 @@ from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES, Reading
-from raydt.exchange.messages import ShardWorker
+from raydt.exchange.messages import Buckets, ShardWorker
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 from raydt.messages import message
 from raydt.settings import Settings
-from raydt.trees.state_schema import Schema, check_arrays, check_held
+from raydt.trees.state_schema import Schema, check_arrays, check_held, require
 
 
 class LearnerOptions(Settings):
@@ -204,12 +204,25 @@ class Learner(ABC):
             Naming the array that cannot be.
         """
 
+    def check_buckets(
+        self, options: Any, model: Arrays, buckets: Mapping[Buckets, Arrays], n: Mapping[str, int]
+    ) -> None:
+        """Require what shards have written of the rows in their buckets, by default nothing; as `check_relations`."""
+        require(not buckets, "buckets", "states.unknown", what="component")
+
     def check(
-        self, options: Any, features: Features, classes: int, model: Arrays, groups: Mapping[int, Arrays] | None
+        self,
+        options: Any,
+        features: Features,
+        classes: int,
+        model: Arrays,
+        groups: Mapping[int, Arrays] | None,
+        buckets: Mapping[Buckets, Arrays] | None = None,
     ) -> None:
         """Require that arrays from a file can be a model or, with ``groups``, a state.
 
-        Kernels take indices on trust: all that they follow must be within bounds, and must end.
+        Arrays by row that shards have written are in ``model``, or in ``buckets``. Kernels take indices on trust: all
+        that they follow must be within bounds, and must end.
 
         Raises
         ------
@@ -223,6 +236,7 @@ class Learner(ABC):
         if groups is not None:
             check_held(groups, features, schema.group, lengths["rows"])
         self.check_relations(options, features, model, groups, lengths)
+        self.check_buckets(options, model, buckets or {}, lengths)
 
     def predictor(self, options: Any, features: Features, model: Arrays) -> Any:
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.

@@ -106,8 +106,12 @@ class BatchCoordinator(ABC):
         yield from ()
 
     def gather_state(self) -> Exchange[None]:
-        """Fetch from the shards what ``digest`` and ``state`` need of them, if anything; lost with an update."""
+        """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
         yield from ()
+
+    def gather_digest(self) -> Exchange[None]:
+        """Fetch from the shards what ``digest`` needs of them, by default as for ``state``; lost with an update."""
+        yield from self.gather_state()
 
     # ---------------------------------------------------------------- admission
 

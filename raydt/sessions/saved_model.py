@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ from raydt.arrays.lazy import Lazy
 from raydt.arrays.sparse import LARGEST_WIDTH
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.examples.features import Features
+from raydt.examples.row_owners import buckets_in
 from raydt.examples.targets import in_order
+from raydt.exchange.messages import Buckets
 from raydt.folders.arrays import open_folder
 from raydt.folders.checkpoint import with_rows
 from raydt.folders.folder import Folder
@@ -35,6 +37,7 @@ from raydt.version import __version__
 MODEL = "model"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
+T = TypeVar("T")
 
 
 def model_meta(
@@ -56,8 +59,22 @@ def state_components(coordinator: Arrays, groups: Mapping[int, Arrays]) -> dict[
 
 def groups_of(components: Mapping[str, Arrays]) -> Mapping[int, Arrays]:
     """Of the components of a state, the arrays of each feature group, read when they are asked for."""
-    names = {int(name.removeprefix("group-")): name for name in components if name.startswith("group-")}
-    return Lazy(names, lambda number: components[names[number]])
+    return _read_later({int(name[6:]): name for name in components if name.startswith("group-")}, components)
+
+
+def buckets_of(components: Mapping[str, Arrays]) -> Mapping[Buckets, Arrays]:
+    """Of the components of a state, what shards have written of their rows, if it is apart; read when asked for."""
+    return _read_later({part: name for name in components if (part := buckets_in(name)) is not None}, components)
+
+
+def parts_of(components: Mapping[str, Arrays]) -> Mapping[Any, Arrays]:
+    """Of the components of a state, all that shards restore: feature groups by number, and buckets."""
+    groups, buckets = groups_of(components), buckets_of(components)
+    return Lazy([*groups, *buckets], lambda part: buckets[part] if isinstance(part, Buckets) else groups[part])
+
+
+def _read_later(names: Mapping[T, str], components: Mapping[str, Arrays]) -> Mapping[T, Arrays]:
+    return Lazy(names, lambda key: components[names[key]])
 
 
 class _Feature(BaseModel):
@@ -115,13 +132,18 @@ class SavedModel:
 
     @property
     def arrays(self) -> Arrays:
-        """Arrays of the model, or of the coordinator's state, which contain them."""
+        """Arrays of the model, or of the coordinator's state, which contain them; less what :attr:`buckets` have."""
         return self.components["coordinator" if self.is_state else "arrays"]
 
     @property
     def groups(self) -> Mapping[int, Arrays]:
         """Arrays of each feature group of a state."""
         return groups_of(self.components)
+
+    @property
+    def buckets(self) -> Mapping[Buckets, Arrays]:
+        """Arrays by row of a state that was read with these apart, by the buckets of a shard."""
+        return buckets_of(self.components)
 
     def session(self) -> InProcessSession:
         """Of a state: a session in this process with its model and examples."""
@@ -220,7 +242,8 @@ def understood(
         saved = SavedModel(learner, options, features, described.classes, described.categories, meta, components)
         groups = saved.groups if saved.is_state else None
         if not any_format:
-            learner.check(options, features, len(described.classes), saved.arrays, groups)
+            buckets = saved.buckets if saved.is_state else {}
+            learner.check(options, features, len(described.classes), saved.arrays, groups, buckets)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
             raise ValueError(message("models.next_id", next=saved.next_id))
     except (KeyError, ValueError) as error:

@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
+from raydt.examples.row_owners import joined_buckets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.driver import InProcessDriver
-from raydt.exchange.messages import Exchange
+from raydt.exchange.messages import Buckets, Exchange
 from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Segment, Snapshot
+from raydt.folders.folder import Folder
 from raydt.learners.base import Learner, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.messages import message
@@ -60,8 +62,17 @@ class Session(Protocol):
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now; a batch with a barrier brings its own."""
 
-    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
-        """Replace everything by a saved state."""
+    def restore(
+        self,
+        state: Arrays,
+        groups: Mapping[int, Arrays],
+        buckets: Mapping[Buckets, Arrays] | None = None,
+        folder: Folder | None = None,
+    ) -> None:
+        """Replace everything by a saved state.
+
+        ``buckets`` are arrays of the coordinator's state by row that ``state`` lacks; all may be read from ``folder``.
+        """
 
     def work(self) -> list[dict[str, Any]]:
         """One entry per shard: ``shard``, ``columns``, ``requests``, ``seconds``, ``pid``."""
@@ -170,7 +181,7 @@ class InProcessSession:
     def digest(self) -> str:
         """Digest of the model."""
         self.require_whole()
-        self.driver.run(self.coordinator.gather_state())
+        self.driver.run(self.coordinator.gather_digest())
         return self.coordinator.digest()
 
     def statistics(self) -> dict[str, int]:
@@ -196,10 +207,16 @@ class InProcessSession:
         snapshot.parts = [shard.take_aside(snapshot.aside) for shard in self.shards]
         return snapshot
 
-    def restore(self, state: Arrays, groups: Mapping[int, Arrays]) -> None:
+    def restore(
+        self,
+        state: Arrays,
+        groups: Mapping[int, Arrays],
+        buckets: Mapping[Buckets, Arrays] | None = None,
+        folder: Folder | None = None,
+    ) -> None:
         """Replace everything by a saved state."""
         self.whole = False
-        self.coordinator.restore(state)
+        self.coordinator.restore({**state, **joined_buckets(state["id"], buckets)} if buckets else state)
         for shard in self.shards:
             shard.worker.restore(groups)
         self._restored, self.whole = True, True

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.exchange.messages import SET_ASIDE, Ask, Exchange
+from raydt.examples.row_owners import joined_buckets
+from raydt.exchange.messages import SET_ASIDE, Ask, Buckets, Exchange
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.learners.batch_coordinator import BatchCoordinator
 
@@ -62,6 +63,13 @@ def next_segment(born: npt.NDArray[np.int64], segments: Sequence[Segment]) -> in
 def whole(snapshot: Snapshot) -> tuple[Arrays, dict[int, Arrays]]:
     """The complete state of coordinator and groups, of a snapshot that was taken with nothing stored."""
     groups: dict[int, Arrays] = {}
+    buckets: dict[Buckets, Arrays] = {}
     for part in snapshot.parts:
-        groups |= {number: {**group.rows, **group.state} for number, group in part.items()}
-    return {**snapshot.state, **snapshot.rows, "born": snapshot.born}, groups
+        for whose, found in part.items():
+            arrays = {**found.rows, **found.state}
+            if isinstance(whose, Buckets):
+                buckets[whose] = arrays
+            else:
+                groups[whose] = arrays
+    of_rows = joined_buckets(snapshot.rows["id"], buckets) if buckets else {}
+    return {**snapshot.state, **of_rows, **snapshot.rows, "born": snapshot.born}, groups

@@ -128,6 +128,8 @@ class FaultyCoordinator:
     def gather_state(self):
         yield from ()
 
+    gather_digest = gather_state
+
     def digest(self):
         return digest([("seq", np.array(self.seq))])
 

@@ -140,7 +140,7 @@ class ChainCoordinator:
     def gather(self):
         yield from ()
 
-    gather_state = gather
+    gather_state = gather_digest = gather
 
     def process(self, batch, *, skip_refused=False):
         m = len(batch)

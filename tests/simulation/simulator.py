@@ -291,10 +291,13 @@ class Simulation(Network):
         """The end of the stream: the last checkpoint is of everything, and is what is compared."""
 
         def finished(_: None) -> None:
-            machine.run(take_snapshot(machine.coordinator), snapped)
+            machine.run(machine.coordinator.gather_digest(), hashed)
 
-        def snapped(snapshot: Snapshot) -> None:
+        def hashed(_: None) -> None:
             digest = machine.coordinator.digest()
+            machine.run(take_snapshot(machine.coordinator), lambda snapshot: snapped(snapshot, digest))
+
+        def snapped(snapshot: Snapshot, digest: str) -> None:
             self.then(self._at_driver, machine.epoch, self._compare, snapshot, digest)
 
         machine.run(machine.coordinator.finish(), finished)

@@ -112,7 +112,7 @@ def test_processes_with_several_shards(
         for batch in batches(source, reading):
             assert batch.X.shape[1] == (0 if reads and batch.stop <= 200 else 6)
             predictions = driver.run(coordinator.process(batch, skip_refused=False)).predictions.tolist()
-            driver.run(coordinator.gather_state())
+            driver.run(coordinator.gather_digest())
             found.append((predictions, coordinator.digest()))
         driver.acknowledge()
         for one in actors:

@@ -10,18 +10,19 @@ Predictions are made by the model of the last such end. Where the trees are trai
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.digest import Digest, Padded, begin_digest, digest
-from raydt.batches.binning import SPARSE, Bins, joined
+from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.ranking import LEVELS
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.features import Features
+from raydt.examples.owned_store import OwnedStore
+from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import (
     DELETE,
@@ -34,13 +35,14 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
-from raydt.exchange.messages import Ask, Exchange
+from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
+from raydt.learners.gbdt.digest import ModelDigest, joined_hashes
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows
+from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows, no_rows
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
@@ -49,25 +51,25 @@ Slots = npt.NDArray[np.int32]
 
 
 class GBDTCoordinator(BatchCoordinator):
-    """Trees, ledger, ids and pending updates."""
+    """Trees, ids and pending updates; and the ledger, where it does all work itself."""
 
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features
-        self._trainer_of = ThreadTrainer if plan.shared_store else ShardTrainer
         self._trainer: ThreadTrainer | ShardTrainer | None = None  # of the ensemble, once there is one
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
-        self._store = ExampleStore(0, None, self._dtype)
+        self._owned = None if plan.shared_store else OwnedStore(RowOwners(shards), self._dtype)  # shards have the rows
+        # Either has all that is used of a store, and labels by slot.
+        self._store = cast(ExampleStore, self._owned) if self._owned else ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
         self._seq = self._warmup = 0
         self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
         self._extent: tuple[int, int, int] | None = None  # nodes, leaves and depth of the trees, where they are known
-        self._bins_digested: tuple[Bins, Digest] | None = None
-        self._restored = False  # and the shards do not have the histograms of the state yet
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied: all but a digest that is not complete, which cannot be."""
-        return {**self.__dict__, "_bins_digested": None}
+        self._digest = ModelDigest(features.sparse)
+        self._hashes: list[dict[str, Any]] | None = None  # of the rows, where shards have them
+        self._counts: npt.NDArray[np.int64] | None = None  # rows of each node, where shards have them
+        self._restored: Slots | None = None  # of the rows of a state, as long as what is not saved is not made
+        self._displaced = False  # and shards have these rows in slots 0, 1, ...
 
     @property
     def ensemble(self) -> Ensemble | None:
@@ -82,7 +84,7 @@ class GBDTCoordinator(BatchCoordinator):
         yield from self._resume()
         if batch.start == 0:
             self._warmup = batch.warmup
-        self.store.reserve(m)
+        self._owned.reserve_for(batch.id) if self._owned else self._store.reserve(m)
         nothing = np.nan if self.options.regression else -1
         result = BatchResult(m, np.full(m, nothing, dtype=self._dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
@@ -213,11 +215,16 @@ class GBDTCoordinator(BatchCoordinator):
         most = former.iterations if former else o.max_iter
         ensemble = Ensemble(o, bins, classes, origin, exponent, most, 0)
         self._note_all()
-        self._trainer = trainer = self._trainer_of(ensemble, self.features, self._rows)
+        self._trainer = trainer = self._new_trainer(ensemble)
         yield from trainer.encode(slots, y)
         watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
         yield from trainer.train(y, rest, watched)
         return held
+
+    def _new_trainer(self, ensemble: Ensemble) -> ThreadTrainer | ShardTrainer:
+        if self._owned is None:
+            return ThreadTrainer(ensemble, self.features, self._rows)
+        return ShardTrainer(ensemble, self._rows, self._owned)
 
     def _held(self) -> Slots:
         """Slots of the rows in the model: not those that wait to be inserted, but those that wait to be deleted."""
@@ -248,16 +255,35 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
-        if self._restored and self._trainer is not None:
-            yield from self._trainer.resume(self.store.y, self._held(), self._pending.inserts)
-        self._restored = False
+        rows = self._restored
+        if rows is None:
+            return
+        if self._displaced:
+            yield Tell("place", {"slots": rows})
+            self._displaced = False
+        if self._trainer is not None:
+            yield from self._trainer.resume(self.store.y, self._held(), self._pending.inserts, rows)
+        self._restored = None
 
     def gather(self) -> Exchange[None]:
-        """Fetch leaves, ledger and drift of the rows, where shards have them."""
-        if self._trainer is not None:
-            yield from self._trainer.gather()
+        """Have the rows of each node counted, where shards have them."""
+        if self._owned is not None and self.ensemble is not None:
+            yield from self._resume()
+            self._counts = np.sum((yield Ask("count_rows", {})), axis=0)
 
-    gather_state = gather
+    def gather_state(self) -> Exchange[None]:
+        """Let the shards have what they add to a state."""
+        if self._owned is not None:
+            yield from self._resume()
+            if self.ensemble is not None:
+                yield Tell("waiting", self._owned.rows(self._pending.inserts))
+
+    def gather_digest(self) -> Exchange[None]:
+        """Have the rows hashed, where shards have them."""
+        if self._owned is not None and self.ensemble is not None:
+            yield from self._resume()
+            inserts = self._owned.rows(self._pending.inserts)
+            self._hashes = yield Ask("hash_rows", {"inserts": inserts, "deletes": self._pending.deletes})
 
     # ---------------------------------------------------------------- the model
 
@@ -272,41 +298,18 @@ class GBDTCoordinator(BatchCoordinator):
         return constant_of(self.store.y[self.store.slots()])
 
     def digest(self) -> str:
-        """Digest of trees, sums, bins, and of label and ledger by id; free of slots and node numbers.
+        """Digest of trees, sums, bins, and of label and ledger by id, after :meth:`gather_digest`.
 
         The first costs O(nodes + live examples x trees), the next O(nodes), and O(trees) for each row that changed.
         """
-        e, leaving = self.ensemble, np.sort(self._pending.deletes)
-        leaving = leaving[np.argsort(self.store.id[leaving], kind="stable")]
-        parts: Arrays = {"classes": np.array([e.classes if e else -1]), "exponent": np.array([e.exponent if e else 0])}
-        columns = {"id": self.store.id[leaving], **self._row_columns(leaving)}
-        parts |= {f"leaving_{name}": column for name, column in columns.items()}
-        if e is not None:
-            # Records of what could not grow, and of how far scores have moved, decide what is done later; the model is
-            # the same without them.
-            skipped = ("node_tried_g", "node_tried_h", "node_above", "node_below")
-            parts |= {name: array for name, array in e.nodes().items() if name not in skipped}
-            parts["origin"] = np.array([e.loss.origin])
-        begun = None if e is None else self._bins_digest(e.bins)
-        return digest([*((name, parts[name]) for name in sorted(parts)), self._row_part()], begun)
-
-    def _bins_digest(self, bins: Bins) -> Digest:
-        """The beginning of a digest: the bins of all features, those of sparse ones without a cut too.
-
-        O(possible sparse features) time once for each training, and O(1) memory.
-        """
-        if self._bins_digested is None or self._bins_digested[0] is not bins:
-            arrays, width = bins.arrays(), self.features.sparse
-            sparse, none = arrays.pop("bins_sparse", bins.sparse), bins.sparse[:0]
-            rest = {
-                "kinds": (SPARSE, none),
-                "starts": (bins.starts[-1], none),
-                "seen": (0, sparse),
-                "default": (0, none),
-            }
-            longer = {f"bins_{name}": Padded(arrays[f"bins_{name}"], width, *after) for name, after in rest.items()}
-            self._bins_digested = bins, begin_digest((name, longer.get(name, arrays[name])) for name in sorted(arrays))
-        return self._bins_digested[1]
+        e = self.ensemble
+        if self._owned is not None and e is not None:
+            assert self._hashes is not None
+            hashes, self._hashes, self._digested = self._hashes, None, None
+            return self._digest.of(e, *joined_hashes(hashes))
+        leaving = self._pending.deletes
+        leaving = leaving[np.argsort(self.store.id[leaving])]
+        return self._digest.of(e, {"id": self.store.id[leaving], **self._row_columns(leaving)}, self._row_part())
 
     def _row_columns(self, slots: Slots) -> Arrays:
         """Labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
@@ -344,8 +347,12 @@ class GBDTCoordinator(BatchCoordinator):
         }
 
     def model(self) -> Arrays:
-        """Arrays of the predict-only model."""
-        return model_arrays(self.ensemble, self._constant())
+        """Arrays of the predict-only model, after :meth:`gather`."""
+        e, arrays = self.ensemble, model_arrays(self.ensemble, self._constant())
+        if self._owned is not None and e is not None:
+            assert self._counts is not None
+            arrays["node_count"], self._counts = self._counts, None
+        return arrays
 
     def in_order_of_birth(self) -> Slots:
         """Slots of the live examples and of those whose deletion is pending, in order of birth. O(n log n)."""
@@ -353,7 +360,7 @@ class GBDTCoordinator(BatchCoordinator):
         return slots[np.argsort(self.store.born[slots], kind="stable")]
 
     def state(self, slots: Slots) -> Arrays:
-        """Trees and bins, leaf and ledger of each example, which updates are pending, and the totals."""
+        """Trees and bins, which updates are pending, and the totals; leaf and ledger, unless shards have the rows."""
         e, totals = self.ensemble, self._totals
         scalars = {
             "seq": self._seq,
@@ -367,9 +374,10 @@ class GBDTCoordinator(BatchCoordinator):
         state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
         state["pending"] = self._pending.status(slots)
         if e is not None:
+            state |= e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
+        if e is not None and self._owned is None:
             e.reserve(self.store.capacity)  # for the slots of pending rows
-            state |= e.bins.arrays() | e.nodes()
-            state["origin"], state["drift"] = np.array([e.loss.origin]), e.drift[slots]
+            state["drift"] = e.drift[slots]
             state["leaf"], state["ledger"] = e.leaves_of(slots), e.ledger_of(slots)
             for name in ("ledger", "drift"):  # former rows may have left something in the slots of pending ones
                 state[name][state["pending"] == TO_INSERT] = 0
@@ -377,16 +385,16 @@ class GBDTCoordinator(BatchCoordinator):
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
-        n = len(state["id"])
-        pending = state["pending"]
-        self.store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
+        n, pending = len(state["id"]), state["pending"]
+        self._store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
+        slots = np.arange(n, dtype=np.int32) if self._owned is None else self._owned.first_slots(state["id"])
         self._seq, self._warmup = int(state["seq"][0]), int(state["warmup"][0])
         self._record = TrainingRecord.of(state)
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
         self._pending = PendingUpdates()
-        slots = np.arange(n, dtype=np.int32)
         self._pending.add(slots[pending == TO_INSERT], slots[pending == TO_DELETE])
-        self._trainer, self._restored, self._extent = None, True, None
+        self._trainer, self._restored, self._displaced, self._extent = None, slots, self._owned is not None, None
         if "tree_nodes" in state:
-            ensemble = restored(self.options, state, self.store.capacity)
-            self._trainer = self._trainer_of(ensemble, self.features, self._rows)
+            whole = state if "leaf" in state else state | no_rows(state)  # shards have theirs
+            capacity = max(len(whole["leaf"]), self.store.capacity)
+            self._trainer = self._new_trainer(restored(self.options, whole, capacity))

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
+from raydt.examples.row_owners import rows_of_parts
 from raydt.examples.targets import MOST_CLASSES
+from raydt.exchange.messages import Buckets
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits, WorkPlan
 from raydt.learners.batch_coordinator import Arrays
 from raydt.learners.gbdt.coordinator import GBDTCoordinator
@@ -27,6 +30,7 @@ from raydt.trees.state_schema import (
     SPARSE_BINS,
     Array,
     Schema,
+    check_arrays,
     check_bins,
     check_trees,
     counter,
@@ -58,7 +62,28 @@ _TOTALS = (
     *map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows", *RECORD)),
     counter("exponent", -LARGEST_EXPONENT, LARGEST_EXPONENT + 1),
 )
+#: Rows whose leaves are checked at once.
+_CHECKED = 1 << 14
 _PENDING = Array("pending", np.int8, ("rows",), 0, TO_DELETE + 1)
+
+
+def _by_row(options: GBDTOptions) -> tuple[Array, ...]:
+    """Arrays of a trained model by row."""
+    leaf = Array("leaf", (np.uint8, np.uint16), ("rows", "trees"))
+    ledger = Array("ledger", np.int32 if options.regression else np.uint16, ("rows", "trees"))
+    return leaf, ledger, Array("drift", np.uint16, ("rows",))
+
+
+def _check_leaves(
+    leaf: npt.NDArray[Any], pending: npt.NDArray[Any], nodes: npt.NDArray[Any], inner: npt.NDArray[np.bool_]
+) -> None:
+    """Require rows of the model in leaves, and the others in none."""
+    for begin in range(0, len(leaf), _CHECKED):
+        rows, in_model = leaf[begin : begin + _CHECKED], pending[begin : begin + _CHECKED] != TO_INSERT
+        require((rows[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "states.nodes")
+        held = rows[in_model].astype(np.int64)
+        require((held < nodes).all(), "leaf", "states.unknown", what="node")
+        require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "states.inner_leaf")
 
 
 class GBDT(Learner):
@@ -102,12 +127,11 @@ class GBDT(Learner):
         if not state:
             counts = (_COUNT,) if "node_count" in model else ()  # an earlier version did not save it
             return Schema((*trees, *_GAINS, *counts) if trained else (_ONLY,))
-        leaf = Array("leaf", (np.uint8, np.uint16), ("rows", "trees"))
-        ledger = Array("ledger", np.int32 if options.regression else np.uint16, ("rows", "trees"))
+        by_row = _by_row(options) if "leaf" in model else ()  # else in buckets
         rows = (*_TOTALS, *row_arrays(options.regression, "labels"), _PENDING)
         # An id may have two rows, one of which waits to be deleted.
         rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
-        of_trees = (*trees, *_SUMS, leaf, ledger, Array("drift", np.uint16, ("rows",)))
+        of_trees = (*trees, *_SUMS, *by_row)
         return Schema((*rows, *of_trees) if trained else (*rows, _CLASSES), (HELD_OR_MISSING,))
 
     def check_relations(
@@ -142,11 +166,21 @@ class GBDT(Learner):
         if groups is None:
             require(n["per"] == per, "per", "states.number", what="trees of an iteration")
             return
-        leaf, in_model = model["leaf"], model["pending"] != TO_INSERT
-        require((leaf[~in_model] == np.iinfo(leaf.dtype).max).all(), "leaf", "states.nodes")
-        held = leaf[in_model].astype(np.int64)
-        require((held < nodes).all(), "leaf", "states.unknown", what="node")
-        require(not inner[np.cumsum(nodes) - nodes + held].any(), "leaf", "states.inner_leaf")
+        if "leaf" in model:
+            _check_leaves(model["leaf"], model["pending"], nodes, inner)
+
+    def check_buckets(
+        self, options: Any, model: Arrays, buckets: Mapping[Buckets, Arrays], n: Mapping[str, int]
+    ) -> None:
+        """Require leaves, ledger and drift of all rows, once, part by part."""
+        if "id" not in model or "leaf" in model or "tree_nodes" not in model:
+            require(not buckets, "leaf", "states.unknown", what="component")
+            return
+        if not buckets:
+            raise KeyError("leaf")
+        for rows, part in rows_of_parts(model["id"], buckets):
+            check_arrays(part, _by_row(options), {"rows": len(rows), "trees": n["trees"]})
+            _check_leaves(part["leaf"], model["pending"][rows], model["tree_nodes"], model["node_feature"] >= 0)
 
     def traits(self, options: GBDTOptions) -> Traits:
         """Dense and sparse features, missing values, classes or numbers; a batch D' at a time."""

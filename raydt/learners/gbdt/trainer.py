@@ -20,10 +20,11 @@ import numpy.typing as npt
 from raydt.arrays.rng import permutation, stream_key
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
+from raydt.examples.owned_store import OwnedStore
 from raydt.exchange.meeting import side_by_side, together
-from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
+from raydt.exchange.messages import Ended, Exchange, Payload, Tell
 from raydt.learners.gbdt.derivatives import ONE, derive
-from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.trees import score_rows
@@ -148,7 +149,7 @@ class ThreadTrainer:
     def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
-        Returns its costs, and the slots of all rows that went through the trees, valid until the next update.
+        Returns its costs, and the slots of all rows here that went through the trees, valid until the next update.
         """
         yield from ()
         e, self.shard.y = self.ensemble, y
@@ -176,14 +177,13 @@ class ThreadTrainer:
         self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
         self._sum_up(y, held)
 
-    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
-        """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
+    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
+        """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``.
+
+        ``rows`` are the slots of all rows, in the order of the state.
+        """
         yield from self.encode(np.union1d(held, new).astype(np.int32), y)
         self._sum_up(y, held)
-
-    def gather(self) -> Exchange[None]:
-        """Nothing: the coordinator has leaves, ledger and drift."""
-        yield from ()
 
     def _sum_up(self, y: Labels, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
@@ -219,18 +219,20 @@ def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
 
 
 class ShardTrainer:
-    """Has the shards of the exchange keep the rows and train on them; methods as of :class:`ThreadTrainer`."""
+    """Has the shards of the exchange keep the rows and train on them; methods as of :class:`ThreadTrainer`.
 
-    def __init__(self, ensemble: Ensemble, features: Features, rows: RowsOnShards) -> None:
-        self.ensemble, self._features, self._rows = ensemble, features, rows
-        self._gathered = True  # leaves, ledger and drift of all rows are in the ensemble
+    The ensemble here has trees only: leaves, ledger and drift of the rows stay with the shards.
+    """
+
+    def __init__(self, ensemble: Ensemble, rows: RowsOnShards, store: OwnedStore) -> None:
+        self.ensemble, self._rows, self._store = ensemble, rows, store
 
     def encode(self, slots: Slots, y: Labels) -> Exchange[None]:
         """Have the first rows of a new ensemble encoded."""
-        shards = len(self._rows.columns)
+        shards, slots = len(self._rows.columns), np.sort(slots)
         each = [{"index": index} for index in range(shards)]
         yield Tell("begin", {**self.ensemble.begin(), "shards": shards}, each)
-        yield from together("encode", {"slots": slots, "y": y[slots]})
+        yield from together("encode", self._store.rows(slots))
 
     def take(self, slots: Slots, rows: RowBlock) -> None:
         """Nothing: rows are encoded when they are inserted into the trees."""
@@ -251,13 +253,12 @@ class ShardTrainer:
             yield Tell("shorten", {"iterations": self.ensemble.iterations})
 
     def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
-        """Delete or insert rows, as :meth:`ThreadTrainer.update`."""
-        given = y[slots] if role == INSERTED else y[:0]
-        ended = yield from self._pass("update", {"slots": slots, "y": given, "role": role, "anew": anew})
-        found = [of_shard.result for of_shard in ended]
-        counts = Counts.of(len(self.ensemble.trees.feature), [one["counts"] for one in found])
+        """Delete or insert rows, as :meth:`ThreadTrainer.update`; no rows are here."""
+        rows = {**self._store.rows(slots if role == INSERTED else slots[:0]), "slots": slots}
+        ended = yield from self._pass("update", {**rows, "role": role, "anew": anew})
+        counts = Counts.of(len(self.ensemble.trees.feature), [of_shard.result["counts"] for of_shard in ended])
         counts.rounds = 2 * ended[0].met + 1
-        return counts, np.concatenate([one["taken"] for one in found])
+        return counts, slots[:0]
 
     def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
@@ -265,34 +266,29 @@ class ShardTrainer:
         self.ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
         yield from self._pass("extend", {"classes": classes})
 
-    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
+    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms."""
         e = self.ensemble
         yield from self.encode(held, y)
-        owners = self._rows.slots_of(held)
-        each = [
-            {"slots": own, "leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]} for own in owners
-        ]
-        yield Tell("restore_rows", {"trees": e.trees}, each)
+        each: list[dict[str, Any]] = []
+        for own, _ in self._store.by_owner(rows) if e.leaf.shape[1] else ():  # else the shards have theirs
+            own = own[e.leaf[0, own] != e.absent]
+            given = {"slots": rows[own], "leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]}
+            each.append({"rows": given})
+        yield Tell("restore_rows", {"trees": e.trees}, each or None)
+        e.release()
         yield from together("sum_up", {})
 
-    def gather(self) -> Exchange[None]:
-        """Fetch leaves, ledger and drift of all rows."""
-        if self._gathered:
-            return
-        e = self.ensemble
-        for reply in (yield Ask("rows_of_model", {})):
-            slots = reply["slots"]
-            e.reserve(int(slots.max(initial=-1)) + 1)
-            e.leaf[:, slots], e.ledger[:, slots], e.drift[slots] = reply["leaf"], reply["ledger"], reply["drift"]
-        self._gathered = True
-
     def _pass(self, method: str, payload: Payload) -> Exchange[list[Ended]]:
-        """Have the shards make a pass that changes the trees, which all have alike, and keep no rows' part of them."""
-        self._gathered = False
-        self.ensemble.release()
+        """Have the shards make a pass that changes the trees, which all have alike."""
         ended = yield from together(method, payload)
         trees: tuple[Any, ...] = self.ensemble.trees
         for array, theirs in zip(trees, ended[0].result["trees"], strict=True):
             array[:] = theirs
         return ended
+
+
+def no_rows(state: Arrays) -> Arrays:
+    """Leaves, ledger and drift in a state of no rows: what the coordinator has where shards have these."""
+    none: npt.NDArray[Any] = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)
+    return {"leaf": none, "ledger": none, "drift": none[:, 0]}

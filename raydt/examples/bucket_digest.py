@@ -1,0 +1,129 @@
+"""The root of the tree of rows where shards own whole rows: hashes of subtrees from each, put together.
+
+A shard has a tree over its own rows. A node of depth 2 that has more than 32 rows is a node of that tree, too, with the
+same hash. Where fewer rows are together, in all or below a node of depth 1, one leaf may have rows of several buckets
+and of several shards: then a shard gives the records themselves, at most 32 for each of sixteen nodes.
+
+Invariant: the root is that of one tree over all rows (``row_tree``), whatever the number of shards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.blake2b import SIZE
+from raydt.examples.row_owners import BUCKETS, buckets_of
+from raydt.examples.row_tree import CHILDREN, MOST, Ids, Records, RowTree, Slots
+from raydt.exchange.messages import Buckets
+
+#: Rows, hash, and whether there are records instead, of every bucket of a shard; and these records.
+Hashes = Mapping[str, npt.NDArray[Any]]
+
+#: A tree of so few rows, or of fewer than eight times the changes, is made anew.
+_FEW = 64
+
+
+class BucketTree(RowTree):
+    """The tree over the rows of one shard."""
+
+    def hashes(self, buckets: Buckets, records: Records) -> dict[str, npt.NDArray[Any]]:
+        """Return ``rows``, ``hash`` and ``given`` of each own bucket, and ``records``, of the rows in buckets so given.
+
+        Records are bytes, in ascending order of the keys.
+        """
+        self.root(records)
+        trie, n = self._trie, len(buckets)
+        rows, given = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
+        hashes, ids, slots = np.zeros((n, SIZE), dtype=np.uint8), [trie.ids[0, :0]], [trie.slots[0, :0]]
+        leaves = set()
+        for i, bucket in enumerate(buckets):
+            node = 0
+            for side in divmod(bucket, CHILDREN):
+                if trie.child[node] < 0:
+                    break
+                node = int(trie.child[node]) + side
+            else:
+                rows[i], hashes[i] = trie.rows[node], self._hashes[node].view(np.uint8)
+                continue
+            given[i] = True
+            if node not in leaves:
+                leaves.add(node)
+                ids.append(trie.ids[node, : trie.rows[node]])
+                slots.append(trie.slots[node, : trie.rows[node]])
+        few = np.concatenate(ids)
+        rows[given] = np.bincount(buckets_of(few) - buckets.begin, minlength=n)[given]
+        told = records(few, np.concatenate(slots))
+        return {"rows": rows, "hash": hashes, "given": given, "records": told.view(np.uint8).reshape(-1)}
+
+
+class BucketDigest:
+    """Hashes of the rows of a shard: made once, then kept up with what changes."""
+
+    def __init__(self) -> None:
+        self._tree: BucketTree | None = None
+        self._changed: list[tuple[Ids, Slots]] = []
+        self._changes = 0
+
+    def note(self, ids: Ids, slots: Slots) -> None:
+        """Note that these rows were inserted, deleted or changed; where they are now, or were."""
+        if self._tree is None or not len(ids):
+            return
+        self._changes += len(ids)
+        if 8 * self._changes > max(len(self._tree), _FEW):
+            self.forget()
+        else:
+            self._changed.append((ids.copy(), slots.copy()))
+
+    def forget(self) -> None:
+        """All rows may have changed."""
+        self._tree, self._changed, self._changes = None, [], 0
+
+    def hashes(
+        self, buckets: Buckets, ids: Ids, live: npt.NDArray[np.bool_], records: Records
+    ) -> dict[str, npt.NDArray[Any]]:
+        """As :meth:`BucketTree.hashes`; ``ids``, ``live``: by slot."""
+        if self._tree is None:
+            slots = np.flatnonzero(live).astype(np.int32)
+            self._tree = BucketTree(ids[slots], slots)
+        elif self._changed:
+            noted, where = (np.unique(np.concatenate(part)) for part in zip(*self._changed, strict=True))
+            here = where[live[where]]
+            order = np.argsort(ids[here], kind="stable")
+            here, named = here[order], ids[here[order]]
+            at = np.minimum(np.searchsorted(named, noted), max(0, len(named) - 1))
+            found = named[at] == noted if len(named) else np.zeros(len(noted), dtype=np.bool_)
+            slots = np.full(len(noted), -1, dtype=np.int32)
+            slots[found] = here[at[found]]
+            self._tree.change(noted, slots)
+        self._changed, self._changes = [], 0
+        return self._tree.hashes(buckets, records)
+
+
+def joined_root(parts: Sequence[Hashes], width: int) -> bytes:
+    """Return the root of all rows, from what the shards gave, in shard order; a record has ``width`` bytes."""
+    rows, hashes, given = (np.concatenate([part[name] for part in parts]) for name in ("rows", "hash", "given"))
+    assert len(rows) == BUCKETS
+    told = np.concatenate([part["records"] for part in parts]).tobytes()
+    ends = np.cumsum(np.where(given, rows, 0)) * width
+    records = [told[end - width * n if own else end : end] for end, n, own in zip(ends, rows, given, strict=True)]
+    below = [_leaf(records[b]) if given[b] else hashes[b].tobytes() for b in range(BUCKETS)]
+    if rows.sum() <= MOST:
+        return _leaf(b"".join(records))
+    nodes = []
+    for first in range(0, BUCKETS, CHILDREN):
+        own = slice(first, first + CHILDREN)
+        nodes.append(_leaf(b"".join(records[own])) if rows[own].sum() <= MOST else _inner(b"".join(below[own])))
+    return _inner(b"".join(nodes))
+
+
+def _leaf(records: bytes) -> bytes:
+    return hashlib.blake2b(records, digest_size=SIZE, person=b"raydt-rows-leaf").digest()
+
+
+def _inner(hashes: bytes) -> bytes:
+    return hashlib.blake2b(hashes, digest_size=SIZE, person=b"raydt-rows-node").digest()

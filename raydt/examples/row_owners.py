@@ -1,0 +1,136 @@
+"""Which shard owns a row, where shards own whole rows: that follows from the row's id alone.
+
+The first eight bits of the key of an id (``row_tree``) choose one of 256 buckets; a shard owns neighbouring ones. A
+node of the tree of rows at depth 2 has the rows of one bucket: a shard has all that is below the nodes of its own.
+
+A row's *slot* says who owns it, too. Slots are dealt to the shards in runs of 64, each shard's own are numbered without
+a gap (*local* slots), and a new row takes one of its owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.row_tree import BITS, keys_of
+from raydt.exchange.messages import Buckets
+from raydt.messages import message
+
+Ids = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
+
+#: Buckets of rows, those below the nodes of the tree of rows at this depth.
+BUCKETS, _DEPTH = 256, 2
+#: Neighbouring slots of one shard.
+_RUN = 64
+
+
+def buckets_of(ids: Ids) -> npt.NDArray[np.int64]:
+    """Return the bucket of each row, by id."""
+    buckets: npt.NDArray[np.int64] = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
+    return buckets
+
+
+class RowOwners:
+    """The owners of all rows: ``shards`` of them, of which those beyond 256 own none."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self._bounds = [BUCKETS * shard // shards for shard in range(shards + 1)]
+        self._owner = np.repeat(np.arange(shards), np.diff(self._bounds))
+
+    def buckets(self, shard: int) -> Buckets:
+        """Return the buckets that a shard owns."""
+        return Buckets(self._bounds[shard], self._bounds[shard + 1])
+
+    def pieces(self, shard: int, pieces: int) -> list[Buckets]:
+        """Divide the buckets of a shard into so many pieces, at most one for each bucket; none if it has none."""
+        own = self.buckets(shard)
+        n = min(max(1, pieces), len(own))
+        ends = [own.begin + len(own) * i // max(1, n) for i in range(n + 1)]
+        return [Buckets(begin, end) for begin, end in pairwise(ends)]
+
+    def of(self, ids: Ids) -> npt.NDArray[np.int64]:
+        """Return the shard that owns each row, by id."""
+        owners: npt.NDArray[np.int64] = self._owner[buckets_of(ids)]
+        return owners
+
+    def shard_of(self, slots: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
+        """Return the shard that owns the row in each of some slots."""
+        return slots // _RUN % self.shards
+
+    def local(self, slots: Slots) -> Slots:
+        """Return the local slots of some slots."""
+        return slots // (_RUN * self.shards) * _RUN + slots % _RUN
+
+    def slots(self, local: npt.NDArray[np.integer], shard: int) -> Slots:
+        """Return the slots of some local slots of a shard."""
+        slots: Slots = (local // _RUN * self.shards + shard) * _RUN + local % _RUN
+        return slots.astype(np.int32)
+
+    def local_capacity(self, slots: int) -> int:
+        """Return how many local slots a shard has among the first ``slots``, at most."""
+        return -(-slots // (_RUN * self.shards)) * _RUN
+
+    def first_slots(self, ids: Ids) -> Slots:
+        """Return the slots of rows that take the first ones of their owners, in this order."""
+        owner, slots = self.of(ids), np.empty(len(ids), dtype=np.int32)
+        for shard in range(self.shards):
+            own = np.flatnonzero(owner == shard)
+            slots[own] = self.slots(np.arange(len(own)), shard)
+        return slots
+
+
+def joined_buckets(ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    """Put together arrays by row that were divided by buckets, all but ``id``. Raises as :func:`rows_of_parts`."""
+    joined: dict[str, npt.NDArray[Any]] = {}
+    for rows, arrays in rows_of_parts(ids, parts):
+        if not joined:
+            joined = {
+                name: np.empty((len(ids), *one.shape[1:]), one.dtype) for name, one in arrays.items() if name != "id"
+            }
+        for name, array in joined.items():
+            array[rows] = arrays[name]
+    return joined
+
+
+def rows_of_parts(
+    ids: Ids, parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]
+) -> Iterator[tuple[npt.NDArray[np.intp], Mapping[str, npt.NDArray[Any]]]]:
+    """Yield which rows each part has, and its arrays, which are in the order of ``ids``; one part after the other.
+
+    ValueError if a part does not have the rows of its buckets, as its own ``id`` says them, or a bucket is in none or
+    in several.
+    """
+    bucket, names = buckets_of(ids), None
+    if sorted(bucket for part in parts for bucket in part) != list(range(BUCKETS if parts else 0)):
+        raise ValueError(message("models.uneven", columns=", ".join(map(component_of, parts)), examples=len(ids)))
+    for own in parts:
+        rows, arrays = np.flatnonzero((bucket >= own.begin) & (bucket < own.end)), parts[own]
+        names = names or arrays.keys()
+        even = arrays.keys() == names and all(len(array) == len(rows) for array in arrays.values())
+        if not even or not np.array_equal(arrays["id"], ids[rows]):
+            raise ValueError(message("models.uneven", columns=component_of(own), examples=len(rows)))
+        yield rows, arrays
+
+
+def parts_for(shards: Iterable[Buckets], parts: Iterable[Buckets]) -> list[Buckets]:
+    """Return the parts that have rows of some shards."""
+    owned = {bucket for shard in shards for bucket in shard}
+    return [part for part in parts if not owned.isdisjoint(part)]
+
+
+def component_of(buckets: Buckets) -> str:
+    """Return the name of the component of a state that has the arrays of some buckets."""
+    return f"buckets-{buckets.begin:03d}-{buckets.end:03d}"
+
+
+def buckets_in(component: str) -> Buckets | None:
+    """Return the buckets of a component with such a name, None of any other."""
+    kind, _, bounds = component.partition("-")
+    begin, _, end = bounds.partition("-")
+    return Buckets(int(begin), int(end)) if kind == "buckets" and (begin + end).isdigit() else None

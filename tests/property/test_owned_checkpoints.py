@@ -1,0 +1,266 @@
+"""Shards that own rows write their own parts of a checkpoint, and any number of shards reads them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from actors import shard as actor
+from actors.liveness import Peer
+from actors.session import ShardParts
+from raydt.errors import ModelFileError, NotWrittenError
+from raydt.examples.updates import UpdateBatch
+from raydt.exchange.snapshot import Snapshot
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, read_parts
+from raydt.folders.folder import Folder
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt import shard as gbdt_shard
+from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, understood
+from raydt.sessions.session import InProcessSession
+from raydt.sources import Hyperplane, open_source
+from raydt.streams import SlidingWindow, make_stream
+
+LEARNER = learners()["gbdt"]
+SOURCE = Hyperplane(n=450, n_features=6)
+DIVIDED = WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False)
+#: Updates of a batch; and of the checkpoints, in the warm-up and within and at the end of a D'.
+SIZE, AT = 50, (150, 250, 350)
+
+
+class Case:
+    """A GBDT with some options, and its stream."""
+
+    def __init__(self, **others: Any) -> None:
+        fixed = {"kind": "gbdt", "max_iter": 3, "max_bins": 16, "update_every": 100, "retrain": "never"}
+        self.options = LEARNER.Options.model_validate({**fixed, "feature_groups": 6, **others})
+        self.regression = self.options.regression
+        self.features = replace(open_source(SOURCE).features, groups=6)
+        self.meta = model_meta(self.options, self.features, [] if self.regression else [0, 1], {})
+        self.meta |= {"config_hash": None, "source_fingerprint": None, "next_id": 10_000}
+
+    def batches(self) -> Iterator[UpdateBatch]:
+        """Batches of a window in which every row is deleted again."""
+        for batch in make_stream(SlidingWindow(warmup=200, window=220), open_source(SOURCE)).batches(SIZE):
+            # A number that depends on the row, so that leaves and ledger do.
+            yield replace(batch, y=batch.y + batch.X[:, 0], n_classes=0) if self.regression else batch
+
+    def session(self, shards: int) -> InProcessSession:
+        """A session whose shards own the rows; 0: one process that has them all."""
+        return InProcessSession(LEARNER, self.options, self.features, max(1, shards), DIVIDED if shards else WorkPlan())
+
+    def write(self, store: CheckpointStore, updates: int, snapshot: Snapshot) -> int:
+        """Write a checkpoint; returns its bytes."""
+        return store.write(CheckpointContent(updates, self.meta | {"offset": updates}, snapshot, {}))
+
+
+class Handle:
+    """An actor in this process."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        method: Callable[..., Any] = getattr(self._actor, name)
+
+        class Method:
+            @staticmethod
+            def options(**_: Any) -> Any:
+                return Method
+
+            @staticmethod
+            def remote(*arguments: Any) -> Future[Any]:
+                done: Future[Any] = Future()
+                try:
+                    done.set_result(method(*arguments))
+                except Exception as error:
+                    done.set_exception(error)
+                return done
+
+        return Method
+
+
+class Waiting:
+    """As :class:`actors.liveness.Watch`."""
+
+    def collect(self, replies: Any, peers: Any) -> list[Any]:
+        return [reply.result() for reply in replies]
+
+
+def actors_of(session: InProcessSession, shards_of_each: int) -> list[Any]:
+    """Processes of some shards each, as on Ray."""
+    found = []
+    for begin in range(0, len(session.shards), shards_of_each):
+        one = actor.FeatureShard()
+        one._shards = session.shards[begin : begin + shards_of_each]
+        found.append(one)
+    return found
+
+
+def remote_parts(session: InProcessSession, snapshot: Snapshot, here: bool) -> ShardParts:
+    """The parts of a snapshot as they are on Ray, of processes with two shards; ``here``: they see the folder."""
+    peers = [Peer(f"shard {i}", Handle(one)) for i, one in enumerate(actors_of(session, 2))]
+    return ShardParts(snapshot.aside, peers, Waiting(), here)  # type: ignore[arg-type]
+
+
+def snapshot_of(session: InProcessSession, store: CheckpointStore) -> Snapshot:
+    """A snapshot whose parts are not taken yet."""
+    from raydt.sessions.snapshots import take_snapshot
+
+    return session.driver.run(take_snapshot(session.coordinator, store.segments))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def saved_in(folder: Folder, *, apart: bool) -> SavedModel:
+    found = read_checkpoint(folder, apart=apart)
+    return understood(found.meta, found.components, folder.location)
+
+
+def outcome(session: InProcessSession, batch: UpdateBatch) -> tuple[str, str]:
+    """Predictions of a batch, NaN before there is a number, and the digest after it."""
+    return repr(session.apply(batch).predictions.tolist()), session.digest()
+
+
+def expected_of(case: Case) -> dict[int, Any]:
+    """Predictions and digest after each batch, by one process."""
+    session, found = case.session(0), {}
+    for batch in case.batches():
+        found[batch.stop] = outcome(session, batch)
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"objective": "squared_error"}, {"early_stopping": True}], ids=str)
+@pytest.mark.parametrize(("shards", "others"), [(1, (2,)), (3, (1, 2)), (5, (3,)), (2, (2, 5))])
+@pytest.mark.parametrize("pieces_of", [None, 1])
+def test_any_number_of_shards_goes_on(
+    options: dict[str, Any],
+    shards: int,
+    others: Any,
+    pieces_of: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one part of each shard, or with one of each bucket."""
+    if pieces_of is not None:
+        monkeypatch.setattr(gbdt_shard, "_PIECE", pieces_of)
+    case = Case(**options)
+    expected, session = expected_of(case), case.session(shards)
+    folders = {name: tmp_path / name for name in ("shards", "driver", "arrays")}
+    stores = {name: CheckpointStore(Folder(folder), 9) for name, folder in folders.items()}
+    for batch in case.batches():
+        assert outcome(session, batch) == expected[batch.stop]
+        if batch.stop in AT:
+            for name, store in stores.items():
+                snapshot = snapshot_of(session, store)
+                if name == "arrays":
+                    snapshot.parts = [shard.take_aside(snapshot.aside) for shard in session.shards]
+                else:
+                    snapshot.parts = remote_parts(session, snapshot, here=name == "shards")
+                assert case.write(store, batch.stop, snapshot) > 0
+    assert files_of(folders["shards"]) == files_of(folders["driver"]) == files_of(folders["arrays"])
+    for at in AT:
+        folder = Folder(folders["shards"]).inside(str(at))
+        whole, apart = saved_in(folder, apart=False), saved_in(folder, apart=True)
+        trained = at >= 200
+        assert ("leaf" in whole.arrays, "leaf" in apart.arrays) == (trained, False)
+        pieces = shards if pieces_of is None else 256
+        assert len(apart.buckets) == (pieces if trained else 0)
+        reference = case.session(0)
+        for batch in case.batches():
+            if batch.stop <= at:
+                reference.apply(batch)
+        state, _ = reference.state()
+        for name, array in state.items():
+            np.testing.assert_array_equal(whole.arrays[name], array, name)
+        for ways in (0, *others):
+            resumed = case.session(ways)
+            if ways == 0:
+                resumed.restore(apart.arrays, apart.groups, apart.buckets)
+            elif ways == others[0]:
+                resumed.coordinator.restore(apart.arrays)
+                for one in actors_of(resumed, 2):
+                    one.restore_from(folder)
+            else:  # parts that were sent
+                resumed.coordinator.restore(apart.arrays)
+                for one in actors_of(resumed, 1):
+                    one._groups = [shard.worker.groups for shard in one._shards]
+                    one.restore(dict(parts_of(read_parts(folder)).items()))
+            assert resumed.digest() == expected[at][1]
+            again, _ = resumed.state()
+            for name, array in state.items():
+                np.testing.assert_array_equal(again[name], array, name)
+            for batch in case.batches():
+                if batch.start >= at:
+                    assert outcome(resumed, batch) == expected[batch.stop]
+
+
+def test_the_model_counts_rows_as_one_process_does() -> None:
+    case = Case()
+    one, many = case.session(0), case.session(3)
+    for batch in case.batches():
+        one.apply(batch)
+        many.apply(batch)
+    for name, array in one.model().items():
+        np.testing.assert_array_equal(many.model()[name], array, name)
+
+
+def test_a_part_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one shard of several: the files of the others go again."""
+    case, folder = Case(), tmp_path / "checkpoints"
+    session, store = case.session(4), CheckpointStore(Folder(folder), 9)
+    for batch in case.batches():
+        session.apply(batch)
+        if batch.stop == 250:
+            snapshot = snapshot_of(session, store)
+            snapshot.parts = remote_parts(session, snapshot, here=True)
+            case.write(store, 250, snapshot)
+            before = files_of(folder)
+    publish = Folder.publish
+
+    def full(self: Folder, name: str, data: Any) -> None:
+        if name.startswith("buckets-128"):
+            raise OSError(28, "No space left on device")
+        publish(self, name, data)
+
+    monkeypatch.setattr(Folder, "publish", full)
+    snapshot = snapshot_of(session, store)
+    snapshot.parts = remote_parts(session, snapshot, here=True)
+    with pytest.raises(NotWrittenError, match="No space left"):
+        case.write(store, 450, snapshot)
+    assert files_of(folder) == before
+
+
+@pytest.mark.parametrize("array", ["id", "leaf", "ledger", "drift", "missing"])
+def test_parts_that_cannot_be_are_refused(array: str, tmp_path: Path) -> None:
+    case = Case()
+    session, store = case.session(3), CheckpointStore(Folder(tmp_path), 9)
+    for batch in case.batches():
+        if batch.stop <= 250:
+            session.apply(batch)
+    snapshot = snapshot_of(session, store)
+    parts: list[Any] = [shard.take_aside(snapshot.aside) for shard in session.shards]
+    (of_rows,) = (part for part in parts[1] if not isinstance(part, int))
+    if array == "missing":
+        del parts[1][of_rows]
+    else:
+        own = parts[1][of_rows].state
+        own[array] = (
+            own[array][::-1].copy() if array == "id" else own[array][1:] if array == "drift" else own[array] + 1
+        )
+    snapshot.parts = parts
+    case.write(store, 250, snapshot)
+    if array == "ledger":  # any number may have been added; an audit finds it
+        saved_in(Folder(tmp_path).inside("250"), apart=True)
+        return
+    for apart in (False, True):
+        with pytest.raises(ModelFileError):
+            saved_in(Folder(tmp_path).inside("250"), apart=apart)
