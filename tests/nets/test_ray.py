@@ -66,13 +66,13 @@ def killed_often(trial: Trial) -> bool:
 @every_case("a kill on Ray", killed_often)
 @pytest.mark.usefixtures("in_step")
 def test_a_killed_shard_does_not_show(trial: Trial, cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While its part of the second checkpoint is written."""
+    """While its part of the second checkpoint is fetched."""
     assert killed(trial, tmp_path, monkeypatch, "shard.before_parts/1@2#1=kill") == ["shard 1"]
 
 
 @every_case("a kill on Ray", never)
 @pytest.mark.usefixtures("in_step")
 def test_killed_processes_do_not_show(trial: Trial, cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator before a batch; a shard between doing and answering; one that has written its parts."""
-    faults = "coordinator.before_batch@6#1=kill,shard.after_answer/1@3#2=kill,shard.after_parts/0@1#3=kill"
-    assert killed(trial, tmp_path, monkeypatch, faults) == ["the coordinator", "shard 1", "shard 0"]
+    """The coordinator before a batch; then a shard between doing and answering."""
+    faults = "coordinator.before_batch@6#1=kill,shard.after_answer/1@3#2=kill"
+    assert killed(trial, tmp_path, monkeypatch, faults) == ["the coordinator", "shard 1"]
