@@ -124,6 +124,19 @@ def test_shards_of_the_gbdt_update_as_one_does(follow: str, monkeypatch: pytest.
     assert others > 500
 
 
+@pytest.mark.parametrize("numbers", [(1, 3), (2, 5), (5, 2)])
+def test_an_early_stopped_gbdt_is_updated_by_other_threads_than_have_trained_it(numbers: tuple[int, int]) -> None:
+    """A thread that comes later has room for the trees that are left, the first one for all that were trained."""
+    digests = []
+    for training, updating in ((1, 1), numbers):
+        model = OnlineGradientBoostingClassifier(max_iter=30, early_stopping=True, retrain="never", n_jobs=training)
+        model.fit(X, np.roll(Y, 7))
+        assert model.n_iter_ < 30
+        model.set_params(n_jobs=updating).forget(np.arange(40))
+        digests.append(model.digest())
+    assert digests[0] == digests[1]
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_was_given_may_change_afterwards(name: str) -> None:
     """A clean matrix of float64 is not copied before the learner keeps its rows."""

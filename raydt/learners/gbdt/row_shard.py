@@ -132,8 +132,9 @@ class RowShard:
         shard.divide(index, shards)
         room, *_ = shard._begin(alone=False)
         mine: PassRoom = self._begin()[0]
+        trees = len(e.leaf)  # early stopping may have left more in one of both
         for into, array in zip(room.slack, mine.slack, strict=True):
-            into[:] = array
+            into[:trees] = array[:trees]
         return shard
 
     # ---------------------------------------------------------------- alone
