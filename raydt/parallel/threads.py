@@ -189,9 +189,8 @@ class _Work(Generic[T]):
         self._tasks, self._results, self._errors = (), {}, {}
         try:
             if errors:
-                raise min((isinstance(error, Exception), i, error) for i, error in errors.items())[
-                    2
-                ]  # interrupts before
+                interrupts = [i for i, error in errors.items() if not isinstance(error, Exception)]
+                raise errors[min(interrupts or errors)]
         finally:
             del errors  # an error has this frame, which shall not have it
         return cast("list[T]", results)
