@@ -79,10 +79,12 @@ def blocks(X: Floats, rows: npt.NDArray[Any], parts: Sequence[npt.NDArray[np.int
 
 
 def taken(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return ``values[at]`` of places that there are, in threads where they are many."""
+    """Return ``values[at]``, in threads where they are many; IndexError for a place that there is not."""
     out = np.empty((len(at), *values.shape[1:]), values.dtype)
 
     def take(part: slice) -> None:
+        if len(at[part]) and not (at[part].min() >= 0 and at[part].max() < len(values)):
+            raise IndexError(f"places from {at[part].min()} to {at[part].max()} of {len(values)}")
         np.take(values, at[part], axis=0, out=out[part], mode="clip")  # any other mode makes another copy
 
     run([partial(take, part) for part in ranges(len(at), _FEW_CELLS)])

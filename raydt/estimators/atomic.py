@@ -169,7 +169,9 @@ class AtomicCalls(_Locked, ABC):
 
     def _require_whole(self) -> None:
         """Refuse a model of which a change was broken off."""
-        if self._change is not None and self._change.begun:
+        with self._lock:  # a change in another thread is not one that was broken off
+            broken_off = self._change is not None and self._change.begun
+        if broken_off:
             raise HalfAppliedError(message(self._interrupted, estimator=type(self).__name__))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -202,8 +202,7 @@ class Fitted(Parameters, AtomicCalls):
             raise InputError(message("estimators.text_ids"))
 
     def _require_fitted(self) -> None:
-        with self._lock:  # a change in another thread is not one that was broken off
-            self._require_whole()
+        self._require_whole()
         if self.__sklearn_is_fitted__():
             return
         said = message("estimators.not_fitted", estimator=type(self).__name__)

@@ -53,13 +53,20 @@ class Classifier(Estimator):
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n,)."""
         rows, sparse = self._rows(X)
-        return taken(self.classes_, self._predictor().predict(rows, **sparse))
+        predictor, classes = self._predicting()
+        return taken(classes, predictor.predict(rows, **sparse))
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Shares of the classes, shape (n, len(classes_))."""
         rows, sparse = self._rows(X)
-        shares: npt.NDArray[np.float64] = self._predictor().predict_proba(rows, len(self.classes_), **sparse)
+        predictor, classes = self._predicting()
+        shares: npt.NDArray[np.float64] = predictor.predict_proba(rows, len(classes), **sparse)
         return shares
+
+    def _predicting(self) -> tuple[Any, npt.NDArray[Any]]:
+        """Return the predictor and the labels of its codes: another thread may add a class meanwhile."""
+        with self._lock:
+            return self._predictor(), self.classes_
 
     def score(self, X: Any, y: Any) -> float:
         """Accuracy."""

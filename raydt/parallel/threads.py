@@ -35,6 +35,7 @@ _queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 _ended: SimpleQueue[None] = SimpleQueue()  # an item for each thread that has ended
 _started: list[int] = []  # threads of the pool, which last as long as the process
 _clocks: list[int] = []  # of their processor time
+_ending: list[bool] = []  # not empty once no thread is to be started any more
 
 
 def threads() -> int:
@@ -188,7 +189,8 @@ class _Work(Generic[T]):
         self._tasks, self._results, self._errors = (), {}, {}
         try:
             if errors:
-                raise errors[min(errors)]
+                interrupts = [i for i, error in errors.items() if not isinstance(error, Exception)]
+                raise errors[min(interrupts or errors)]
         finally:
             del errors  # an error has this frame, which shall not have it
         return cast("list[T]", results)
@@ -228,6 +230,8 @@ def submit(work: Callable[[], None], at_once: int = 0) -> None:
     The pool has room for ``at_once`` pieces of work that may divide work themselves. RuntimeError if no thread can be
     started; another one may then do the work later all the same.
     """
+    if _ending:
+        raise RuntimeError("the process ends")
     _queue.put(partial(copy_context().run, work))
     for _ in range(max(1, threads() - 1 + at_once) - len(_started)):
         _started.append(_thread.start_new_thread(_serve, (_queue, _ended)))
@@ -235,17 +239,20 @@ def submit(work: Callable[[], None], at_once: int = 0) -> None:
 
 def _serve(queue: SimpleQueue[Callable[[], None] | None], ended: SimpleQueue[None]) -> None:
     """Do work until there is None; its errors are its own."""
-    _clocks.append(time.pthread_getcpuclockid(_thread.get_ident()))
-    for work in iter(queue.get, None):
-        with contextlib.suppress(BaseException):
-            work()
-        del work  # and what it holds
-    ended.put(None)
+    try:
+        _clocks.append(time.pthread_getcpuclockid(_thread.get_ident()))
+        for work in iter(queue.get, None):
+            with contextlib.suppress(BaseException):
+                work()
+            del work  # and what it holds
+    finally:
+        ended.put(None)
 
 
 @atexit.register
 def _end() -> None:
     """Wait for work under way: Python would end its thread in the middle of a library, which may abort the process."""
+    _ending.append(True)
     for _ in _started:
         _queue.put(None)
     for _ in _started:

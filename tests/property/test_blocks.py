@@ -57,3 +57,9 @@ def test_large_arrays_are_writable_and_grow(size: int) -> None:
     longer[len(array) :] = -1
     assert_array_equal(longer[: len(array)], np.arange(len(array)))
     assert_array_equal(array, np.arange(len(array)))  # memory of its own
+
+
+@pytest.mark.parametrize("at", [[0, 3], [-1, 0], [5]])
+def test_a_place_that_there_is_not_is_an_error(at: list[int]) -> None:
+    with pytest.raises(IndexError, match="of 3"):
+        taken(np.arange(3.0), np.array(at))

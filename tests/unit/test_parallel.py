@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from actors.progress import Pulse
 from raydt.parallel import cpus, threads
+from raydt.parallel.ahead import in_order
 from raydt.parallel.threads import limited, ranges, run, threads_of
 from tests.nets.test_interrupts import PACKAGE, at_bytecode
 
@@ -83,6 +84,25 @@ def test_an_interrupt_waits_for_the_tasks_that_have_begun() -> None:
     finally:
         signal.signal(signal.SIGINT, former)
     assert ended.is_set()
+
+
+def test_an_interrupt_counts_more_than_an_error() -> None:
+    met = threading.Barrier(2)
+
+    def task(error: BaseException) -> None:
+        met.wait(20)
+        raise error
+
+    with limited(2), pytest.raises(KeyboardInterrupt):
+        run([partial(task, ValueError()), partial(task, KeyboardInterrupt())])
+
+
+def test_no_thread_is_started_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calling thread does the work then."""
+    monkeypatch.setattr(threads, "_ending", [True])
+    with limited(3):
+        assert run([lambda i=i: i for i in range(5)]) == list(range(5))
+        assert list(in_order(iter([lambda i=i: i for i in range(5)]), 3, 3)) == list(range(5))
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
