@@ -162,6 +162,8 @@ class _Column:
             values[positions] = getattr(store, self._name)[local]
         return values
 
-    def __setitem__(self, slots: Slots, values: npt.NDArray[Any]) -> None:
+    def __setitem__(self, slots: Slots | slice, values: npt.NDArray[Any]) -> None:
+        if isinstance(slots, slice):
+            slots = np.arange(slots.start, slots.stop, dtype=np.int32)
         for store, (positions, local) in zip(self._store._stores, self._store.by_owner(slots), strict=True):
             getattr(store, self._name)[local] = values[positions]
