@@ -100,9 +100,9 @@ def turned_block(
     """
     part = empty((len(columns), len(rows)), np.float64) if scratch is None else scratch[: len(columns)]
     if part.size:
-        taken, first = _checked(X, rows, columns)
-        divided = ranges(len(rows), _FEW_CELLS // len(columns), 4)
-        run([partial(_turn, X, taken, own.start, own.stop, first, part) for own in divided])
+        sound, first = _checked(X, rows, columns)
+        each = ranges(len(rows), _FEW_CELLS // len(columns), 4)
+        run([partial(_turn, X, sound, own.start, own.stop, first, part) for own in each])
     return part
 
 

@@ -6,6 +6,7 @@ way, and none is begun any more.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -38,7 +39,7 @@ def in_order(tasks: Iterator[Callable[[], T]], at_once: int, waiting: int) -> Ge
     At most ``at_once`` are under way, and ``waiting`` begun whose results were not asked for. Tasks are taken from
     their iterator in the calling thread, which does a task itself if it is alone and nobody has begun it.
     """
-    changed = Condition()
+    changed, process = Condition(), os.getpid()
     begun: deque[_Task[T]] = deque()
 
     def begin() -> None:
@@ -73,9 +74,9 @@ def in_order(tasks: Iterator[Callable[[], T]], at_once: int, waiting: int) -> Ge
                     yield task.outcome()
                     del task  # with its result
         finally:
-            settle(changed, nobody_works)
+            settle(changed, nobody_works, process)
     finally:
-        settle(changed, nobody_works)  # whatever arrived before the first
+        settle(changed, nobody_works, process)  # whatever arrived before the first
 
 
 class _Task(Generic[T]):

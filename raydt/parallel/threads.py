@@ -147,7 +147,7 @@ class _Work(Generic[T]):
         self._errors: dict[int, BaseException] = {}
         self.ended = False  #: No other task is to be begun.
         self._closed = False  # whoever has not come yet is late
-        self._changed, self._helping = threading.Condition(), 0
+        self._changed, self._helping, self._process = threading.Condition(), 0, os.getpid()
 
     def take(self) -> None:
         """Take tasks until there is none, in a context of its own, which says that a task divides nothing."""
@@ -181,7 +181,7 @@ class _Work(Generic[T]):
             self._closed = True
             return not self._helping
 
-        settle(self._changed, nobody_works)
+        settle(self._changed, nobody_works, self._process)
 
     def outcome(self) -> list[T]:
         """Return the results in order, or raise the first error; nothing of the tasks is kept."""
@@ -196,12 +196,15 @@ class _Work(Generic[T]):
         return cast("list[T]", results)
 
 
-def settle(changed: threading.Condition, nobody_works: Callable[[], bool]) -> None:
+def settle(changed: threading.Condition, nobody_works: Callable[[], bool], process: int) -> None:
     """Wait until nobody works, whatever arrives meanwhile; raise that afterwards.
 
+    Nobody works in a child forked from ``process``, where the work was begun: threads are not copied.
     ``nobody_works`` is asked while the lock is held, and calls off what has not begun. This thread may be interrupted
     before any bytecode, also behind the one that has taken the lock: it lets go of it however often it was taken.
     """
+    if os.getpid() != process:
+        return
     arrived: BaseException | None = None
     while True:
         try:
@@ -219,7 +222,8 @@ def settle(changed: threading.Condition, nobody_works: Callable[[], bool]) -> No
 
 
 def _let_go(changed: threading.Condition) -> None:
-    with contextlib.suppress(RuntimeError):  # this thread has it no longer
+    """Release the lock as often as this thread has it: once more raises RuntimeError."""
+    with contextlib.suppress(RuntimeError):
         while True:
             changed.release()
 
@@ -268,8 +272,8 @@ def _forget() -> None:
     """Have a forked child start threads of its own: they are not copied."""
     global _queue, _ended  # a lock of the former ones may be taken
     _queue, _ended = SimpleQueue(), SimpleQueue()
-    _started.clear()
-    _clocks.clear()
+    for of_parent in (_started, _clocks, _ending):
+        of_parent.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -78,11 +78,6 @@ def _drive(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> None:
 def _of_a_new_class(batch: UpdateBatch) -> UpdateBatch:
     """Return the insertion that follows a batch, of a class that nothing was known of."""
     classes = batch.n_classes
-    sparse = (
-        None
-        if batch.sparse is None
-        else SparseRows.of_lengths(np.ones(1, dtype=np.int64), np.zeros(1, np.int32), _WIDTH)
-    )
     return UpdateBatch(
         len(batch.op),
         np.array([INSERT], dtype=np.int8),
@@ -92,7 +87,7 @@ def _of_a_new_class(batch: UpdateBatch) -> UpdateBatch:
         classes + 1,
         np.array([-1]),
         batch.warmup,
-        sparse=sparse,
+        sparse=None if batch.sparse is None else batch.sparse[np.arange(1)],
     )
 
 

@@ -285,7 +285,7 @@ def job(trial: Trial, way: str, folder: Path) -> dict[str, Any]:
 
 
 def in_turn(trial: Trial, way: str) -> bool:
-    """Whether every test run takes a way with a case: each learner all ways, its cases in turn."""
+    """Return True if every test run takes a way with a case: each learner all ways, its cases in turn."""
     mine = [other for other in CASES if other.learner.kind == trial.learner.kind]
     return trial.shipped and mine[WAYS.index(way) % len(mine)] is trial
 

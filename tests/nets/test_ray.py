@@ -56,7 +56,7 @@ def killed(trial: Trial, folder: Path, monkeypatch: pytest.MonkeyPatch, faults: 
 
 
 def killed_often(trial: Trial) -> bool:
-    """Whether every test run kills a process of a case: one of two learners, one that divides features and one rows.
+    """Return True if every test run kills a process of a case: of a learner that divides features, and of one for rows.
 
     The simulator kills machines of all of them.
     """

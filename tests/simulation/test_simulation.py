@@ -66,7 +66,7 @@ def turn(setup, name):
 
 
 def often(trial, name):
-    """Whether every test run takes a stream with a case: each learner two streams, its cases in turn."""
+    """Return True if every test run takes a stream with a case: each learner two streams, its cases in turn."""
     cases = [other.name for other in CASES if other.learner.kind == trial.learner.kind]
     first = 3 * KINDS.index(trial.learner.kind)
     mine = {STREAMS[(first + i) % len(STREAMS)]: cases[i % len(cases)] for i in range(2)}

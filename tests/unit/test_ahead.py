@@ -313,3 +313,27 @@ def test_a_damaged_file_gives_the_rows_before_the_damage(file: Path, n: int) -> 
         return found
 
     assert read(n) == read(1)
+
+
+def test_a_child_forked_while_items_are_read_ahead_closes_them() -> None:
+    """The thread that reads is not there."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        begun.set()
+        go_on.wait(20)
+        yield 1
+
+    with limited(2):
+        rows = ahead(items())
+        assert next(rows) == 0
+        assert begun.wait(20)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # ends the child if it waits
+            rows = None  # closes it
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        go_on.set()
+        assert list(rows) == [1]

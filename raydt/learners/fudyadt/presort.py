@@ -155,7 +155,7 @@ def _radix_sort(E: Any, spare: Any, n: int, low: int, high: int, widest: int, co
 
 @inner_kernel
 def _crowded(E: Any, spare: Any, n: int, low: int, high: int, widest: int, count: Any) -> bool:
-    """Whether so many values have equal bits ``low`` to ``high`` that insertion would give up, judged by a sample.
+    """Return True if too many values have equal bits ``low`` to ``high`` for insertion, judged by a sample.
 
     Half of the pairs with equal bits are inversions: s of them among m elements stand for s n^2 / (2 m^2) moves.
     """
