@@ -24,7 +24,7 @@ from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
 from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
 from actors.processes import end_if_stopped
-from actors.shard import FeatureShard, groups_of, shards_of_each
+from actors.shard import FeatureShard, groups_of, node, shards_of_each
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
@@ -59,7 +59,7 @@ START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
 
 
 class ShardParts(PartsElsewhere):
-    """What the actors ``shards`` have set aside under a number; ``here``: all are on this machine."""
+    """What the actors ``shards`` have set aside under a number; ``here``: all are on this node."""
 
     def __init__(self, number: Position, shards: Sequence[Peer], watch: Watch, here: bool) -> None:
         self._number, self._shards, self._watch, self._here = number, shards, watch, here
@@ -113,6 +113,7 @@ class RaySession:
         self._peers: list[Peer] = []
         self._under_way: deque[tuple[list[UpdateBatch], Any]] = deque()
         self._divided: DividedReading | None = None
+        self._here = False  # all shards are on this node, and see its folders
         requested = bundles(shards, resources)
         compile_missing(learner, options)
         try:
@@ -168,7 +169,7 @@ class RaySession:
             shard.handle.open.remote(epoch, index, learner, options, self._features, groups, cpus[1 + index], at_once)
             for index, (shard, groups) in enumerate(zip(shards, groups_of(self._features, shards), strict=True))
         ]
-        self._watch.collect(opened, self._peers)
+        self._here = all(number == node() for number in self._watch.collect(opened, self._peers)[1:])
 
     def process(
         self, batches: Iterable[UpdateBatch], *, skip_refused: bool = False
@@ -286,7 +287,7 @@ class RaySession:
         """Add the parts of the shards, if the coordinator did not hold all."""
         if not snapshot.parts:
             # Those there are now: whoever takes the parts may do so while this session is closed.
-            snapshot.parts = ShardParts(snapshot.aside, self._peers[1:], self._watch, self._cluster.started)
+            snapshot.parts = ShardParts(snapshot.aside, self._peers[1:], self._watch, self._here)
 
     def restore(
         self,
@@ -307,7 +308,7 @@ class RaySession:
             return
         self._ask("restore", state, None)
         shards = self._peers[1:]
-        if folder is not None and (self._cluster.started or not folder.is_local):
+        if folder is not None and (self._here or not folder.is_local):
             place = _absolute(folder)
             self._watch.collect([shard.handle.restore_from.remote(place) for shard in shards], shards)
             return

@@ -60,6 +60,12 @@ def groups_of(features: Features, processes: Sequence[Peer]) -> list[list[Groups
     return [[next(groups) for _ in range(process.shards)] for process in processes]
 
 
+def node() -> str:
+    """Return the number of the node on which this process is; empty without Ray."""
+    number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""  # type: ignore[no-untyped-call]
+    return number
+
+
 class FeatureShard:
     """One process: its shards own feature groups and answer requests about them.
 
@@ -89,9 +95,10 @@ class FeatureShard:
         groups: Sequence[Groups],
         cpus: float,
         at_once: bool,
-    ) -> None:
+    ) -> str:
         """Build the shards of process ``index``, which own ``groups``, and begin ``epoch`` (at least 1).
 
+        Returns the number of the node, by which Ray knows it.
         ``at_once``: they have work from the first row on, and not only when the coordinator's process has too much.
         """
         self._pulse.beat()
@@ -105,6 +112,7 @@ class FeatureShard:
         for shard in self._shards:
             shard.begin_epoch(epoch)
         self._features, self._reads = features, learner.traits(options).reads
+        return node()
 
     def receive(self, epoch: int, seq: int, method: str, shared: Payload, each: Sequence[Payload]) -> list[Any]:
         """Deliver message ``seq`` to every shard: what all shards got and what this one got. Returns their replies."""
