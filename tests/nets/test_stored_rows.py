@@ -16,6 +16,7 @@ import pipelines
 from pipelines.auditing import audit_run
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import ModelFileError
+from raydt.examples.row_owners import buckets_in, buckets_of
 from tests.cases import CASES, Trial, every_case
 from tests.fuzz.reseal import with_arrays
 
@@ -82,14 +83,26 @@ def change_index(components: Components, rank: float) -> None:
     raise AssertionError("no row has a one")
 
 
+def part_of_bucket(components: Components, bucket: int) -> dict[str, Any]:
+    """What the owner of a bucket has written, if shards own rows."""
+    return next((part for name, part in components.items() if bucket in (buckets_in(name) or ())), {})
+
+
 def change_of(array: str) -> Callable[[Components, float], None]:
     """Give a row another id, label or birth, which no other row has and which its loading cannot refuse."""
 
     def change(components: Components, rank: float) -> None:
         segment, i = a_live_row(components, rank)
         column = components[segment][array]
-        free = np.setdiff1d(np.arange(components["coordinator"]["seq"][0]), column)[0]
-        column[i] = 1 - column[i] if array == "y" else free
+        free = np.setdiff1d(np.arange(components["coordinator"]["seq"][0]), column)
+        if array == "id":  # of the same bucket, so that both copies say the same
+            former, (bucket,) = column[i], buckets_of(column[i : i + 1])
+            others = np.setdiff1d(np.arange(1 << 16), column)
+            free = others[buckets_of(others) == bucket]
+            owned = part_of_bucket(components, bucket)
+            if owned:
+                owned["id"][owned["id"] == former] = free[0]
+        column[i] = 1 - column[i] if array == "y" else free[0]
 
     return change
 
@@ -113,6 +126,9 @@ def test_a_bitmap_of_live_rows_is_checked(trial: Trial, run_of, tmp_path: Path) 
     def flip(components: Components) -> None:
         segment, i = a_live_row(components, 1.0)
         components["live"][segment.removeprefix("rows-")][i // 8] ^= 128 >> i % 8
+        (own,) = components[segment]["id"][i : i + 1]
+        owned = part_of_bucket(components, *buckets_of(np.array([own])))
+        owned |= {name: np.delete(array, owned["id"] == own, axis=0) for name, array in owned.items()}
 
     def cut(components: Components) -> None:
         """Missing bits would be read as deleted rows."""
