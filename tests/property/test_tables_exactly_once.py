@@ -179,8 +179,8 @@ def replay(source: Path, case: Case, folder: Path) -> pipelines.RunResult:
             super().write(*checkpoint)
             self.settle()
 
-    def intake(stream: Stream, size: int, every: int, _: int, barrier: Any, *, within: bool) -> Intake:
-        return Intake(stream, size, every, case.ahead, barrier, within=within)
+    def intake(stream: Stream, size: int, every: int, _: int, barrier: Any, **others: Any) -> Intake:
+        return Intake(stream, size, every, case.ahead, barrier, **others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "Checkpointer", Uneven)

@@ -281,8 +281,8 @@ def test_a_checkpoint_that_lacks_something_is_damaged(run, path, monkeypatch, ca
     cut({**CONFIG, "checkpoint": {"every_seconds": None, "every_updates": 100}}, run, 15)
     read, damaged = restoring.read_checkpoint, {"100", "200"}
 
-    def lacking(place):
-        checkpoint = read(place)
+    def lacking(place, *, apart):
+        checkpoint = read(place, apart=apart)
         if place.location.rpartition("/")[2] in damaged:
             *outer, last = path
             held = components = dict(checkpoint.components)
