@@ -51,6 +51,7 @@ class OnlineGBDTTwin:
         self.died: dict[Row, int] = {}
         self.ever: list[Row] = []
         self.warmup = self.told = self.seq = 0
+        self.begun = 0  # updates before the D' that is being collected
         self.trained = False
         self.trained_at = self.trained_rows = self.changes = 0
         self.work = 0, 0  # of the last update in place, and its inserts and deletes
@@ -75,9 +76,7 @@ class OnlineGBDTTwin:
                 if not skip_refused:
                     return position, predictions, refused
             self.seq = seq + 1
-            if self.seq == self.warmup or (
-                self.seq > self.warmup and (self.seq - self.warmup) % self.options.every(self.warmup) == 0
-            ):
+            if self.seq == (self.begun + self.size() if self.seq > self.warmup else self.warmup):
                 self.apply()
         return len(batch), predictions, refused
 
@@ -141,7 +140,13 @@ class OnlineGBDTTwin:
                 self.work = self.work_of(self.log[-1]), len(self.deletes) + len(rows)
         else:
             self.log.append(Work(len(self.deletes), len(rows)))
-        self.inserts, self.deletes = {}, []
+        self.inserts, self.deletes, self.begun = {}, [], self.seq
+
+    def size(self) -> int:
+        """Updates of the D' that is being collected."""
+        if self.options.update_every != "auto":
+            return int(self.options.update_every)
+        return max(20 if self.warmup else 100, len(self.model.rows) // 20)
 
     def is_dear(self, live: int) -> bool:
         """Whether an update in place would be as much work as a training, by the last one."""
@@ -197,6 +202,7 @@ class OnlineGBDTTwin:
             "born": np.array([self.born[row] for row, _ in rows], np.int64),
             "seq": np.array([self.seq], np.int64),
             "warmup": np.array([self.warmup], np.int64),
+            "begun": np.array([self.begun], np.int64),
             "classes": np.array([-1 if not self.trained else 0 if squared else model.K], np.int64),
             "exponent": np.array([model.exponent], np.int64),
             "trained": np.array([self.trained_at], np.int64),
@@ -268,7 +274,18 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     """What two states have to agree in, whoever made them: plain lists, rows by id, nothing where nothing is meant."""
     order = np.lexsort((state["pending"], state["id"]))
     same = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "pending", "born")}
-    scalars = ("seq", "warmup", "classes", "exponent", "trained", "trained_rows", "changes", "work", "work_changes")
+    scalars = (
+        "seq",
+        "warmup",
+        "begun",
+        "classes",
+        "exponent",
+        "trained",
+        "trained_rows",
+        "changes",
+        "work",
+        "work_changes",
+    )
     same |= {name: np.asarray(state[name]).tolist() for name in scalars}
     if state["classes"][0] < 0:
         return same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -10,10 +11,20 @@ from raydt.learners import learners
 from raydt.learners.gbdt.options import GBDTOptions
 
 
-@pytest.mark.parametrize(("warmup", "every"), [(0, 100), (30, 20), (400, 20), (4000, 200)])
-def test_the_size_of_a_batch_follows_the_warmup(warmup: int, every: int) -> None:
-    assert GBDTOptions().every(warmup) == every
-    assert GBDTOptions(update_every=7).every(warmup) == 7
+@pytest.mark.parametrize(
+    ("rows", "warmup", "every"), [(0, 0, 100), (4000, 0, 200), (30, 30, 20), (30, 400, 20), (4000, 30, 200)]
+)
+def test_the_size_of_a_batch_follows_the_rows_in_the_model(rows: int, warmup: int, every: int) -> None:
+    assert GBDTOptions().every(rows, warmup) == every
+    assert GBDTOptions(update_every=7).every(rows, warmup) == 7
+
+
+def test_a_state_of_an_earlier_version_continues_its_batch() -> None:
+    """It does not say where the batch began; all batches are of one size."""
+    state = {"seq": np.array([1299]), "warmup": np.array([1000])}
+    assert [GBDTOptions().begun(state), GBDTOptions(update_every=70).begun(state)] == [1250, 1280]
+    assert GBDTOptions().begun({"seq": np.array([999]), "warmup": np.array([1000])}) == 0
+    assert GBDTOptions().begun(state | {"begun": np.array([1260])}) == 1260
 
 
 def test_a_truth_value_is_not_a_number() -> None:

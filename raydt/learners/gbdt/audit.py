@@ -156,10 +156,7 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
     deleted[known] = history.deleted[source[known]] != LIVE
 
     # Pending updates are of after the end of the last D'.
-    warmup = int(state["warmup"][0])
-    every = options.every(warmup)
-    over = max(0, int(state["seq"][0]) - warmup) // every * every
-    begun = over + warmup if state["classes"][0] >= 0 else 0
+    begun = options.begun(state) if state["classes"][0] >= 0 else 0
     leaves = pending == TO_DELETE
     late = known & leaves & history.complete
     late[late] = history.deleted[source[late]] < begun
@@ -168,7 +165,7 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
         "audits.unknown_rows": ~known,
         "audits.live_rows": known & ((deleted & ~leaves) | (~deleted & leaves & history.complete)),
         "audits.repeated_rows": ~_first(born),
-        "audits.waiting_rows": late | ((pending == TO_INSERT) & (born < begun)),
+        "audits.waiting_rows": late | ((pending == TO_INSERT) & (born < begun)) | _too_early(state, begun),
     }
     failures = [
         message(id, rows=int(rows.sum()), id=state["id"][np.flatnonzero(rows)[0]])
@@ -184,6 +181,12 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
         first = history.id[history.inserted == missing.min()][0]
         failures.append(message("audits.missing_rows", rows=len(missing), id=first))
     return source, failures
+
+
+def _too_early(state: Arrays, begun: int) -> Bools:
+    """Return which rows are in the model before the end of their D'; a state of format 2 does not tell."""
+    early: Bools = (state["pending"] != TO_INSERT) & (state["born"] >= begun)
+    return early if "begun" in state else np.zeros_like(early)
 
 
 def _times(wrong: Bools) -> str:

@@ -61,7 +61,7 @@ class GBDTCoordinator(BatchCoordinator):
         # Either has all that is used of a store, and labels by slot.
         self._store = cast(ExampleStore, self._owned) if self._owned else ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
-        self._seq = self._warmup = 0
+        self._seq = self._warmup = self._begun = 0  # updates in all, of the warm-up, and before the present batch D'
         self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
         self._extent: tuple[int, int, int] | None = None  # nodes, leaves and depth of the trees, where they are known
@@ -91,7 +91,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._log = UpdateLog()
         begin = 0
         while begin < m:
-            boundary = self._next_end(batch.start + begin) - batch.start
+            boundary = self._end() - batch.start
             end = min(boundary, m)
             part = slice(begin, end)
             yield from self._admit(batch, part, admitted, result, skip_refused, self._faults(batch, part, admitted))
@@ -139,12 +139,12 @@ class GBDTCoordinator(BatchCoordinator):
         yield from self._rows.put(slots, new)
         return {}
 
-    def _next_end(self, seq: int) -> int:
-        """Update before which the D' (or the warm-up) ends that update ``seq`` belongs to."""
-        if seq < self._warmup:
+    def _end(self) -> int:
+        """Update before which the present D' (or the warm-up) ends; O(1)."""
+        if self._seq < self._warmup:
             return self._warmup
-        every = self.options.every(self._warmup)
-        return self._warmup + ((seq - self._warmup) // every + 1) * every
+        held = self.store.live - len(self._pending.inserts) + len(self._pending.deletes) if self.ensemble else 0
+        return self._begun + self.options.every(held, self._warmup)
 
     def _predict_before(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> None:
         """Predictions of the rows of a part by the model of the last end of a D'."""
@@ -176,7 +176,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _apply(self) -> Exchange[None]:
         """Apply the pending updates: train, or take them through the trees."""
         began = time.perf_counter()
-        pending, self._pending = self._pending, PendingUpdates()
+        pending, self._pending, self._begun = self._pending, PendingUpdates(), self._seq
         self._note(pending.inserts)
         counts = Counts()
         self._record.changes += len(pending)
@@ -365,6 +365,7 @@ class GBDTCoordinator(BatchCoordinator):
         scalars = {
             "seq": self._seq,
             "warmup": self._warmup,
+            "begun": self._begun,
             "classes": e.classes if e else -1,
             "exponent": e.exponent if e else 0,
             "rebuilds": totals.subtrees,
@@ -388,7 +389,7 @@ class GBDTCoordinator(BatchCoordinator):
         n, pending = len(state["id"]), state["pending"]
         self._store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
         slots = np.arange(n, dtype=np.int32) if self._owned is None else self._owned.first_slots(state["id"])
-        self._seq, self._warmup = int(state["seq"][0]), int(state["warmup"][0])
+        self._seq, self._warmup, self._begun = int(state["seq"][0]), int(state["warmup"][0]), self.options.begun(state)
         self._record = TrainingRecord.of(state)
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
         self._pending = PendingUpdates()

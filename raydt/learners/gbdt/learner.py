@@ -62,6 +62,7 @@ _TOTALS = (
     *map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows", *RECORD)),
     counter("exponent", -LARGEST_EXPONENT, LARGEST_EXPONENT + 1),
 )
+_BEGUN = counter("begun")
 #: Rows whose leaves are checked at once.
 _CHECKED = 1 << 14
 _PENDING = Array("pending", np.int8, ("rows",), 0, TO_DELETE + 1)
@@ -97,6 +98,7 @@ class GBDT(Learner):
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
         "warmup": "nothing is left of it once it has ended",
+        "begun": "another beginning of a batch of which the same rows wait: it decides when the batch ends",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
         "bins_ranks": "those of numbers are not used",
@@ -128,7 +130,8 @@ class GBDT(Learner):
             counts = (_COUNT,) if "node_count" in model else ()  # an earlier version did not save it
             return Schema((*trees, *_GAINS, *counts) if trained else (_ONLY,))
         by_row = _by_row(options) if "leaf" in model else ()  # else in buckets
-        rows = (*_TOTALS, *row_arrays(options.regression, "labels"), _PENDING)
+        begun = (_BEGUN,) if "begun" in model else ()  # format 2 did not save it
+        rows = (*_TOTALS, *begun, *row_arrays(options.regression, "labels"), _PENDING)
         # An id may have two rows, one of which waits to be deleted.
         rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
         of_trees = (*trees, *_SUMS, *by_row)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, field_validator
 
 from raydt.learners.base import LearnerOptions, Promise
@@ -68,7 +71,7 @@ class GBDTOptions(LearnerOptions):
     update_every: int | Literal["auto"] = Field(
         "auto",
         description="updates of the stream that are applied together, as one batch (D'), at least 1; auto: a twentieth "
-        "of the warm-up, at least 20; without a warm-up 100",
+        "of the rows in the model, at least 20; without a warm-up at least 100",
     )
     retrain: Literal["auto", "never", "always"] = Field(
         "auto",
@@ -98,11 +101,22 @@ class GBDTOptions(LearnerOptions):
             raise ValueError(message("settings.number_or_auto"))
         return value
 
-    def every(self, warmup: int) -> int:
-        """Updates of a batch D' after a warm-up of so many rows."""
+    def every(self, rows: int, warmup: int) -> int:
+        """Updates of a batch D' that begins with so many rows in the model."""
         if isinstance(self.update_every, int):
             return self.update_every
-        return max(20, warmup // 20) if warmup else 100
+        return max(20 if warmup else 100, rows // 20)
+
+    def begun(self, state: Mapping[str, npt.NDArray[np.int64]]) -> int:
+        """Return how many updates came before the present batch D' of a state.
+
+        In a state of format 2 all batches are of one size, which follows the warm-up.
+        """
+        if "begun" in state:
+            return int(state["begun"][0])
+        seq, warmup = int(state["seq"][0]), int(state["warmup"][0])
+        every = self.every(warmup, warmup)
+        return warmup + (seq - warmup) // every * every if seq >= warmup else 0
 
     def trains_after(self, examples: int) -> int:
         """Inserts and deletes after which trees that were trained on so many examples are trained again."""

@@ -200,7 +200,7 @@ RECORD = tuple(field.name for field in fields(TrainingRecord))
 
 def outlook(options: GBDTOptions, warmup: int) -> str:
     """Say what a batch D' costs and how often all trees are trained again, after a warm-up of so many rows."""
-    every, after = options.every(warmup), options.trains_after(warmup)
+    every, after = options.every(warmup, warmup), options.trains_after(warmup)
     if after <= every:
         return message("learners.always_trained", updates=counted(every, "update"), rows=warmup)
     sizes = {"updates": counted(every, "update"), "iterations": counted(options.max_iter, "iteration")}
