@@ -317,7 +317,8 @@ class Estimator(Fitted):
         row = np.full(len(op), -1, dtype=np.int64)
         classes = self._classes
         order = in_order(classes)
-        return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, sparse=sparse, class_order=order)
+        more: dict[str, Any] = {"sparse": sparse, "class_order": order, "answers": False}
+        return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, **more)
 
     def _advance(self, batch: UpdateBatch, log: Log) -> None:
         """The model has taken a batch, and this is its record of it."""

@@ -97,6 +97,8 @@ class UpdateBatch:
     #: The statistics are wanted at each multiple of this within the batch, too (:attr:`BatchResult.within`); 0 if not.
     #: Only learners that say so in their traits give them.
     every: int = 0
+    #: Whether predictions before the updates are wanted. Without them a learner may take all updates at once.
+    answers: bool = True
     #: Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
     names: list[str | None] | None = None
     #: Where ``X`` has no columns because the shards have read the features of these rows, which are all of the warm-up:

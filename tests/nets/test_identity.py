@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from raydt.learners.base import WorkPlan
+from raydt.learners.forest import coordinator
 from raydt.sessions.session import InProcessSession
 from tests.cases import GROUPS, Trial, every_case, never, one_of_each
 from tests.simulation.simulator import Record, outcome
@@ -53,3 +57,18 @@ def test_the_same_however_the_stream_is_cut(trial: Trial, tmp_path: Path) -> Non
     expected = result(trial, tmp_path, 1, 16, WorkPlan())
     for size in (*range(1, 40), 60, 100):
         assert result(trial, tmp_path, 1 + size % 4, size, trial.case.plan) == expected, size
+
+
+@every_case("updates without answers")
+def test_answers_that_nobody_wants_change_no_model(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trees of a forest are then built from all rows at once: of few updates, too."""
+    monkeypatch.setattr(coordinator, "STEPS_OF_A_BUILD", 1 << 40)
+    stream = trial.stream(tmp_path)
+    given, wanted = trial.session(stream, 1), [trial.session(stream, shards) for shards in (1, 2, 3)]
+    for batch in stream.batches(24):
+        given.apply(batch, skip_refused=True)
+        for session in wanted:
+            session.apply(replace(batch, answers=False), skip_refused=True)
+            assert session.digest() == given.digest()

@@ -52,6 +52,8 @@ from raydt.messages import message
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
 MOST_NUMBERS = 2**21
+#: So many rows are built into trees in less time than one is inserted or deleted.
+STEPS_OF_A_BUILD = 80
 #: Rows that are sent to the shards at once after a restore.
 FILLED_ROWS = 1 << 14
 
@@ -125,7 +127,7 @@ class ForestCoordinator(SequentialCoordinator):
         warm = int(np.searchsorted(seq, self._warmup))
         warming = batch.start + part.stop < self._warmup
         wanted = (kind != REMOVE).nonzero()[0]
-        wanted = wanted[wanted >= warm]
+        wanted = wanted[wanted >= warm] if batch.answers else wanted[:0]
         place, row = (np.full(len(kind), -1, dtype=np.int32) for _ in range(2))
         place[wanted] = np.arange(len(wanted))
         comes, looks = (kind == ADD).nonzero()[0], (kind == LOOK).nonzero()[0]
@@ -148,6 +150,7 @@ class ForestCoordinator(SequentialCoordinator):
             "warm": warm,
             "warming": warming,
             "scales": scales,
+            "anew": self._builds_anew(batch, part, len(kind)),
             "settle": bool(warm) or not (self.keeps_open and self._shared),
             **in_source,
         }
@@ -162,6 +165,12 @@ class ForestCoordinator(SequentialCoordinator):
                 result.give_levels(position[wanted], levels_of_votes(votes))
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
+
+    def _builds_anew(self, batch: UpdateBatch, part: slice, steps: int) -> bool:
+        """Whether to build the trees from the rows that the steps leave: the same trees, for less work."""
+        if batch.answers or batch.start + part.start < self._warmup:
+            return False
+        return steps * STEPS_OF_A_BUILD > self.store.live
 
     def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
         """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""

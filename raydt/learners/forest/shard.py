@@ -49,6 +49,7 @@ class StepsMessage(NamedTuple):
     warm: int  #: Steps that belong to the warm-up: their rows wait for its end.
     warming: bool  #: Whether the warm-up continues after these steps.
     scales: Any  #: Shape (changes, 3): steps after which numeric labels have another exponent and bits.
+    anew: bool  #: Whether the trees are built once from the rows that the steps leave; then nobody wants votes.
     settle: bool  #: Whether nothing may stay open.
 
 
@@ -113,14 +114,19 @@ class ForestShard:
         done[:, DEPTH] = NOWHERE
         votes = np.zeros((int((places >= 0).sum()), width), dtype=np.int64)
         work = ForestSteps(kinds, slots, at, places, rows, votes, done)
+        waits = len(kinds) if sent.anew else sent.warm
+        if sent.anew:
+            self.trees.open_all(self.trees.examples.y)
         begin = 0
         for last, exponent, bits in np.asarray(sent.scales).tolist():
-            self._advance(work, begin, last + 1, sent.warm)
+            self._advance(work, begin, last + 1, waits)
             begin = last + 1
-            self._rescale(Scale(exponent, bits), None if begin <= sent.warm else work.done[last])
-        self._advance(work, begin, len(kinds), sent.warm)
+            self._rescale(Scale(exponent, bits), None if begin <= waits else work.done[last])
+        self._advance(work, begin, len(kinds), waits)
         if sent.settle and not sent.warming:
             self.trees.resolve()
+        if sent.anew and self._eager:
+            self._note_all(work.done[-1])
         self._erase(slots[kinds == REMOVE])
         return {"votes": work.votes, "done": done, "shape": self._shape()}
 
@@ -157,10 +163,13 @@ class ForestShard:
         """Count numeric labels in other units: every tree is built again."""
         self._scale = scale
         self.trees.open_all(in_units(self._numbers, scale))
-        if done is None or not self._eager:
-            return
+        if done is not None and self._eager:
+            self.trees.resolve()
+            self._note_all(done)
+
+    def _note_all(self, done: Ints) -> None:
+        """Note that all trees were built."""
         rows, nodes = self.trees.sizes()
-        self.trees.resolve()
         done[SUBTREES] += int((rows > 0).sum())
         done[ROWS] += int(rows.sum())
         done[NODES] += int(nodes[rows > 0].sum())

@@ -207,9 +207,9 @@ class ExactTrees:
     # ---------------------------------------------------------------- what there is
 
     def sizes(self) -> tuple[Ints, Ints]:
-        """Return the rows of each tree, of numeric labels, and its nodes."""
+        """Return the rows of each tree, and its nodes."""
         forests = [pool.forest for pool in self.pools]
-        rows = np.concatenate([forest.totals[forest.roots, 0] for forest in forests])
+        rows = np.concatenate([forest.nodes["n"][forest.roots] for forest in forests]).astype(np.int64)
         return rows, np.concatenate([forest.shape[:, 0] for forest in forests]).astype(np.int64)
 
     def touched(self) -> Ints:
