@@ -266,11 +266,12 @@ class Forest:
 
     def digest(self) -> str:
         """Digest of the model."""
-        trees = self.trees()
-        nodes = [node for one in trees for node in one]
-        parts: list[tuple[str, Any]] = [("tree_nodes", np.array([len(one) for one in trees], dtype=np.int64))]
-        dtypes = {"feature": np.int32, "threshold": np.float64, "left": np.int32, "right": np.int32, "totals": np.int64}
-        parts += [(name, np.array([getattr(n, name) for n in nodes], dtype=t)) for name, t in dtypes.items()]
+        dtypes = {"feature": np.int32, "threshold": np.float64, "right": np.int32, "totals": np.int64}
+        hashes = []
+        for one in self.trees():
+            arrays = [(name, np.array([getattr(node, name) for node in one], dtype=t)) for name, t in dtypes.items()]
+            hashes.append(list(bytes.fromhex(digest(arrays).removeprefix("sha256:"))))
+        parts: list[tuple[str, Any]] = [("trees", np.array(hashes, dtype=np.uint8))]
         ids, dtype = sorted(self.examples), np.int32
         classes = self.classes()
         if self.rules.numeric:

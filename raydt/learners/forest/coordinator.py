@@ -9,13 +9,13 @@ labels back to the shards, and rows to those that have not all of their columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.digest import digest
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
@@ -25,13 +25,13 @@ from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
+from raydt.learners.forest.digest import ForestDigest
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
 from raydt.learners.forest.membership import memberships, seeds_of
 from raydt.learners.forest.model import (
     ARRAYS,
     Arrays,
     ForestPredictor,
-    by_label,
     codes_of,
     depths_of,
     each_tree,
@@ -83,6 +83,7 @@ class ForestCoordinator(SequentialCoordinator):
         self.keeps_open = False
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
+        self._digest = ForestDigest(options.n_estimators)
         self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
         self._order: Ints = np.arange(2)  # class codes in ascending order of their labels
         self._scale = LabelScale() if options.numeric else None
@@ -242,6 +243,7 @@ class ForestCoordinator(SequentialCoordinator):
         if not self._stale:
             return
         for reply in (yield self._each("fetch")):
+            self._digest.note(np.array(reply["changed"]))
             for number, tree in zip(reply["changed"].tolist(), each_tree(TreeArrays(*reply["trees"])), strict=True):
                 self._fetched[number] = tree
         self._stale = False
@@ -309,14 +311,53 @@ class ForestCoordinator(SequentialCoordinator):
         return ForestPredictor(self.features, self.model()).votes(X)
 
     def digest(self) -> str:
-        """Digest of all trees, and of ids with labels; free of slots, node ids, class codes and history."""
-        model = self.model()
-        if not self.options.numeric:
-            model, ranks = by_label(model)
-            if not np.array_equal(ranks, self._ranks) and self._digested is not None:
-                self._digested.forget()  # labels have other places among those of live examples
-            self._ranks = ranks
-        return digest([*model.items(), self._row_part()])
+        """Digest of all trees, and of ids with labels; free of slots, node ids, class codes and history.
+
+        O(nodes) of the trees that have changed since the last digest, and O(log n) of each row that has.
+        """
+        trees = self._looked_at() if self._shared and self._saved is None else self._fetched_trees
+        if self._scale is not None:
+            return self._digest.of(trees, self._scale.scale, [self._row_part()])
+        counts = self._class_counts()
+        live = self._order[self._order < len(counts)]
+        live = live[counts[live] > 0]
+        ranks = np.full(len(counts), -1, dtype=np.int32)
+        ranks[live] = np.arange(len(live))
+        if not np.array_equal(ranks, self._ranks) and self._digested is not None:
+            self._digested.forget()  # labels have other places among those of live examples
+        self._ranks = ranks
+        return self._digest.of(trees, live, [self._row_part()])
+
+    def _looked_at(self) -> Callable[[Ints], Iterator[TreeArrays]]:
+        """Note which trees of the shards have changed; returns what gives some of them, ascending."""
+        if self.keeps_open and self._seq >= self._warmup:
+            for part in self.store.parts:
+                part.resolve()
+        for part in self.store.parts:
+            self._digest.note(part.numbers[part.touched()])
+            part.taken()
+
+        def some(numbers: Ints) -> Iterator[TreeArrays]:
+            for part in self.store.parts:
+                yield from each_tree(part.arrays(np.flatnonzero(np.isin(part.numbers, numbers))))
+
+        return some
+
+    def _fetched_trees(self, numbers: Ints) -> Iterator[TreeArrays]:
+        if self._stale:
+            raise RuntimeError(message("learners.trees_elsewhere"))
+        return (self._fetched[number] for number in numbers.tolist())
+
+    def _class_counts(self) -> Ints:
+        """Return how many live examples each class has, by code, in all trees together."""
+        if self._shared and self._saved is None:
+            roots = [part.root_totals() for part in self.store.parts]
+        else:
+            roots = [tree.totals[:1] for tree in self._fetched]
+        counts = np.zeros(max(one.shape[1] for one in roots), dtype=np.int64)
+        for one in roots:
+            counts[: one.shape[1]] += one.sum(axis=0)
+        return counts
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """Labels; of a class its place among those of live examples."""
@@ -353,6 +394,7 @@ class ForestCoordinator(SequentialCoordinator):
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
         self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
         self._fetched, self._stale = trees_of_model(self._saved), False
+        self._digest.note(slice(None))
         leaves = int((self._saved["feature"] < 0).sum())
         self._shapes = np.array([[len(self._saved["feature"]), leaves, int(depths_of(self._saved).max(initial=0))]])
         if self._scale is not None:

@@ -93,21 +93,6 @@ def model_arrays(parts: Sequence[TreeArrays], order: npt.NDArray[np.int64], scal
     return arrays | {"order": order[order < totals.shape[1]]}
 
 
-def by_label(arrays: Arrays) -> tuple[Arrays, npt.NDArray[np.int32]]:
-    """Return a model of classes for digests: without their codes, which are history.
-
-    It has no ``order``, and in ``totals`` a column for each class that a live example has, by ascending label; also
-    returned is the column of each class, shape (K,), -1 of one without live examples.
-    """
-    totals, order = arrays["totals"], arrays["order"]
-    roots = np.cumsum(arrays["tree_nodes"]) - arrays["tree_nodes"]
-    live = order[totals[roots].any(axis=0)[order]]
-    ranks = np.full(totals.shape[1], -1, dtype=np.int32)
-    ranks[live] = np.arange(len(live))
-    kept = {name: array for name, array in arrays.items() if name != "order"}
-    return kept | {"totals": np.ascontiguousarray(totals[:, live])}, ranks
-
-
 def trees_of_model(arrays: Mapping[str, npt.NDArray[Any]]) -> list[TreeArrays]:
     """Return the trees of a model or state; views."""
     trees = TreeArrays(*(arrays[name] for name in ("tree_nodes", "feature", "threshold", "right", "totals")))

@@ -188,7 +188,9 @@ class ForestShard:
     def _on_fetch(self) -> dict[str, Any]:
         """The trees that have changed since they were fetched last."""
         places = self.trees.touched()
-        return {"changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
+        changed = {"changed": self.trees.numbers[places], "trees": tuple(self.trees.arrays(places))}
+        self.trees.taken()
+        return changed
 
     # ---------------------------------------------------------------- rows
 

@@ -155,12 +155,6 @@ class TreePool:
         """Mark the slots of all rows, of which each is in so many trees. O(nodes + rows)."""
         _mark(self.forest, copies, found)
 
-    def touched(self) -> Ints:
-        """Return the places of the trees that have changed since the last call."""
-        trees = np.flatnonzero(self.forest.touched) + self.forest.first
-        self.forest.touched[:] = False
-        return trees
-
     def arrays(self, places: Ints) -> TreeArrays:
         """Return those of some trees that are in this pool, in canonical form. O(nodes)."""
         forest = self.forest

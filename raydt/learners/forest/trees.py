@@ -213,8 +213,17 @@ class ExactTrees:
         return rows, np.concatenate([forest.shape[:, 0] for forest in forests]).astype(np.int64)
 
     def touched(self) -> Ints:
-        """Places of the trees that have changed since the last call."""
-        return np.concatenate([pool.touched() for pool in self.pools])
+        """Places of the trees that have changed since they were :meth:`taken`."""
+        return np.concatenate([np.flatnonzero(pool.forest.touched) + pool.forest.first for pool in self.pools])
+
+    def taken(self) -> None:
+        """All trees have been taken note of."""
+        for pool in self.pools:
+            pool.forest.touched[:] = False
+
+    def root_totals(self) -> Ints:
+        """Totals of the roots, shape (trees, K)."""
+        return np.concatenate([pool.forest.totals[pool.forest.roots] for pool in self.pools])
 
     def arrays(self, trees: Ints | None = None) -> TreeArrays:
         """Some of the trees, by place ascending, in canonical form; all by default. O(nodes)."""
