@@ -6,6 +6,7 @@ Invariant: the digest is a function of the trees, of labels by id, and of nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,5 +54,10 @@ class ForestDigest:
 def _hash(tree: TreeArrays, counted: Ints | Scale) -> bytes:
     """Hash a tree in canonical form; the left child is the next node."""
     totals = stored(tree.totals, counted) if isinstance(counted, Scale) else tree.totals[:, counted]
-    names = {"feature": tree.feature, "threshold": tree.threshold, "right": tree.right, "totals": totals}
+    names: dict[str, npt.NDArray[Any]] = {
+        "feature": tree.feature,
+        "threshold": tree.threshold,
+        "right": tree.right,
+        "totals": totals,
+    }
     return bytes.fromhex(digest(names.items()).partition(":")[2])
