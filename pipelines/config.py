@@ -12,10 +12,11 @@ import copy
 import functools
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import (
     BaseModel,
@@ -46,6 +47,8 @@ from raydt.streams.time_window import TimeWindow
 
 if TYPE_CHECKING:
     from actors.placement import Placement
+
+log = logging.getLogger(__name__)
 
 #: Bytes of the longest config that is read.
 LARGEST_CONFIG = 4 << 20
@@ -205,12 +208,14 @@ def load_variants(
     ConfigError as of :func:`load_config`; the variant is named, if it sets anything.
     """
     data, base, name, place = _read(config)
-    nulls: dict[str, bool] = {}
+    given, nulls = copy.deepcopy(data), dict[str, bool]()
+    chosen = set()
     for override in overrides:
         key, value = parsed(override)
         set_key(data, key, value, f"--set {shortened(override)}", nulls)
+        chosen.add(key)
     _map_paths(data, lambda key, path: _absolute(path, base, f"{place}: {key}"))
-    loaded = []
+    loaded, without = [], set()
     for variant in variants:
         changed, removed = copy.deepcopy(data), dict(nulls)
         setting = ", ".join(shortened(f"{key}={json.dumps(value)}") for key, value in variant.items())
@@ -218,8 +223,41 @@ def load_variants(
             set_key(changed, key, value, setting, removed)
         at = f"{place} with {setting}" if setting else place
         _map_paths(changed, lambda key, path: _absolute(path, base, f"{at}: {key}"))  # noqa: B023 (called at once)
+        without |= set(_options_left_out(given, changed, chosen | variant.keys()))
         loaded.append(_validated(changed, name, at, removed))
+    if without:
+        log.warning("%s: %s", place, message("configs.left_out", keys=", ".join(sorted(without))))
     return loaded
+
+
+def _options_left_out(given: Mapping[str, Any], changed: dict[str, Any], chosen: Collection[str]) -> Iterator[str]:
+    """Leave out options of a learner or stream model that the one chosen instead does not have; yields their keys.
+
+    Options that were ``chosen`` together with it stay, to be refused.
+    """
+    for section, options_by in (("learner", _options_of_learner), ("stream", _options_of_stream)):
+        before, after = given.get(section), changed.get(section)
+        if not isinstance(before, Mapping) or not isinstance(after, dict):
+            continue
+        former, now = options_by(before), options_by(after)
+        for name in sorted((former - now) & before.keys() & after.keys() if now else ()):
+            key = f"{section}.{name}"
+            if not any(one == key or one.startswith(f"{key}.") for one in chosen):
+                del after[name]
+                yield key
+
+
+def _options_of_learner(section: Mapping[str, Any]) -> Set[str]:
+    kind = section.get("kind")
+    return learners()[kind].Options.model_fields.keys() if isinstance(kind, str) and kind in learners() else set()
+
+
+def _options_of_stream(section: Mapping[str, Any]) -> Set[str]:
+    models: dict[Any, type[BaseModel]] = {
+        one.model_fields["model"].default: one for one in get_args(get_args(StreamOptions)[0])
+    }
+    model = section.get("model", Incremental().model)
+    return models[model].model_fields.keys() if isinstance(model, str) and model in models else set()
 
 
 def _read(config: Config | Mapping[str, Any] | str | Path) -> tuple[dict[str, Any], Path, str, str]:

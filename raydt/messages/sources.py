@@ -8,6 +8,7 @@ SENTENCES: dict[str, Sentence] = {
     # Options
     "no_path": ("source.path is empty", "Name a file, a folder or a pattern"),
     "twice": ("source.{option} names something twice", "Name each once"),
+    "both": ("source.exclude has no effect beside source.features", "Remove one of them"),
     "delimiter": ("source.delimiter cannot be {delimiter!r}", "Write for example ';' or \"\\t\""),
     "no_structs": ("source.envelope needs structs, which {kind} files cannot hold", "Use Parquet"),
     "no_ids": "a change log ({option}) needs source.id, the column of stable ids",

@@ -38,6 +38,7 @@ class FileOptions(_Options):
     features: list[str] | None = Field(
         None, min_length=1, description="feature columns; null: all columns but label, id, op and ts"
     )
+    exclude: list[str] = Field([], description="columns that are no features, for features: null")
     categorical: list[str] = Field([], description="numeric features to read as categories")
     n_features: int | None = Field(
         None,
@@ -81,7 +82,9 @@ class FileOptions(_Options):
             raise ValueError(message("sources.permuted_changes"))
         if self.label is None and self.positive is not None:
             raise ValueError(message("sources.positive"))
-        for name in ("features", "categorical", "path"):
+        if self.exclude and self.features is not None:
+            raise ValueError(message("sources.both"))
+        for name in ("features", "exclude", "categorical", "path"):
             values = getattr(self, name)
             if isinstance(values, list) and len(set(values)) < len(values):
                 raise ValueError(message("sources.twice", option=name))

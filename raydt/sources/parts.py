@@ -72,15 +72,17 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
         if named in used:
             raise InputError(message("columns.two_parts", first=used[named], second=option), file=file, column=named)
         used[named] = option
+    for option, names in (("source.features", options.features or ()), ("source.exclude", options.exclude)):
+        for name in names:
+            if name not in columns:
+                raise _unknown_column(name, option, schema, file)
+            if name in used:
+                said = message("columns.two_parts", first=used[name], second=option)
+                raise InputError(said, file=file, column=name)
     features = options.features
     if features is None:
-        features = [name for name in columns if name not in used and not _PANDAS_INDEX.fullmatch(name)]
-    for name in features:
-        if name not in columns:
-            raise _unknown_column(name, "source.features", schema, file)
-        if name in used:
-            said = message("columns.two_parts", first=used[name], second="source.features")
-            raise InputError(said, file=file, column=name)
+        others = used.keys() | set(options.exclude)
+        features = [name for name in columns if name not in others and not _PANDAS_INDEX.fullmatch(name)]
     return ColumnParts(used, features)
 
 

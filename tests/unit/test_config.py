@@ -157,6 +157,23 @@ class TestOverrides:
         gbdt, fudyadt = load_variants(data, [], settings)
         assert (gbdt.learner.max_iter, fudyadt.learner.kind) == (100, "fudyadt")
 
+    def test_options_of_what_is_chosen_instead_are_left_out_with_one_warning(self, caplog):
+        tree = {"kind": "fudyadt", "epsilon": 0.2, "max_depth": 5, "feature_groups": 8}
+        config = changed(learner=tree, stream={"model": "sliding_window", "window": 50, "warmup": 20})
+        kinds = [{"learner.kind": kind} for kind in ("gbdt", "forest", "fudyadt")]
+        loaded = load_variants(config, ["stream.model=incremental"], kinds)
+        assert [one.learner.kind for one in loaded] == ["gbdt", "forest", "fudyadt"]
+        assert [getattr(one.learner, "max_depth", None) for one in loaded] == [None, 5, 5]
+        assert {one.learner.feature_groups for one in loaded} == {8}
+        assert (loaded[2].learner.epsilon, loaded[0].stream.warmup) == (0.2, 20)
+        (record,) = caplog.records
+        assert record.args[1].parameters == {"keys": "learner.epsilon, learner.max_depth, stream.window"}
+
+    @pytest.mark.parametrize("override", ["learner.epsilon=0.1", "learner.epsilno=0.1"])
+    def test_an_option_that_is_set_with_another_learner_is_refused(self, override):
+        error = refusal_of(SEA, "learner.kind=best_split", "stream.warmup=20", override)
+        assert override.partition("=")[0] in str(error)
+
     def test_null_stays_where_it_is_a_value_and_misspelt_it_is_refused(self):
         assert load_config(SEA, ["checkpoint.every_seconds=null"]).checkpoint.every_seconds is None
         for error in (refusal_of(SEA, "cluster.shard=null"), refusal_of({**SEA, "cluster": {"shard": None}})):
