@@ -100,7 +100,8 @@ def test_processes_with_several_shards(
         handles = [Handle(*pair) for pair in zip(actors, threads, strict=True)]
         peers = [Peer(f"shard {i}", one, pid=1, shard=i, shards=in_each) for i, one in enumerate(handles)]
         for index, (peer, groups) in enumerate(zip(peers, actor.groups_of(features, peers), strict=True)):
-            peer.handle.open.remote(1, index, learner, options, features, groups, cpus, False).result()
+            assignment = actor.Assignment(1, learner, options, features)
+            peer.handle.open.remote(assignment, index, groups, cpus, False).result()
         driver: Any = RayDriver(peers, 1, Waiting())  # type: ignore[arg-type]
         coordinator = learner.coordinator(options, features, processes * in_each, plan)
         reading = None
