@@ -73,7 +73,7 @@ def groups_of(features: Features, processes: Sequence[Peer]) -> list[list[Groups
 
 def node() -> str:
     """Return the number of the node on which this process is; empty without Ray."""
-    number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""  # type: ignore[no-untyped-call]
+    number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
     return number
 
 
