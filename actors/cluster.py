@@ -194,13 +194,14 @@ def _is_fixed() -> bool:
     An autoscaler reports the types of its config. False if the monitor has not reported, or is not there.
     """
     import ray
-    from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
-    from ray.experimental.internal_kv import _internal_kv_get
 
     try:
+        from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+        from ray.experimental.internal_kv import _internal_kv_get
+
         report = json.loads(_internal_kv_get(DEBUG_AUTOSCALING_STATUS) or b"{}")["autoscaler_report"]
         active = set(report["active_nodes"])
-    except (KeyError, TypeError, ValueError):
+    except (ImportError, KeyError, TypeError, ValueError):  # what is private to Ray may change
         return False
     nodes = {f"node_{node['NodeID']}" for node in ray.nodes()}  # type: ignore[no-untyped-call]
     return bool(active) and active <= nodes

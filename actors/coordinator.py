@@ -18,16 +18,15 @@ from actors.identity import Identity, identity
 from actors.liveness import Peer, Watch
 from actors.memory import peak_rss_bytes
 from actors.progress import Progress, Pulse
-from actors.shard import groups_of
+from actors.shard import Assignment, groups_of
 from actors.writable import own
 from raydt.arrays import kernel
-from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange import faults
 from raydt.exchange.driver import InProcessDriver
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
-from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.sessions.local_phase import SmallModel, holds, most_cells
 from raydt.sessions.session import Arrays, fill_within, is_warming
@@ -57,17 +56,15 @@ class Coordinator:
 
     def open(
         self,
-        epoch: int,
-        learner: Learner,
-        options: LearnerOptions,
-        features: Features,
+        assignment: Assignment,
         plan: WorkPlan,
         shards: Sequence[Peer],
         patience: float,
         cpus: float,
     ) -> None:
-        """Build the coordinator of the processes ``shards``, whose shards have begun ``epoch``."""
+        """Build the coordinator of the processes ``shards``, whose shards have begun the epoch."""
         self._pulse.beat()
+        epoch, learner, options, features = assignment
         use_cpus(cpus)
         compile_missing(learner, options)  # as the driver has on its machine
         kernel.load()

@@ -24,7 +24,7 @@ from actors.coordinator import Coordinator
 from actors.identity import identity, require_same
 from actors.liveness import CONTROL, PARTS, READING, Peer, Watch
 from actors.processes import end_if_stopped
-from actors.shard import FeatureShard, groups_of, node, shards_of_each
+from actors.shard import Assignment, FeatureShard, groups_of, node, shards_of_each
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
@@ -121,7 +121,8 @@ class RaySession:
                 self._group = cluster.reserve(requested)
             in_each = shards_of_each(requested[-1]["CPU"], shards, learner, options, features)
             self._start(cluster, requested, in_each)
-            self._open(learner, options, plan or WorkPlan(), epoch, [bundle["CPU"] for bundle in requested])
+            assignment = Assignment(epoch, learner, options, features)
+            self._open(assignment, plan or WorkPlan(), [bundle["CPU"] for bundle in requested])
         except BaseException:
             self.close()
             raise
@@ -155,18 +156,15 @@ class RaySession:
             name = f"{peer.name} (pid {theirs.pid} on {theirs.host})"
             self._peers[index] = replace(peer, name=name, pid=theirs.pid if cluster.started else None)
 
-    def _open(
-        self, learner: Learner, options: LearnerOptions, plan: WorkPlan, epoch: int, cpus: Sequence[float]
-    ) -> None:
+    def _open(self, assignment: Assignment, plan: WorkPlan, cpus: Sequence[float]) -> None:
         """Build the two halves of the learner in the actors."""
         coordinator, *shards = self._peers
         # All at once: each loads compiled kernels, which takes as long as all the rest, and speaks to no other yet.
-        patience, at_once = self._watch.patience, most_cells(learner.traits(options).divided, plan) == 0
-        opened = [
-            coordinator.handle.open.remote(epoch, learner, options, self._features, plan, shards, patience, cpus[0])
-        ]
+        divided = assignment.learner.traits(assignment.options).divided
+        patience, at_once = self._watch.patience, most_cells(divided, plan) == 0
+        opened = [coordinator.handle.open.remote(assignment, plan, shards, patience, cpus[0])]
         opened += [
-            shard.handle.open.remote(epoch, index, learner, options, self._features, groups, cpus[1 + index], at_once)
+            shard.handle.open.remote(assignment, index, groups, cpus[1 + index], at_once)
             for index, (shard, groups) in enumerate(zip(shards, groups_of(self._features, shards), strict=True))
         ]
         self._here = all(number == node() for number in self._watch.collect(opened, self._peers)[1:])

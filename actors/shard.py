@@ -7,10 +7,12 @@ has one of them.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +48,15 @@ from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
 Groups = npt.NDArray[np.int64]
 
 
+class Assignment(NamedTuple):
+    """What all processes of a session have alike, from which each builds its half of the learner."""
+
+    epoch: int  #: At least 1.
+    learner: Learner
+    options: LearnerOptions
+    features: Features
+
+
 def shards_of_each(cpus: float, processes: int, learner: Learner, options: LearnerOptions, features: Features) -> int:
     """Return how many shards each of so many processes has: one for each whole CPU, if there is work for all."""
     if cpus < 2 or learner.traits(options).shard_threads:
@@ -62,7 +73,7 @@ def groups_of(features: Features, processes: Sequence[Peer]) -> list[list[Groups
 
 def node() -> str:
     """Return the number of the node on which this process is; empty without Ray."""
-    number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""  # type: ignore[no-untyped-call]
+    number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
     return number
 
 
@@ -77,7 +88,7 @@ class FeatureShard:
         self._pulse = Pulse()
         self._shards: list[exchange_shard.FeatureShard]
         self._channel: Channel | None = None
-        self._stores = False
+        self._at_storage, self._counting = 0, threading.Lock()  # calls that wait for a disk or for a network
         self._sources: list[SourceFeatures]
 
     def identity(self) -> Identity:
@@ -87,21 +98,19 @@ class FeatureShard:
 
     def open(
         self,
-        epoch: int,
+        assignment: Assignment,
         index: int,
-        learner: Learner,
-        options: LearnerOptions,
-        features: Features,
         groups: Sequence[Groups],
         cpus: float,
         at_once: bool,
     ) -> str:
-        """Build the shards of process ``index``, which own ``groups``, and begin ``epoch`` (at least 1).
+        """Build the shards of process ``index``, which own ``groups``, and begin the epoch.
 
         Returns the number of the node, by which Ray knows it.
         ``at_once``: they have work from the first row on, and not only when the coordinator's process has too much.
         """
         self._pulse.beat()
+        epoch, learner, options, features = assignment
         use_cpus(cpus)
         compile_missing(learner, options)  # as the driver has on its machine
         if at_once:
@@ -169,20 +178,20 @@ class FeatureShard:
         """Open the source for every shard, to read what it needs of the rows; False if it is not here."""
         self._pulse.beat()
         names, self._sources = self._features.names, []
-        try:
+        with self._storage(), contextlib.suppress(InputError):
             for shard in self._shards:
                 owned = tuple(names[column] for column in shard.worker.columns.tolist())
                 shard.worker.reader = SourceFeatures(opening, owned if self._reads == "columns" else names)
                 self._sources.append(shard.worker.reader)
-        except InputError:
-            return False
-        return True
+            return True
+        return False
 
     def check_block(self, start: int, stop: int, unwanted: Sequence[int]) -> list[BlockReport]:
         """Have every shard read a block of rows and report on it; called concurrently with the work."""
         self._pulse.beat()
         fault("shard.before_block")
-        return run([partial(source.check, start, stop, unwanted) for source in self._sources])
+        with self._storage():
+            return run([partial(source.check, start, stop, unwanted) for source in self._sources])
 
     def take_aside(self, number: Position) -> Parts:
         """Return the last snapshot, of this number, once; called concurrently with the work."""
@@ -197,12 +206,11 @@ class FeatureShard:
         """
         parts = self.take_aside(number)
         try:
-            self._stores = True
-            return write_each(place, ((whose, parts.pop(whose)) for whose in list(parts)))  # none is kept
+            with self._storage():
+                return write_each(place, ((whose, parts.pop(whose)) for whose in list(parts)))  # none is kept
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
         finally:
-            self._stores = False
             fault("shard.after_parts")
 
     def restore(self, parts: dict[Any, dict[str, Any]]) -> None:
@@ -218,12 +226,9 @@ class FeatureShard:
         """Replace everything by a state in a folder that was found sound, of which the shards read their own parts."""
         self._pulse.beat()
         fault("shard.before_restore")
-        try:
-            self._stores = True
+        with self._storage():
             for shard in self._shards:
                 shard.worker.restore(parts_of(read_parts(folder)))
-        finally:
-            self._stores = False
 
     def work(self) -> dict[str, Any]:
         """Return the columns and work of this process, and its ``peak_rss_bytes``; ``seconds`` of the busiest shard."""
@@ -234,5 +239,16 @@ class FeatureShard:
 
     def progress(self) -> Progress:
         """How far it is; called while the actor works."""
-        stored = time.monotonic() if self._stores else 0.0  # a disk is waited for, as by the driver
+        stored = time.monotonic() if self._at_storage else 0.0  # a disk is waited for, as by the driver
         return Progress(self._pulse.seconds() + stored, self._channel is not None and self._channel.waits)
+
+    @contextlib.contextmanager
+    def _storage(self) -> Iterator[None]:
+        """Context in which this process reads or writes files, which is progress, however long they take."""
+        with self._counting:
+            self._at_storage += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_storage -= 1

@@ -9,6 +9,7 @@ a gap (*local* slots), and a new row takes one of its owner's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -27,6 +28,7 @@ Slots = npt.NDArray[np.int32]
 BUCKETS, _DEPTH = 256, 2
 #: Neighbouring slots of one shard.
 _RUN = 64
+_COMPONENT = re.compile(r"buckets-([0-9]{3})-([0-9]{3})")
 
 
 def buckets_of(ids: Ids) -> npt.NDArray[np.int64]:
@@ -131,6 +133,5 @@ def component_of(buckets: Buckets) -> str:
 
 def buckets_in(component: str) -> Buckets | None:
     """Return the buckets of a component with such a name, None of any other."""
-    kind, _, bounds = component.partition("-")
-    begin, _, end = bounds.partition("-")
-    return Buckets(int(begin), int(end)) if kind == "buckets" and (begin + end).isdigit() else None
+    found = _COMPONENT.fullmatch(component)
+    return None if found is None else Buckets(*map(int, found.groups()))

@@ -90,11 +90,19 @@ class SourceFeatures:
             return X
         for block in blocks:
             begin, end = np.searchsorted(rows, (block.start, block.stop))
+            if begin == end:
+                continue
+            self._drop(block.start)
             self._fill(X[begin:end], rows[begin:end] - block.start, block)
-            if end < len(rows) or (end > begin and rows[end - 1] == block.stop - 1):
-                with self._lock:
-                    self._held.pop(block.start, None)
+            if rows[end - 1] == block.stop - 1:
+                self._drop(block.stop)
         return X
+
+    def _drop(self, row: int) -> None:
+        """Drop the blocks that begin before a row."""
+        with self._lock:
+            for first in [first for first in self._held if first < row]:
+                del self._held[first]
 
     def _fill(self, X: npt.NDArray[np.float64], places: npt.NDArray[np.int64], block: Block) -> None:
         """Enter the rows in some places of a block."""

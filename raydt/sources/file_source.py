@@ -252,7 +252,7 @@ class FileSource:
         return part
 
     def block(self, start: int, stop: int) -> Iterator[Rows]:
-        """Yield the rows from ``start`` up to before ``stop`` of a :meth:`part` without keys.
+        """Yield the rows from ``start`` up to before ``stop``, of a :meth:`part`.
 
         Categories are numbered by their first appearance among these rows. Blocks that follow one another are read on.
         """

@@ -23,6 +23,7 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.updates import UpdateBatch
+from raydt.exchange.blocks import Block
 from raydt.parallel.threads import limited
 from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, RandCbt, Sea, file_source, open_source
 from raydt.sources.divided import DividedReading, undivided
@@ -231,6 +232,25 @@ def test_generated_rows(options: Any, shards: int) -> None:
     theirs = Taken(stream, [700], lambda batch: filled(batch, readers, divided))
     assert theirs.updates == plain.updates
     assert theirs.without == 2000
+
+
+def test_a_reader_keeps_no_block_that_lies_behind() -> None:
+    """Also if its last row was refused, and so is never taken; a block is asked for again as long as it has rows."""
+    reader = SourceFeatures(Opening(Hyperplane(n=60, n_features=3), ".", Reading(), [], ""), ["x1"])
+    blocks = [Block(start, start + 10, {}) for start in range(0, 60, 10)]
+    for block in blocks[:5]:
+        assert reader.check(block.start, block.stop).good
+    for rows, given_blocks, left in (
+        ([0, 8], blocks[:1], [0, 10, 20, 30, 40]),
+        ([11, 12], blocks[:3], [10, 20, 30, 40]),
+        ([13, 25], blocks[:3], [20, 30, 40]),
+        ([29, 30], blocks[2:4], [30, 40]),
+        ([], blocks[2:4], [30, 40]),
+        ([49], blocks[3:5], []),
+    ):
+        expected = np.concatenate([chunk.X for chunk in open_source(Hyperplane(n=60, n_features=3)).rows()])[rows, 1:2]
+        assert (reader.take(np.array(rows, dtype=np.int64), given_blocks) == expected).all()
+        assert list(reader._held) == left
 
 
 @pytest.mark.parametrize("column", ["a", "y"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, underst
 from raydt.sessions.session import InProcessSession
 from raydt.sources import Hyperplane, open_source
 from raydt.streams import SlidingWindow, make_stream
+from tests.actors_here import Handle, Waiting
 
 LEARNER = learners()["gbdt"]
 SOURCE = Hyperplane(n=450, n_features=6)
@@ -58,39 +58,6 @@ class Case:
     def write(self, store: CheckpointStore, updates: int, snapshot: Snapshot) -> int:
         """Write a checkpoint; returns its bytes."""
         return store.write(CheckpointContent(updates, self.meta | {"offset": updates}, snapshot, {}))
-
-
-class Handle:
-    """An actor in this process."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    def __getattr__(self, name: str) -> Any:
-        method: Callable[..., Any] = getattr(self._actor, name)
-
-        class Method:
-            @staticmethod
-            def options(**_: Any) -> Any:
-                return Method
-
-            @staticmethod
-            def remote(*arguments: Any) -> Future[Any]:
-                done: Future[Any] = Future()
-                try:
-                    done.set_result(method(*arguments))
-                except Exception as error:
-                    done.set_exception(error)
-                return done
-
-        return Method
-
-
-class Waiting:
-    """As :class:`actors.liveness.Watch`."""
-
-    def collect(self, replies: Any, peers: Any) -> list[Any]:
-        return [reply.result() for reply in replies]
 
 
 def actors_of(session: InProcessSession, shards_of_each: int) -> list[Any]:

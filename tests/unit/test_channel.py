@@ -77,7 +77,15 @@ def test_a_port_is_closed_once_all_have_connected():
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"GET / HTTP/1.1\r\n\r\n" + b" " * 64, actors.channel._HELLO.pack(1, 1, b"c" * 32)]
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n" + b" " * 64,
+        actors.channel._HELLO.pack(1, 1, b"c" * 32),
+        actors.channel._HELLO.pack(1, 1, b"c" * 32) + b"p" * 32,  # with a proof of another secret
+        actors.channel._HELLO.pack(2, 1, b"c" * 32) + b"p" * 32,
+        actors.channel._HELLO.pack(1, 0, b"c" * 32) + b"p" * 32,
+    ],
 )
 def test_strangers_are_not_admitted_and_keep_nobody_out(sent, monkeypatch):
     monkeypatch.setattr(actors.channel, "PROOF_SECONDS", 0.2)

@@ -6,7 +6,7 @@ Only the calls are not Ray's: the driver, the actors and their channels are thos
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
@@ -24,36 +24,13 @@ from raydt.sources import Hyperplane, open_source
 from raydt.sources.divided import DividedReading
 from raydt.sources.feature_reader import Opening
 from raydt.streams import SlidingWindow, make_stream
+from tests.actors_here import Handle, Waiting
 
 SOURCE = Hyperplane(n=500, n_features=6)
 OPTIONS: dict[str, dict[str, Any]] = {
     "gbdt": {"max_iter": 3, "max_bins": 16, "update_every": 100, "retrain": "never", "feature_groups": 6},
     "fudyadt": {"max_depth": 4, "feature_groups": 6},
 }
-
-
-class Handle:
-    """An actor in this process, which does one call after the other in a thread of its own."""
-
-    def __init__(self, actor: Any, thread: ThreadPoolExecutor) -> None:
-        self._actor, self._thread = actor, thread
-
-    def __getattr__(self, name: str) -> Any:
-        method, submit = getattr(self._actor, name), self._thread.submit
-
-        class Method:
-            @staticmethod
-            def remote(*arguments: Any) -> Future[Any]:
-                return submit(method, *arguments)
-
-        return Method
-
-
-class Waiting:
-    """As :class:`actors.liveness.Watch`."""
-
-    def collect(self, replies: Any, peers: Any) -> list[Any]:
-        return [reply.result(60) for reply in replies]
 
 
 class Readers:
@@ -100,7 +77,8 @@ def test_processes_with_several_shards(
         handles = [Handle(*pair) for pair in zip(actors, threads, strict=True)]
         peers = [Peer(f"shard {i}", one, pid=1, shard=i, shards=in_each) for i, one in enumerate(handles)]
         for index, (peer, groups) in enumerate(zip(peers, actor.groups_of(features, peers), strict=True)):
-            peer.handle.open.remote(1, index, learner, options, features, groups, cpus, False).result()
+            assignment = actor.Assignment(1, learner, options, features)
+            peer.handle.open.remote(assignment, index, groups, cpus, False).result()
         driver: Any = RayDriver(peers, 1, Waiting())  # type: ignore[arg-type]
         coordinator = learner.coordinator(options, features, processes * in_each, plan)
         reading = None

@@ -192,7 +192,8 @@ def test_parts_by_buckets_are_put_together() -> None:
                 wanted = [part for part in parts if any(bucket in set(part) for bucket in mine)]
                 assert parts_for([mine], parts) == wanted
         assert [buckets_in(component_of(part)) for part in parts] == list(parts)
-    assert buckets_in("group-001") is buckets_in("coordinator") is None
+    others = ("group-001", "coordinator", "buckets", "buckets-000", "buckets-5-", "buckets--5", "buckets-000-0256")
+    assert [buckets_in(name) for name in others] == [None] * len(others)
     whole = Buckets(0, 256)
     right = {"id": ids, "leaf": leaf}
     for wrong in (
