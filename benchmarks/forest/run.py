@@ -46,7 +46,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def ours(rows: Rows, seed: int, **options: Any) -> ExactForestClassifier:
     """The exact forest with the settings of a data set."""
-    return ExactForestClassifier(n_estimators=TREES, random_state=seed, **{**SETTINGS.get(rows.name, {}), **options})
+    chosen = {"sample_share": 0.1, **SETTINGS.get(rows.name, {}), **options}
+    return ExactForestClassifier(n_estimators=TREES, random_state=seed, **chosen)
 
 
 def auc(rows: Rows, shares: Any) -> float:

@@ -18,8 +18,8 @@ class _ExactForest(SumOfTrees, Estimator):
 
     kind = "forest"
 
-    n_estimators: int = 100
-    sample_share: float = 0.1
+    n_estimators: int = 40
+    sample_share: float = 0.5
     max_features: int | Literal["auto", "sqrt", "all"] = "auto"
     thresholds: int = 5
     max_depth: int = 20

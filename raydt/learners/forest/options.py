@@ -29,9 +29,9 @@ class ForestOptions(LearnerOptions):
     criterion: Literal["gini", "squared_error"] = Field(
         "gini", description="what a split lowers: gini for classes; squared_error, for numeric labels"
     )
-    n_estimators: int = Field(100, ge=1, le=2**14, description="number of trees (T)")
+    n_estimators: int = Field(40, ge=1, le=2**14, description="number of trees (T)")
     sample_share: float = Field(
-        0.1, gt=0, le=1, description="share of the trees that hold each example, rounded up to whole trees (q)"
+        0.5, gt=0, le=1, description="share of the trees that hold each example, rounded up to whole trees (q)"
     )
     max_features: int | Literal["auto", "sqrt", "all"] = Field(
         "auto",
