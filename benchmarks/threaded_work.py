@@ -96,7 +96,7 @@ def peer(make: Callable[[int], Any], X: Any, y: Any) -> Timed:
 
 
 TREE = raydt.FullyDynamicTreeClassifier(max_depth=10, alpha=0.0001, beta=0.01)
-FOREST = raydt.ExactForestClassifier(n_estimators=100)
+FOREST = raydt.ExactForestClassifier(n_estimators=100, sample_share=0.1)
 
 
 def large_fits(of: Callable[[int], int]) -> Iterator[Row]:
@@ -271,7 +271,7 @@ CLASSIFIERS = {
 REGRESSORS = {
     "fudyadt, numbers": raydt.FullyDynamicTreeRegressor(max_depth=12),
     "gbdt, numbers": raydt.OnlineGradientBoostingRegressor(),
-    "forest, numbers": raydt.ExactForestRegressor(n_estimators=100),
+    "forest, numbers": raydt.ExactForestRegressor(n_estimators=100, sample_share=0.1),
 }
 
 
