@@ -90,9 +90,7 @@ class RunPurge(Work):
 
     def digest(self) -> str:
         """Return the digest of the model; InputError if it is not the one of the summary."""
-        if self._checkpoint.meta["format_version"] != FORMAT_VERSION:
-            return str(self._summary["model_digest"])  # another format may compute it in another way
-        if self._digest != self._summary["model_digest"]:
+        if self._checkpoint.meta["format_version"] == FORMAT_VERSION and self._digest != self._summary["model_digest"]:
             raise InputError(message("purges.other_digest"), file=self.folder.location)
         return self._digest
 
@@ -143,6 +141,9 @@ class RunPurge(Work):
 
     def rewrite(self) -> None:
         """Do all steps."""
+        if self._digest != self._summary["model_digest"]:  # of an earlier format, which may compute it in another way
+            self._summary = {**self._summary, "model_digest": self._digest}
+            write_summary(self.folder, self._summary)
         tables, listed = {}, {}
         for name, changed in self._changed.items():
             tables[name] = parts = Parts(self.folder, name)

@@ -149,6 +149,9 @@ class Learner(ABC):
         "seq": "queries and refused updates are counted, which leave nothing behind"
     }
 
+    #: Arrays that states have only from a format on, and its number.
+    since: ClassVar[Mapping[str, int]] = {}
+
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """Return the oldest format of which this learner reads a ``model`` or a ``state`` with these options."""
         return 1

@@ -243,6 +243,9 @@ def understood(
         groups = saved.groups if saved.is_state else None
         if not any_format:
             buckets = saved.buckets if saved.is_state else {}
+            for name, number in learner.since.items() if saved.is_state else ():
+                if meta["format_version"] >= number and name not in saved.arrays:
+                    raise KeyError(name)
             learner.check(options, features, len(described.classes), saved.arrays, groups, buckets)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
             raise ValueError(message("models.next_id", next=saved.next_id))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from raydt import OnlineGradientBoostingClassifier, load_model
+from raydt.errors import ModelFileError
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners import learners
 from raydt.learners.gbdt.options import GBDTOptions
+from tests.fuzz.reseal import with_arrays
 
 
 @pytest.mark.parametrize(
@@ -68,3 +74,19 @@ def test_keys_without_effect_are_named() -> None:
     stopping = ("validation_fraction", "n_iter_no_change", "tol")
     assert GBDTOptions().unused == stopping
     assert GBDTOptions(derivatives="never", early_stopping=True).unused == ("derivative_tolerance",)
+
+
+def test_a_state_of_this_format_says_where_its_batch_began(tmp_path: Path) -> None:
+    X = np.arange(60.0).reshape(30, 2)
+    model = OnlineGradientBoostingClassifier(max_iter=2, max_leaf_nodes=3).fit(X, np.arange(30) % 2)
+    folder = tmp_path / "model"
+    model.save(folder, with_examples=True)
+
+    def without(components: dict[str, dict[str, Any]]) -> None:
+        next(arrays for arrays in components.values() if "begun" in arrays).pop("begun")
+
+    contents = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    for name, content in with_arrays(contents, without).items():
+        (folder / name).write_bytes(content)
+    with pytest.raises(ModelFileError, match="begun"):
+        load_model(folder)

@@ -118,6 +118,8 @@ class GBDT(Learner):
         "node_below": "of earlier times, as drift",
     }
 
+    since: ClassVar[dict[str, int]] = {"begun": 3}
+
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """All models, and states with the bins of format 2."""
         return 2 if what == "state" else 1
@@ -130,7 +132,7 @@ class GBDT(Learner):
             counts = (_COUNT,) if "node_count" in model else ()  # an earlier version did not save it
             return Schema((*trees, *_GAINS, *counts) if trained else (_ONLY,))
         by_row = _by_row(options) if "leaf" in model else ()  # else in buckets
-        begun = (_BEGUN,) if "begun" in model else ()  # format 2 did not save it
+        begun = (_BEGUN,) if "begun" in model else ()  # see ``since``
         rows = (*_TOTALS, *begun, *row_arrays(options.regression, "labels"), _PENDING)
         # An id may have two rows, one of which waits to be deleted.
         rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
