@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from actors import session as ray_session
 from actors.liveness import Peer
 from actors.session import RaySession
 from pipelines.config import load_config
-from pipelines.saved_runs import open_stream
 from pipelines.operation import Checkpoint
 from pipelines.running.checkpoint import Checkpointer
 from pipelines.running.intake import Intake
+from pipelines.saved_runs import open_stream
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
 from raydt.folders.folder import Folder
 from raydt.learners import learners
@@ -61,7 +62,7 @@ def checkpoints(folder: Path, writing: int, monkeypatch: pytest.MonkeyPatch) -> 
     store = CheckpointStore(Folder(folder), 100)
     options = Checkpoint(every_updates=EVERY, every_seconds=None)
     checkpointer, written = Checkpointer(options, store), threading.Event()
-    monkeypatch.setattr(store, "write", lambda content: written.wait(30) and taken.append(content.number) or 0)
+    monkeypatch.setattr(store, "write", lambda content: (written.wait(30) and taken.append(content.number)) or 0)
     taken: list[int] = []
     intake, until = Intake(stream, SIZE, 10_000, 3, checkpointer.barrier), 0
     for batch, result in session.process(intake):
@@ -87,5 +88,5 @@ def test_no_due_checkpoint_is_passed_over_by_what_is_sent_ahead(tmp_path, monkey
 @pytest.mark.parametrize("writing", [SIZE, EVERY - SIZE, EVERY + SIZE, 2 * EVERY - SIZE])
 def test_one_that_is_due_while_another_is_written_comes_an_interval_later_at_most(writing, tmp_path, monkeypatch):
     taken, _ = checkpoints(tmp_path, writing, monkeypatch)
-    for before, at in zip(taken, taken[1:], strict=False):
+    for before, at in pairwise(taken):
         assert at - before - writing <= EVERY
