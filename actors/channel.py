@@ -15,11 +15,13 @@ import hmac
 import os
 import secrets
 import select
+import selectors
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError
@@ -30,6 +32,8 @@ from raydt.messages import message
 LOOPBACK = "127.0.0.1"
 #: Seconds in which all shards must have connected, and in which one connection must have proved itself.
 CONNECT_SECONDS, PROOF_SECONDS = 10.0, 2.0
+#: Connections that may be about to prove themselves; of more, those who came first are closed.
+MOST_VISITORS = 256
 #: Pieces that one call sends at most (IOV_MAX is 1024).
 _PIECES = 64
 #: What a connecting shard sends first: epoch, its number, its challenge.
@@ -72,19 +76,11 @@ class Channel:
         with self._listener as listener:
             for index in range(self.index):
                 self._peers[index] = _Peer(self._call(index, addresses[index], secret, until))
-            while self._awaited:
-                try:
-                    listener.settimeout(_left(until))
-                    connection, _ = listener.accept()
-                except OSError as error:
-                    index = min(self._awaited)
-                    raise self._unreachable(index, addresses[index], error) from error
-                found = self._admitted(connection, secret, min(until, time.monotonic() + PROOF_SECONDS))
-                if found is None:
-                    connection.close()
-                else:
-                    self._peers[found] = _Peer(connection)
-                    self._awaited.remove(found)
+            try:
+                self._admit(listener, secret, until)
+            except OSError as error:
+                index = min(self._awaited)
+                raise self._unreachable(index, addresses[index], error) from error
         self._listener, self._links, self.waits = None, Links(self.index, len(addresses), self.epoch), False
         self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
 
@@ -176,24 +172,84 @@ class Channel:
             raise self._unreachable(index, address, error) from error
         return connection
 
-    def _admitted(self, connection: socket.socket, secret: bytes, until: float) -> int | None:
-        """Return which shard has connected; None if it is not one of this epoch, or one that is there already."""
+    def _admit(self, listener: socket.socket, secret: bytes, until: float) -> None:
+        """Let the awaited shards in; OSError if one has not come before a moment.
+
+        All who connect prove themselves at the same time, so that nobody waits for a stranger.
+        """
+        visitors: dict[int, _Visitor] = {}  # by the number of the socket, those who came first before the others
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as leaving:
+            leaving.callback(lambda: [visitor.socket.close() for visitor in visitors.values()])
+            listener.setblocking(False)
+            selector.register(listener, selectors.EVENT_READ)
+
+            def dismiss(visitor: _Visitor) -> socket.socket:
+                selector.unregister(visitor.socket)
+                return visitors.pop(visitor.socket.fileno()).socket
+
+            while self._awaited:
+                first = next(iter(visitors.values()), None)
+                if first is not None and (first.until <= time.monotonic() or len(visitors) > MOST_VISITORS):
+                    dismiss(first).close()
+                    continue
+                left = _left(until if first is None else min(until, first.until))
+                for key, _ in selector.select(left):
+                    if key.fileobj is listener:
+                        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+                            visitor = _Visitor(listener.accept()[0], partial(self._handshake, secret))
+                            visitors[visitor.socket.fileno()] = visitor
+                            selector.register(visitor.socket, selectors.EVENT_READ)
+                        continue
+                    visitor = visitors[key.fd]
+                    try:
+                        visitor.receive()
+                    except StopIteration as ended:
+                        self._peers[ended.value] = _Peer(dismiss(visitor))
+                        self._awaited.remove(ended.value)
+                    except OSError:
+                        dismiss(visitor).close()
+
+    def _handshake(self, secret: bytes, connection: socket.socket) -> Generator[int, bytes, int]:
+        """Find out which shard has connected: ask for so many bytes, be sent them.
+
+        OSError if it is not one of this epoch, or one that is there already.
+        """
         mine = secrets.token_bytes(CHALLENGE)
-        try:
-            epoch, index, theirs = _HELLO.unpack(_read(connection, _HELLO.size, until))
-            if epoch != self.epoch or index not in self._awaited:
-                return None
-            connection.sendall(mine + proof(secret, self.epoch, self.index, index, mine + theirs))
-            shown = _read(connection, _PROOF, until)
-        except OSError:
-            return None
-        return (
-            index if hmac.compare_digest(shown, proof(secret, self.epoch, index, self.index, theirs + mine)) else None
-        )
+        epoch, index, theirs = _HELLO.unpack((yield _HELLO.size))
+        if epoch != self.epoch or index not in self._awaited:
+            raise ConnectionError("nobody waits for it")
+        connection.sendall(mine + proof(secret, self.epoch, self.index, index, mine + theirs))
+        shown = yield _PROOF
+        expected = proof(secret, self.epoch, index, self.index, theirs + mine)
+        if not hmac.compare_digest(shown, expected) or index not in self._awaited:
+            raise ConnectionError("it is another one")
+        return int(index)
 
     def _unreachable(self, index: int, address: Address, error: OSError) -> ProcessLostError:
         where = f"{address[0]}:{address[1]}"
         return _lost("exchange.unreachable", index, shard=self.index, address=where, reason=_reason(error))
+
+
+class _Visitor:
+    """A connection that has not proved itself yet, and what has come on it."""
+
+    def __init__(
+        self, connection: socket.socket, handshake: Callable[[socket.socket], Generator[int, bytes, int]]
+    ) -> None:
+        connection.setblocking(False)
+        self.socket, self.until = connection, time.monotonic() + PROOF_SECONDS
+        self._steps, self._found = handshake(connection), b""
+        self._wanted = next(self._steps)
+
+    def receive(self) -> None:
+        """Take what has come; StopIteration has the number of a shard that has proved itself, OSError refuses."""
+        more = self.socket.recv(self._wanted - len(self._found))
+        if not more:
+            raise ConnectionError("it was closed")
+        self._found += more
+        if len(self._found) == self._wanted:
+            found, self._found = self._found, b""
+            self._wanted = self._steps.send(found)
 
 
 class _Peer:

@@ -177,18 +177,31 @@ class RaySession:
         Ends after a batch that was not taken in full. To stop earlier, end ``batches`` and take the remaining
         results: until then other methods refuse, since batches are under way. An error that reading ``batches``
         raises is raised again once the results of those before it have been taken.
+
+        A batch that wants a snapshot waits while the one before is being written, until the results of all that was
+        sent are there: what is sent ahead must not decide which checkpoints there are.
         """
         self._require_idle()
         source: Iterator[UpdateBatch] | None = iter(batches)
         failure: Exception | None = None
+        filled: list[UpdateBatch] = []
         while True:
-            while source is not None and len(self._under_way) < AHEAD:
-                # The first message is sent at once; the coordinator is busy while the next are filled.
-                taken, failure = _take(source, TOGETHER if self._under_way else 1)
-                if taken:
-                    self._under_way.append((taken, self._send(taken, skip_refused)))
-                if failure is not None or not taken:
-                    source = None
+            while len(self._under_way) < AHEAD and (filled or source is not None):
+                if not filled and source is not None:
+                    # The first message is sent at once; the coordinator is busy while the next are filled.
+                    filled, failure = _take(source, TOGETHER if self._under_way else 1)
+                    if failure is not None or not filled:
+                        source = None
+                barrier = filled[-1].barrier if filled else None
+                segments = None if barrier is None else barrier.segments()
+                now = len(filled)
+                if barrier is not None and segments is None:  # those before the last one are sent
+                    now = now - 1 or (0 if self._under_way else 1)
+                if now:
+                    self._under_way.append((filled[:now], self._send(filled[:now], segments, skip_refused)))
+                    filled = filled[now:]
+                elif filled:
+                    break
             if not self._under_way:
                 break
             results: list[BatchResult | None] = self._call(self._under_way[0][1])
@@ -201,7 +214,7 @@ class RaySession:
                     raise ExchangeError(message("cluster.turn", update=batch.start))
                 if result.applied < len(batch):
                     self._abandon()
-                    source = None
+                    source, filled = None, []
                 result = own(result)
                 if result.snapshot is not None:
                     self._complete(result.snapshot)
@@ -235,15 +248,14 @@ class RaySession:
             return batch
         return replace(batch, blocks=self._divided.blocks_of(batch.row))
 
-    def _send(self, batches: list[UpdateBatch], skip_refused: bool) -> Any:
-        """Send batches in one message. A stream's state is for whoever takes the result, not for the coordinator."""
-        sent = [
-            (
-                replace(self._with_blocks(batch), barrier=None, names=None),
-                None if batch.barrier is None else tuple(batch.barrier.segments),
-            )
-            for batch in batches
-        ]
+    def _send(self, batches: list[UpdateBatch], segments: Sequence[Segment] | None, skip_refused: bool) -> Any:
+        """Send batches in one message; ``segments``: a snapshot is to follow the last one, without these.
+
+        A stream's state is for whoever takes the result, not for the coordinator.
+        """
+        wanted = [None] * (len(batches) - 1) + [None if segments is None else tuple(segments)]
+        plain = (replace(self._with_blocks(batch), barrier=None, names=None) for batch in batches)
+        sent = list(zip(plain, wanted, strict=True))
         return self._peers[0].handle.apply.remote(sent, skip_refused)
 
     @property

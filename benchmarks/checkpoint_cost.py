@@ -99,7 +99,7 @@ def one_replay(backend: str, window: int, every: float | None, seconds: float) -
             if recorder.updates <= window:
                 return
             now = time.perf_counter()
-            times.append((recorder.updates, now, batch.barrier is not None))
+            times.append((recorder.updates, now, result.snapshot is not None))
             if len(times) == 1:
                 seen["cpu"] = -cpu_seconds()
             elif now - began >= seconds and now - times[0][1] >= seconds / 2 and not intake.stopped:

@@ -26,13 +26,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lightgbm_trainer import Trained, in_process, missing, on_ray
 from measure import machine
+from works import ALL_TO_SHARDS, GBDT, Work
 
 from actors.cluster import bundles, connect
 from actors.session import RaySession
 from pipelines.reading import WARMUP_ROWS
 from pipelines.running.intake import Intake
 from raydt.learners import learners
-from raydt.learners.base import NOTHING_DIVIDED, WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession, Session
 from raydt.sources import ParquetFiles, open_source
@@ -41,20 +42,16 @@ from raydt.streams import Incremental, make_stream
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "fudyadt": {"epsilon": 0.5, "max_depth": 10},
-    "gbdt": {"max_iter": 20, "max_leaf_nodes": 20, "max_bins": 255},
+    "gbdt": {**GBDT, "max_leaf_nodes": 20},
     "forest": {"n_estimators": 20},
 }
 
 
 def write(path: str, rows: int, d: int) -> None:
-    """A file of uniform numbers whose label depends on all of them."""
-    draw = np.random.default_rng(1)
-    weights = draw.normal(size=d)
+    """A file of the rows of a piece of work."""
     with pq.ParquetWriter(path, pa.schema([*((f"x{j}", pa.float64()) for j in range(d)), ("y", pa.int64())])) as file:
-        for begin in range(0, rows, 100_000):
-            X = draw.random((min(100_000, rows - begin), d))
-            y = (X @ weights + draw.normal(size=len(X)) > weights.sum() / 2).astype(np.int64)
-            file.write_table(pa.table([*X.T.copy(), y], names=[*(f"x{j}" for j in range(d)), "y"]))
+        for _, X, _, y in Work("gbdt", rows, d).parts(100_000):
+            file.write_table(pa.table([*X.T.copy(), y.astype(np.int64)], names=[*(f"x{j}" for j in range(d)), "y"]))
 
 
 #: Wall seconds, digest, and processor seconds of the driver and of each actor.
@@ -153,14 +150,14 @@ def main() -> None:
     given = parser.parse_args()
     print(machine("ray", "pyarrow"))
     cluster = connect("local", bundles(given.actors))
-    on_shards = WorkPlan(local_work_limit=0, row_cache_bytes=0)
 
     def here(job: Job, threads: int) -> Callable[[], Measured]:
         return lambda: in_new_process(given.learner, threads, job)
 
     def there(job: Job, read_apart: bool) -> Callable[[], Measured]:
         return lambda: job.first_model(
-            lambda f: RaySession(cluster, job.learner, job.options, f, shards=given.actors, plan=on_shards), read_apart
+            lambda f: RaySession(cluster, job.learner, job.options, f, shards=given.actors, plan=ALL_TO_SHARDS),
+            read_apart,
         )
 
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:

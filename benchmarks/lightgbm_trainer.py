@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ITERATIONS = 20
-OPTIONS = {"objective": "binary", "num_leaves": 20, "max_bin": 255, "lambda_l2": 1.0, "min_data_in_leaf": 1}
+from works import GBDT, LIGHTGBM
+
+ITERATIONS = GBDT["max_iter"]
 
 
 class Trained(NamedTuple):
@@ -41,7 +42,7 @@ def in_process(path: str) -> Trained:
     began = time.perf_counter()
     table = pq.read_table(path)
     data = lgb.Dataset(table.drop_columns(["y"]).to_pandas().to_numpy(), table["y"].to_numpy())
-    model = lgb.train({**OPTIONS, "verbosity": -1, "num_threads": os.cpu_count()}, data, ITERATIONS)
+    model = lgb.train({**LIGHTGBM, "num_threads": os.cpu_count()}, data, ITERATIONS)
     return Trained(time.perf_counter() - began, _rows(model))
 
 
@@ -71,7 +72,7 @@ def _loop(config: dict[str, Any]) -> None:
     from ray.train.lightgbm import get_network_params
 
     frame = ray.train.get_dataset_shard("train").materialize().to_pandas()
-    given = {**OPTIONS, "verbosity": -1, "num_threads": 1, "tree_learner": "data_parallel", "pre_partition": True}
+    given = {**LIGHTGBM, "num_threads": 1, "tree_learner": "data_parallel", "pre_partition": True}
     given |= get_network_params() if config["network"] else {}
     model = lgb.train(given, lgb.Dataset(frame.drop(columns="y"), frame["y"]), ITERATIONS)
     if ray.train.get_context().get_world_rank() == 0:

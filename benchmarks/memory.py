@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 from kit import progress, show
 from measure import machine, peak_mb
-from works import WORKS, Work, run
+from works import ALL_TO_SHARDS, WORKS, Work, run
 
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UpdateBatch
@@ -58,9 +58,8 @@ def on_ray(cluster: Any, work: Work, shards: int) -> tuple[float, float]:
     """Peak bytes of the coordinator, and of the largest shard."""
     from actors.session import RaySession
 
-    plan = WorkPlan(local_work_limit=0, row_cache_bytes=0)
     session = RaySession(
-        cluster, learners()[work.kind], work.settings, work.features, shards=shards, plan=plan, patience=120.0
+        cluster, learners()[work.kind], work.settings, work.features, shards=shards, plan=ALL_TO_SHARDS, patience=120.0
     )
     try:
         run(session, work)

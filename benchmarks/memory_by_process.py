@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from first_model import OPTIONS, write
 from measure import machine
+from works import ALL_TO_SHARDS
 
 from actors.cluster import Cluster, bundles, connect
 from actors.session import RaySession
@@ -30,7 +31,6 @@ from raydt.examples.updates import DELETE, UpdateBatch
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners import learners
-from raydt.learners.base import WorkPlan
 from raydt.sessions.saved_model import model_meta, understood
 from raydt.sources import ParquetFiles, open_source
 from raydt.sources.feature_reader import Opening
@@ -94,11 +94,11 @@ def main() -> None:
     if given.learner == "gbdt":
         chosen |= {"max_iter": given.iterations, "retrain": "never", "update_every": 10_000}
     options = learner.Options.model_validate(chosen)
-    cluster, plan, table = connect("local", bundles(given.actors)), WorkPlan(0, 0), Table()
+    cluster, table = connect("local", bundles(given.actors)), Table()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
         path = f"{folder}/rows.parquet"
         write(path, given.rows, given.features)
-        _measure(Case(cluster, learner, options, path, given.rows, given.actors, plan), table, Folder(f"{folder}/run"))
+        _measure(Case(cluster, learner, options, path, given.rows, given.actors), table, Folder(f"{folder}/run"))
     cluster.close()
     print(f"\n{given.learner}, {given.rows:,} x {given.features}; MiB: peak (private at the end)")
     table.show(given.actors)
@@ -107,15 +107,13 @@ def main() -> None:
 class Case:
     """What is run."""
 
-    def __init__(
-        self, cluster: Cluster, learner: Any, options: Any, path: str, rows: int, actors: int, plan: WorkPlan
-    ) -> None:
+    def __init__(self, cluster: Cluster, learner: Any, options: Any, path: str, rows: int, actors: int) -> None:
         self.learner, self.options, self.rows = learner, options, rows
         self.reading = learner.traits(options).reading
         self.file = ParquetFiles(path=path)
         self.features = open_source(self.file, reading=self.reading).features
         self.open: Callable[[], RaySession] = lambda: RaySession(
-            cluster, learner, options, self.features, shards=actors, plan=plan, patience=3000.0
+            cluster, learner, options, self.features, shards=actors, plan=ALL_TO_SHARDS, patience=3000.0
         )
 
 

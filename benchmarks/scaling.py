@@ -27,21 +27,20 @@ from typing import Any, NamedTuple
 
 from kit import progress, show
 from measure import machine
-from works import LEARNERS, WORKS, Work, run
+from works import ALL_TO_SHARDS, LEARNERS, WORKS, Work, run
 
 import actors.session
 from actors.cluster import Cluster, bundles, connect
 from actors.coordinator import Coordinator
 from actors.shard import FeatureShard
 from raydt.learners import learners
-from raydt.learners.base import NOTHING_DIVIDED, WorkPlan
+from raydt.learners.base import NOTHING_DIVIDED
 from raydt.parallel.threads import limited
 from raydt.sessions.session import InProcessSession
 
 #: The path must predict the wall time of so many shards, within this share.
 CHECKED, WITHIN = (1, 2), 0.10
 CORES = os.cpu_count() or 1
-ALL_TO_SHARDS = WorkPlan(local_work_limit=0, row_cache_bytes=0)
 
 #: Of one answer of a shard: processor seconds of its steps, between which it swaps with others, and bytes sent.
 Answer = tuple[list[float], int]

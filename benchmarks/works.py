@@ -20,6 +20,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.learners import learners
+from raydt.learners.base import WorkPlan
 
 #: Rows in a message, and in the last one of a warm-up, whose result has the first model.
 PART, LAST = 50_000, 1_000
@@ -29,6 +30,17 @@ WIDTH, ONES = 4096, 20
 GROUPS = 32
 GBDT = {"max_iter": 20, "max_bins": 255}
 NEVER = {"retrain": "never"}
+#: The options of LightGBM that are :data:`GBDT` and the defaults of ours.
+LIGHTGBM = {
+    "objective": "binary",
+    "num_leaves": 20,
+    "max_bin": GBDT["max_bins"],
+    "lambda_l2": 1.0,
+    "min_data_in_leaf": 1,
+    "verbosity": -1,
+}
+#: The shards do all work and keep all rows.
+ALL_TO_SHARDS = WorkPlan(local_work_limit=0, row_cache_bytes=0)
 
 Array = npt.NDArray[Any]
 
@@ -72,7 +84,7 @@ class Work:
 
     def first(self) -> Iterator[UpdateBatch]:
         """A warm-up of all rows, whose last batch has few of them."""
-        for begin, X, sparse, y in self._parts():
+        for begin, X, sparse, y in self.parts():
             m = len(y)
             ids, none = np.arange(begin, begin + m), np.full(m, -1, dtype=np.int64)
             yield UpdateBatch(begin, np.full(m, INSERT, dtype=np.int8), ids, X, y, 2, none, self.rows, sparse=sparse)
@@ -90,7 +102,7 @@ class Work:
 
     def data(self) -> tuple[Any, Array]:
         """All rows at once, for a peer."""
-        parts = list(self._parts())
+        parts = list(self.parts())
         y = np.concatenate([part[3] for part in parts])
         if self.columns:
             return np.concatenate([part[1] for part in parts]), y
@@ -100,11 +112,11 @@ class Work:
         shape = self.rows, WIDTH
         return csr_matrix((np.ones(len(indices), np.float32), indices, np.arange(0, len(indices) + 1, ONES)), shape), y
 
-    def _parts(self) -> Iterator[tuple[int, Array, Any, Array]]:
-        """First row, numbers, ones and labels of each message."""
+    def parts(self, most: int = PART) -> Iterator[tuple[int, Array, Any, Array]]:
+        """First row, numbers, ones and labels of each message, of ``most`` rows."""
         draw = np.random.default_rng(1)
         weights = draw.normal(size=self.columns)
-        edges = [*range(0, self.rows - LAST, PART), self.rows - LAST, self.rows]
+        edges = [*range(0, self.rows - LAST, most), self.rows - LAST, self.rows]
         for begin, end in itertools.pairwise(edges):
             m = end - begin
             X, sparse = draw.random((m, self.columns)), None
@@ -117,12 +129,10 @@ class Work:
 
 
 def lightgbm(X: Any, y: Array) -> None:
-    """Bin and train with the options of :data:`GBDT`."""
+    """Bin and train with :data:`LIGHTGBM`."""
     import lightgbm as lgb
 
-    options = {"objective": "binary", "num_leaves": 20, "lambda_l2": 1.0, "min_data_in_leaf": 1, "verbosity": -1}
-    options |= {"max_bin": GBDT["max_bins"], "num_threads": os.cpu_count()}
-    lgb.train(options, lgb.Dataset(X, y), GBDT["max_iter"])
+    lgb.train({**LIGHTGBM, "num_threads": os.cpu_count()}, lgb.Dataset(X, y), GBDT["max_iter"])
 
 
 def one_tree(X: Any, y: Array) -> None:

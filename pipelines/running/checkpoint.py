@@ -1,6 +1,6 @@
 """The checkpoints of a run: when one is due, writing it in the background, and going back to the newest.
 
-Invariant: at most one checkpoint is asked for or being written, so that each follows the one before it. A checkpoint
+Invariant: at most one checkpoint is being taken or written, so that each follows the one before it. A checkpoint
 that fails is a warning: the ones before it are intact, and the next one is tried when it is due. If several fail one
 after the other, a loss would cost more and more work, and the run has to stop. After :meth:`Restorable.restore`
 learner, stream and tables are at the same update. A checkpoint that is damaged is passed over with a warning that
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any, NamedTuple
 
 from actors.telemetry import Meter
@@ -51,6 +52,13 @@ log = logging.getLogger(__name__)
 MOST_FAILURES = 5
 
 
+class _Moment(NamedTuple):
+    """Updates done, and the time on the clock."""
+
+    updates: int
+    seconds: float
+
+
 class Checkpointer:
     """Asks for snapshots and writes them.
 
@@ -70,7 +78,8 @@ class Checkpointer:
         self.store, self._meter = store, meter or Meter()
         self._options, self._clock, self._deadline = options, clock, deadline
         self._lock, self._busy = threading.Lock(), False
-        self._at, self._when = 0, clock()
+        self._taken = self._newest = _Moment(0, clock())  # the last snapshot, and the last place where one was due
+        self._passed = False  # there was none at the newest place so far
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="raydt-checkpoint")
         self._writing: Future[None] | None = None
         self.written = self.failed = self.bytes = 0
@@ -81,16 +90,30 @@ class Checkpointer:
     def begin(self, updates: int, last: int | None) -> None:
         """Begin an incarnation after so many updates, at the checkpoint ``last``, if there is one."""
         with self._lock:
-            self._at, self._when, self._busy = updates, self._clock(), False
+            self._taken = self._newest = _Moment(updates, self._clock())
+            self._busy = self._passed = False
         self.last = last
 
     def barrier(self, stream: Stream, updates: int) -> Barrier | None:
-        """The wish for a snapshot after ``updates``, where ``stream`` is now; None if none is due."""
+        """The wish for a snapshot after ``updates``, where ``stream`` is now; None if none is due.
+
+        Whether there will be one is decided when whoever takes it asks (:meth:`_wanted`): this may be read far ahead.
+        """
         with self._lock:
-            if self._busy or not self._due(updates):
+            late = self._passed and not self._busy
+            if not self._due(updates, self._taken if late else self._newest):
                 return None
-            self._busy, self._at, self._when = True, updates, self._clock()
-        return Barrier(stream.state(), self.store.segments)
+            self._newest, self._passed = _Moment(updates, self._clock()), False
+        return Barrier(stream.state(), partial(self._wanted, updates))
+
+    def _wanted(self, updates: int) -> list[Segment] | None:
+        """Decide whether a snapshot is taken after ``updates``: not while another one is under way to the disk."""
+        with self._lock:
+            if self._busy or not self._due(updates, self._taken):
+                self._passed = True
+                return None
+            self._busy, self._taken = True, _Moment(updates, self._clock())
+        return self.store.segments
 
     def write(self, content: CheckpointContent) -> None:
         """Write a checkpoint in the background."""
@@ -145,11 +168,11 @@ class Checkpointer:
         """For the summary."""
         return {name: getattr(self, name) for name in ("written", "failed", "seconds", "bytes", "last")}
 
-    def _due(self, updates: int) -> bool:
+    def _due(self, updates: int, last: _Moment) -> bool:
         seconds, every = self._options.every_seconds, self._options.every_updates
-        if every is not None and updates // every > self._at // every:
+        if every is not None and updates // every > last.updates // every:
             return True
-        return seconds is not None and self._clock() - self._when >= seconds
+        return seconds is not None and self._clock() - last.seconds >= seconds
 
     def _try(self, content: CheckpointContent) -> None:
         try:

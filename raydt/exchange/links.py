@@ -51,7 +51,7 @@ def packed(frame: Frame) -> list[memoryview]:
     """Return a frame as bytes, in pieces: the arrays are not copied if they are contiguous."""
     bare = isinstance(frame.content, np.ndarray)
     named: Mapping[str, Any] = {"": frame.content} if bare else frame.content  # type: ignore[assignment]
-    arrays = {name: np.ascontiguousarray(array) for name, array in named.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in named.items()}
     described = json.dumps([[name, array.dtype.str, *array.shape] for name, array in arrays.items()]).encode()
     pieces: list[memoryview] = []
     for array in arrays.values():

@@ -7,7 +7,7 @@ were born in a range and lived when it was written. ``raydt.sessions.snapshots``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,10 +33,16 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The wish for a snapshot after a batch."""
+    """The wish for a snapshot after a batch.
+
+    Whoever takes the snapshot asks for ``segments`` at the last moment, since it is known only then whether the
+    snapshot before is written. So a stream that is read ahead of its results can have a wish at every place where one
+    is due. Which wishes come true changes no result.
+    """
 
     stream: dict[str, Any]  #: State of the stream after the batch.
-    segments: Sequence[Segment] = ()  #: What is stored already, in order.
+    #: Decide now: what is stored already, in order; None if there is to be no snapshot, or not yet.
+    segments: Callable[[], Sequence[Segment] | None] = tuple
 
 
 @dataclass(slots=True)

@@ -42,6 +42,8 @@ SENTENCES: dict[str, Sentence] = {
     "undivided_sparse": "a row's list of indices is read as a whole",
     "undivided_changelog": "which columns of a change log are read depends on its operations",
     "other_here": "{name} does not find the files that the driver reads",
+    "shard_unread": "shard {shard} cannot read on: {problem}",
+    "shard_unlike": "shard {shard} finds {rows} rows where the driver finds {length}",
     # Differences from the data of an earlier run
     "differs": "{what}: {then} then, {now} now",
     "gone": "{what} is gone",

@@ -154,8 +154,10 @@ class InProcessSession:
         if before and not result.within:
             fill_within(result, batch, before)
         result.seconds = time.perf_counter() - began
-        if batch.barrier is not None and result.applied == len(batch):
-            result.snapshot = self.snapshot(batch.barrier.segments)
+        wanted = batch.barrier is not None and result.applied == len(batch)
+        segments = batch.barrier.segments() if batch.barrier is not None and wanted else None
+        if segments is not None:
+            result.snapshot = self.snapshot(segments)
         result.statistics = self.statistics()
         return result
 

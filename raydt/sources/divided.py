@@ -11,6 +11,7 @@ most the first ``warmup`` good rows come without features.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -26,6 +27,8 @@ from raydt.messages import Message, message
 from raydt.sources.base import Rows, Source
 from raydt.sources.feature_reader import BlockReport
 from raydt.sources.options import FileOptions, SparseSynthetic, SyntheticOptions
+
+log = logging.getLogger(__name__)
 
 #: Blocks that the shards read ahead of the one whose rows are handed out.
 BLOCKS_AHEAD = 3
@@ -86,9 +89,9 @@ class DividedReading:
             good = all(report.good for report in reports)
             chunks = self._keys(keys, start, stop) if good else []
             length = sum(map(len, chunks or ()))
-            unlike = good and any(report.rows not in (None, length) for report in reports)
-            if chunks is None or unlike or any(report.damaged for report in reports):
-                yield from self._whole(position, from_beginning=True)
+            problem = _problem(reports, length if good and chunks is not None else None)
+            if chunks is None or problem is not None:
+                yield from self._instead(position, stop, problem)
                 return
             if good and not any(chunk.bad for chunk in chunks):
                 self._blocks.append(self._known(start, start + length, reports))
@@ -127,6 +130,18 @@ class DividedReading:
                 codes[name] = dictionaries[name].learn(values, rows)
         return Block(start, stop, codes)
 
+    def _instead(self, start: int, stop: int, problem: Message | None) -> Generator[Rows, None, None]:
+        """Yield all rows from ``start`` on, since the shards do not get beyond the block that ends before ``stop``.
+
+        If the driver does, it warns of their problem. Else the file is damaged for all, and the error says so.
+        """
+        with closing(self._whole(start, from_beginning=True)) as found:
+            for rows in found:
+                if problem is not None and rows.start + len(rows) >= stop:
+                    log.warning("%s", message("runs.rows_sent", why=problem), extra={"event": "rows_sent"})
+                    problem = None
+                yield rows
+
     def _whole(self, start: int, *, from_beginning: bool = False) -> Generator[Rows, None, None]:
         """Yield rows with all features.
 
@@ -138,6 +153,19 @@ class DividedReading:
                 cut = max(0, start - rows.start)
                 if cut < len(rows):
                     yield _from(rows, cut) if cut else rows
+
+
+def _problem(reports: Sequence[BlockReport], length: int | None) -> Message | None:
+    """Return why a block cannot be that of the driver, if one of the shards cannot read it on, or reads other rows.
+
+    The driver has found ``length`` rows in it; None if it has not looked.
+    """
+    for shard, report in enumerate(reports):
+        if report.problem is not None:
+            return message("sources.shard_unread", shard=shard, problem=report.problem)
+        if length is not None and report.rows not in (None, length):
+            return message("sources.shard_unlike", shard=shard, rows=report.rows, length=length)
+    return None
 
 
 def _from(rows: Rows, cut: int) -> Rows:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.errors import InputError
+from raydt.errors import InputError, message_of
 from raydt.examples.reading import Reading
 from raydt.exchange.blocks import Block
 from raydt.messages import message
@@ -29,7 +29,7 @@ class BlockReport:
 
     good: bool  #: Every row can be used.
     rows: int | None = None  #: Rows that there are: less than asked for at the end of the source. None: not counted.
-    damaged: bool = False  #: The file cannot be read on.
+    problem: str | None = None  #: Why the file cannot be read on, if it cannot.
     #: Of each categorical feature: its categories in order of appearance, and the row in which each came first.
     categories: Mapping[str, tuple[list[Any], list[int]]] = field(default_factory=dict)
 
@@ -76,8 +76,8 @@ class SourceFeatures:
                 if rows.bad:
                     return BlockReport(good=False)
                 pieces.append(rows.X)
-        except InputError:
-            return BlockReport(good=False, damaged=True)
+        except InputError as error:
+            return BlockReport(good=False, problem=message_of(error.but(remedy=None)))
         with self._lock:
             self._held[start] = pieces
         categories = {name: (list(d.values), d.first_rows()) for name, d in self._source.categories().items()}

@@ -51,7 +51,7 @@ done
 RUN = """
 export RAYDT_FAULTS=shard.before_answer/0@12#1=hang
 on 0 python -m pipelines.cli replay {config} --address 10.77.0.10:6379 --out {run} & driver=$!
-until [ -e {run}/checkpoints/*/manifest.json ]; do sleep 0.5; kill -0 $driver; done
+until compgen -G "{run}/checkpoints/*/manifest.json" > /dev/null; do sleep 0.5; kill -0 $driver; done
 networks() {{ for p in $(pgrep -f "^ray::$1"); do readlink /proc/$p/ns/net; done; }}
 {{ networks Coordinator; networks FeatureShard; }} | sort -u | wc -l > {facts}
 for i in 1 2 3; do

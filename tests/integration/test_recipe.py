@@ -30,11 +30,11 @@ print(json.dumps(sorted({{c.laddr.ip for c in psutil.net_connections("tcp") if c
 #: A job that asks for more CPUs than the head has.
 TOO_LARGE = """
 ray job submit --working-dir . -- python -m pipelines.cli replay configs/cluster.yaml --out {out}/large \
-    --set cluster.shards=4 --set cluster.memory_limit=0 > {out}/said 2>&1 && exit 1
+    --set cluster.shards=4 > {out}/said 2>&1 && exit 1
 """
-#: Rows of the run, which is stopped at work: the first incarnation of the coordinator comes no further.
-ROWS = ("n: 200000", "n: 120000")
-HELD = "export RAYDT_FAULTS=coordinator.before_batch@30#1=hang\n"
+#: The run is stopped at work: the first incarnation of the coordinator comes no further than the end of the warm-up,
+#: whose messages end where a checkpoint is due.
+HELD = "export RAYDT_FAULTS=coordinator.before_batch@5#1=hang\n"
 KEPT = "\ncheckpoint: {every_updates: 30000}\n"
 
 
@@ -54,7 +54,7 @@ def test_the_recipe_as_printed(tmp_path: Path) -> None:
     start, submit, resume = recipe()
     here = clone(tmp_path / "clone")
     config = here / "configs" / "cluster.yaml"
-    config.write_text(config.read_text().replace(*ROWS).replace("cluster:", "cluster:\n  patience_seconds: 600") + KEPT)
+    config.write_text(config.read_text().replace("cluster:", "cluster:\n  patience_seconds: 600") + KEPT)
     asked = LISTENERS.format(python=sys.executable, out=tmp_path / "listeners")
     large = TOO_LARGE.format(out=tmp_path)
     namespaces.run(HELD + "\n".join([start, submit, asked, large, asked, resume]), here, seconds=1700)
@@ -64,13 +64,14 @@ def test_the_recipe_as_printed(tmp_path: Path) -> None:
         assert addresses
         assert all(address.removeprefix("::ffff:").startswith("127.") for address in addresses), addresses
     said = (tmp_path / "said").read_text()
-    lacking = message("cluster.lack", needed=5, resource="CPUs", there=2, free=0)
+    lacking = message("cluster.lack", needed=5, resource="CPUs", there=3, free=0)
     assert str(message("cluster.too_small", lacking=lacking)).partition(" (")[0] in said
     assert message("cluster.too_small", lacking=lacking).remedy in said
 
     summary = json.loads((here / "runs" / "first" / "summary.json").read_text())
-    assert (summary["status"], summary["backend"], summary["shards"]) == ("completed", "ray", 1)
+    assert (summary["status"], summary["backend"], summary["shards"]) == ("completed", "ray", 2)
     assert [entry["kind"] for entry in summary["recoveries"]] == ["resumed"], "it was not stopped at work"
+    assert [entry["requests"] > 0 for entry in summary["work"]] == [True, True]
     expected = pipelines.replay(
         config, tmp_path / "here", overrides=["cluster.backend=in_process"], progress=Reporter()
     )

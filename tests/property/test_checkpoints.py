@@ -2,6 +2,7 @@
 
 import dataclasses
 import tempfile
+from functools import partial
 
 import numpy as np
 from hypothesis import given
@@ -64,7 +65,7 @@ def test_every_checkpoint_is_the_state_of_its_time(seed, steps, keep, restart):
         store, learner, saved = CheckpointStore(Folder(place), keep), session(), {}
         for index, batch in enumerate(random_batches(seed, [size for size, _ in steps])):
             wanted = steps[index][1]
-            barrier = Barrier({"seq": batch.stop}, store.segments) if wanted else None
+            barrier = Barrier({"seq": batch.stop}, partial(getattr, store, "segments")) if wanted else None
             result = learner.apply(dataclasses.replace(batch, barrier=barrier))
             assert (result.snapshot is not None) == wanted
             if wanted:

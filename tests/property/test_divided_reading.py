@@ -24,6 +24,7 @@ from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.updates import UpdateBatch
 from raydt.exchange.blocks import Block
+from raydt.messages import message
 from raydt.parallel.threads import limited
 from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, RandCbt, Sea, file_source, open_source
 from raydt.sources.divided import DividedReading, undivided
@@ -255,7 +256,7 @@ def test_a_reader_keeps_no_block_that_lies_behind() -> None:
 
 @pytest.mark.parametrize("column", ["a", "y"])
 @pytest.mark.parametrize("form", ["parquet", "csv"])
-def test_damaged_file(tmp_path: Path, form: str, column: str) -> None:
+def test_damaged_file(tmp_path: Path, form: str, column: str, caplog: pytest.LogCaptureFixture) -> None:
     """The file breaks off in a column of the shards, or of the driver."""
     n = 4000
     draw = np.random.default_rng(1)
@@ -284,3 +285,30 @@ def test_damaged_file(tmp_path: Path, form: str, column: str) -> None:
     theirs = Taken(stream, [300], lambda batch: filled(batch, readers, divided))
     assert theirs.error == plain.error is not None
     assert theirs.updates == plain.updates
+    assert not caplog.records  # nobody can read it
+
+
+@pytest.mark.parametrize("lost", ["unread", "unlike"])
+def test_a_shard_that_cannot_read_on_is_named_once(lost: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The driver reads all rows from there on, and the log says why; the updates are the same."""
+    options = Hyperplane(n=3000, n_features=3)
+    plain = Taken(make_stream(Incremental(warmup=2000), open_source(options)), [700])
+    source = open_source(options)
+    stream, opening = make_stream(Incremental(warmup=2000), source), Opening(options, ".", Reading(), [], "")
+    readers = Shards(opening, source.features, 2)
+    check = readers.readers[1].check
+
+    def broken(start: int, stop: int, unwanted: Sequence[int] = ()) -> BlockReport:
+        if start < 512:
+            return check(start, stop, unwanted)
+        return BlockReport(good=False, problem="no route") if lost == "unread" else BlockReport(good=True, rows=7)
+
+    readers.readers[1].check = broken  # type: ignore[method-assign]
+    divided = DividedReading(source, readers, 2000, 256)
+    stream.begin_with(divided.rows())
+    theirs = Taken(stream, [700], lambda batch: filled(batch, readers, divided))
+    assert theirs.updates == plain.updates
+    assert theirs.without == 512
+    found = {"unread": {"problem": "no route"}, "unlike": {"rows": 7, "length": 256}}[lost]
+    why = message(f"sources.shard_{lost}", shard=1, **found)
+    assert [record.getMessage() for record in caplog.records] == [message("runs.rows_sent", why=why)]

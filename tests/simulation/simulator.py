@@ -258,7 +258,7 @@ class Simulation(Network):
             return
         if self.driver.writes is None and self.plan.checkpoint():
             self.driver.writes = batch.stop
-            batch = replace(batch, barrier=Barrier(self.driver.stream.state(), self.store.segments()))
+            batch = replace(batch, barrier=Barrier(self.driver.stream.state(), self.store.segments))
         self.then(self.visit, self.coordinator, self._apply, self.coordinator, batch)
 
     def _apply(self, machine: CoordinatorMachine, batch: UpdateBatch) -> None:
@@ -266,7 +266,9 @@ class Simulation(Network):
             if batch.barrier is None:
                 self.then(self._at_driver, machine.epoch, self._take, batch, result)
             else:
-                machine.run(take_snapshot(machine.coordinator, batch.barrier.segments), lambda s: snapped(result, s))
+                machine.run(
+                    take_snapshot(machine.coordinator, batch.barrier.segments() or ()), lambda s: snapped(result, s)
+                )
 
         def snapped(result: BatchResult, snapshot: Snapshot) -> None:
             result.snapshot = snapshot

@@ -131,6 +131,35 @@ def test_strangers_one_after_the_other_do_not_keep_it_waiting(monkeypatch):
             accepting.result()
 
 
+@pytest.mark.parametrize("strangers", [5, 20])
+def test_silent_strangers_keep_nobody_waiting(strangers, monkeypatch):
+    """They came first and say nothing: one after the other they would take longer than all shards have."""
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 8.0)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ExitStack() as stack:
+        for said in range(strangers):
+            stranger = stack.enter_context(socket.create_connection(first.address, timeout=10))
+            stranger.sendall(b"x" * (said % 3))
+        began = time.monotonic()
+        with ThreadPoolExecutor(1) as pool, closing(Channel(1, 1, "127.0.0.1")) as second:
+            accepting = pool.submit(first.connect, [first.address, None], SECRET)
+            second.connect([first.address, second.address], SECRET)
+            accepting.result()
+        assert time.monotonic() - began < actors.channel.PROOF_SECONDS
+
+
+def test_of_too_many_strangers_the_first_are_closed(monkeypatch):
+    monkeypatch.setattr(actors.channel, "MOST_VISITORS", 3)
+    monkeypatch.setattr(actors.channel, "PROOF_SECONDS", 60.0)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ExitStack() as stack:
+        strangers = [stack.enter_context(socket.create_connection(first.address, timeout=10)) for _ in range(5)]
+        with ThreadPoolExecutor(1) as pool, closing(Channel(1, 1, "127.0.0.1")) as second:
+            accepting = pool.submit(first.connect, [first.address, None], SECRET)
+            assert [stranger.recv(1) for stranger in strangers[:2]] == [b"", b""]
+            assert not accepting.done()
+            second.connect([first.address, second.address], SECRET)
+            accepting.result()
+
+
 def test_a_shard_shows_that_it_waits_for_one_that_connects_late():
     with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
         accepting = pool.submit(first.connect, [first.address, None], SECRET)

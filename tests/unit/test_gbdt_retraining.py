@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
 from raydt.errors import UpdateError
+from raydt.learners import learners
+from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.update_batch import TrainingRecord
+from raydt.sessions.session import InProcessSession
+from raydt.sources import Hyperplane, open_source
+from raydt.streams import Incremental, make_stream
 
 
 def record(changes: int, work: int = 0, work_changes: int = 0) -> TrainingRecord:
@@ -77,3 +85,17 @@ def test_an_empty_model_is_trained_again() -> None:
     assert (boosting.last_update_["trained"], boosting.audit().conformance) == (0, "holds")
     boosting.partial_fit(X, y)
     assert (boosting.last_update_["trained"], boosting.score(X, y)) == (100, 1.0)
+
+
+@pytest.mark.parametrize("stopping", [{}, {"early_stopping": True, "n_iter_no_change": 1, "tol": 1e9}])
+def test_shards_drop_the_scores_of_a_training_at_its_end(stopping: dict[str, Any]) -> None:
+    """Eight bytes for each row and column of scores, for as long as no update follows."""
+    options = GBDTOptions.model_validate({"max_iter": 3, "feature_groups": 2, "retrain": "never", **stopping})
+    source = open_source(Hyperplane(n=200, n_features=4))
+    plan = WorkPlan(local_work_limit=0, row_cache_bytes=0)
+    session = InProcessSession(learners()["gbdt"], options, replace(source.features, groups=2), 2, plan)
+    (batch,) = make_stream(Incremental(warmup=200), source).batches(200)
+    session.apply(batch)
+    workers: list[Any] = [shard.worker for shard in session.shards]
+    assert [len(worker.own.ensemble.trees.feature) for worker in workers] == [1 if stopping else 3] * 2
+    assert [worker._training for worker in workers] == [None, None]

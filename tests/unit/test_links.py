@@ -14,7 +14,7 @@ from raydt.exchange.links import Frame, FrameReader, Links, packed, proof, swap_
 from tests.refusals import refused
 
 DTYPES = st.sampled_from([np.dtype(name) for name in ("?", "i1", "u2", "<i4", ">i8", "f4", "f8")])
-ARRAYS = DTYPES.flatmap(lambda dtype: arrays(dtype, array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)))
+ARRAYS = DTYPES.flatmap(lambda dtype: arrays(dtype, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)))
 CONTENTS = st.one_of(ARRAYS, st.dictionaries(st.text(min_size=1, max_size=5), ARRAYS, max_size=3))
 
 

@@ -213,6 +213,7 @@ class GBDTShard(ShardWithRows):
     def _train(self, first: int, stop: int) -> Steps[Any]:
         slots, F = self._training
         yield from self.own.train_steps(slots, F, first, stop)
+        self._training = self._training if stop < self.own.ensemble.iterations else None
         return self._trees()
 
     def _on_update(self, slots: Any, ids: Any, y: Any, role: int, anew: Any) -> Any:
@@ -254,7 +255,8 @@ class GBDTShard(ShardWithRows):
         return self._trees()
 
     def _on_shorten(self, iterations: int) -> None:
-        """Keep the first iterations only."""
+        """Keep the first iterations only: the training has ended early."""
+        self._training = None
         self.own.shorten(iterations)
 
     def _trees(self) -> dict[str, list[npt.NDArray[Any]]]:
