@@ -145,6 +145,8 @@ class OpenChain:
             "deleted": self.key.hashes(receipt.ids.tolist()),
             "inserted": self.key.hashes(receipt.inserted.tolist()),
         }
+        named = {"subjects": receipt.subjects, "missing": receipt.missing}
+        values |= {name: self.key.hashes(one) for name, one in named.items() if one}
         return self.append_values(values, time=time)
 
     def append_values(self, values: Mapping[str, Any], *, time: str) -> dict[str, Any]:
