@@ -35,16 +35,23 @@ class Subjects:
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
         self._entries = np.empty((0, 3), dtype=np.int64)  # id, born and code of each, in order of birth
-        self._used = 0
+        self._used = self._dropped = 0
         self._ended: list[tuple[Integers, Integers]] = []  # ids, and the numbers of the updates that delete them
         self._waiting = 0
 
     def __len__(self) -> int:
-        return self._used
+        """How many insertions were noted, with those whose entries were dropped."""
+        return self._dropped + self._used
 
     def cut(self, n: int) -> None:
-        """Forget all entries but the first ``n``."""
-        self._used = min(n, self._used)
+        """Forget the insertions after the first ``n``."""
+        self._used -= max(0, len(self) - n)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied: nothing of deleted examples."""
+        self._drop_ended()
+        self._keep(np.ones(self._used, dtype=np.bool_))
+        return self.__dict__
 
     @property
     def known(self) -> list[Any]:
@@ -122,7 +129,7 @@ class Subjects:
         self._codes = {name: code for code, name in enumerate(state["subjects"])}
         columns = (state["subject_ids"], state["subject_born"], state["subject_codes"])
         self._entries = np.stack([np.asarray(column, dtype=np.int64) for column in columns], axis=1)
-        self._used, self._ended, self._waiting = len(self._entries), [], 0
+        self._used, self._ended, self._waiting, self._dropped = len(self._entries), [], 0, 0
 
     # ------------------------------------------------------------ inside
 
@@ -154,6 +161,7 @@ class Subjects:
         entries[:, 2] = place[code.reshape(-1)]
         names = list(self._codes)
         self._codes = {names[old]: new for new, old in enumerate(codes[order].tolist())}
+        self._dropped += self._used - len(entries)
         self._entries, self._used = entries, len(entries)
 
 
