@@ -37,6 +37,8 @@ def keys_of(given: Any, what: str = "id") -> list[Hashable]:
     _refuse_missing(values, what)
     keys: list[Hashable] = []
     for row, value in enumerate(values):
+        if isinstance(value, list | np.ndarray):
+            raise InputError(message("estimators.id_shape", shape=(len(values), len(value))))
         key = str(value) if isinstance(value, UUID) else value
         if isinstance(key, bool | float | timedelta | np.generic) or not _has_hash(key):
             raise InputError(message("estimators.id_type", what=what, value=value), row=row)

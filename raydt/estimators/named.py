@@ -56,7 +56,8 @@ class NamedExamples(Fitted, ABC):
             raise InputError(message("estimators.missing_choice", given=missing))
         if ids is None and subjects is None:
             raise InputError(message("estimators.nothing_named"))
-        named = [] if ids is None else list(dict.fromkeys(keys_of(ids)))
+        given = [] if ids is None else keys_of(ids)
+        named = list(dict.fromkeys(given))
         key, slots = self._find(named)
         refuse_numbered(self._numbered, key)
         live = slots >= 0
@@ -69,7 +70,7 @@ class NamedExamples(Fitted, ABC):
             key = np.concatenate([key, more[~np.isin(more, key)]])
             slots = self._store().find(key)
         if unknown and missing == "error":
-            self._refuse_unknown(unknown)
+            self._refuse_unknown(unknown, given)
         return Asked(key, slots, tuple(dict.fromkeys(whose)), tuple(one for _, one in unknown))
 
     def _find(self, ids: Sequence[Hashable]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
@@ -90,11 +91,11 @@ class NamedExamples(Fitted, ABC):
         live = (slots >= 0) & (self._store().born[slots] == born) if len(key) else slots >= 0
         return key[live], whose[live].tolist()
 
-    def _refuse_unknown(self, unknown: Sequence[tuple[str, Hashable]]) -> None:
+    def _refuse_unknown(self, unknown: Sequence[tuple[str, Hashable]], ids: Sequence[Hashable]) -> None:
         if len(unknown) == 1 and unknown[0][0] == "id":
             problem, remedy = REFUSALS[UNKNOWN_ID]
             said = message("estimators.refused", subject=f"id {unknown[0][1]}", problem=problem, remedy=remedy)
-            raise UpdateError(said)
+            raise UpdateError(said, row=ids.index(unknown[0][1]))
         raise UpdateError(message("estimators.unknown", names=", ".join(f"{what} {one}" for what, one in unknown)))
 
     def _shown(self, key: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -127,7 +127,7 @@ SENTENCES: dict[str, Sentence] = {
     # Ids, and examples that are named by them or by their values
     "id_shape": ("ids has shape {shape}", "Pass one id for each row, in one dimension"),
     "id_type": (
-        "{value!r} cannot be an {what}",
+        "{value!r} cannot be used as {what}",
         "Use integers of 64 bits, text, UUIDs or other values that are hashable and no floats",
     ),
     "no_key": ("the {what} is missing", "Give every row its {what}"),
