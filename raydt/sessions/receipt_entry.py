@@ -52,9 +52,9 @@ class Entry(BaseModel):
     active: NonNegativeInt
     deleted: list[_Hash]
     inserted: list[_Hash]
+    key_check: _Hash = ""
     subjects: list[_Hash] = []
     missing: list[_Hash] = []
-    key_check: _Hash = ""
     purged: _Purged | None = None
     public_key: _Hash = ""
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] = ""

@@ -77,7 +77,7 @@ def test_an_estimator_knows_the_text_ids_of_a_run(shared: Path, tmp_path: Path) 
         tree.forget([7])  # is the number of a text id, not the id itself
     assert tree.forget(["k0007", "k0007"]).ids.tolist() == ["k0007"]
     rows = table(200, 202)
-    tree.partial_fit(rows.select(["a", "colour"]), ["yes", "no"], ids=rows["key"])
+    tree.partial_fit(rows.select(["a", "colour"]), ["yes", "not yes"], ids=rows["key"])
     tree.save(tmp_path / "own", with_examples=True)
     gone = ids_file(tmp_path / "gone.csv", ["k0200", "k0009"])
     receipt = update(tmp_path / "own", delete=gone, out=tmp_path / "second")
