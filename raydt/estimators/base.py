@@ -12,7 +12,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import HalfAppliedError, InputError, UpdateError
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.keys import ExampleNames, index_of, keys_of, objects
+from raydt.estimators.keys import ExampleNames, columns_of_index, index_of, keys_of, objects
 from raydt.estimators.named import Asked, NamedExamples
 from raydt.examples.subjects import Subjects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
@@ -157,6 +157,7 @@ class Estimator(NamedExamples):
             new = type(self).__new__(type(self))
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)
+            new._columns = columns_of_index(X) if ids[0] is None else {}
             new._insert(X, y, ids, warmup)
             self.__dict__ = new.__dict__
         return self

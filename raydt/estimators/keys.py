@@ -53,6 +53,12 @@ def index_of(X: Any) -> Any:
     return index if any(name is not None for name in names) else None
 
 
+def columns_of_index(X: Any) -> dict[str, str | None]:
+    """Return, if the index of a data frame is the ids, what a state says of their column."""
+    names = getattr(index_of(X), "names", ())
+    return {"id": names[0], "id_kind": "integer"} if len(names) == 1 and isinstance(names[0], str) else {}
+
+
 def objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
     """Return values as an array of dtype object, shape (n,); tuples stay tuples."""
     return np.fromiter(values, dtype=np.object_, count=len(values))
