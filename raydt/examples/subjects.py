@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import grown
+from raydt.messages import message
 
 Integers = npt.NDArray[np.int64]
 #: Values as a user gives them, dtype object.
@@ -34,7 +35,8 @@ class Subjects:
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
-        self._entries = np.empty((0, 3), dtype=np.int64)  # id, born and code of each, in order of birth
+        #: By entry, in order of birth; those from ``_used`` on are room.
+        self._id, self._born, self._code = (np.empty(0, dtype=np.int64) for _ in range(3))
         self._used = self._dropped = 0
         self._ended: list[tuple[Integers, Integers]] = []  # ids, and the numbers of the updates that delete them
         self._waiting = 0
@@ -63,12 +65,13 @@ class Subjects:
     def add(self, ids: Integers, born: Integers, subjects: Sequence[Any] | Values) -> None:
         """Note insertions, later than all before. Amortised O(1) for each."""
         n, codes = len(ids), self._codes
-        if self._used + n > len(self._entries):
-            self._entries = grown(self._entries, max(self._used + n, 64, self._used + self._used // 2))
-        new = self._entries[self._used : self._used + n]
-        new[:, 0], new[:, 1] = ids, born
+        if self._used + n > len(self._id):
+            capacity = max(self._used + n, 64, self._used + self._used // 2)
+            self._id, self._born, self._code = (grown(one, capacity) for one in (self._id, self._born, self._code))
+        new = slice(self._used, self._used + n)
         values = subjects.tolist() if isinstance(subjects, np.ndarray) else subjects
-        new[:, 2] = [codes.setdefault(value, len(codes)) for value in values]
+        self._id[new], self._born[new] = ids, born
+        self._code[new] = [codes.setdefault(value, len(codes)) for value in values]
         self._used += n
 
     def end(self, ids: Integers, seq: Integers) -> None:
@@ -84,85 +87,80 @@ class Subjects:
 
     def keep(self, ids: Integers, born: Integers) -> None:
         """Drop the entries of all but the examples with these ids and births, shape (n,). O(n log n)."""
-        self._drop_ended()
         order = np.argsort(born)
-        place = np.searchsorted(born, self._born, sorter=order)
-        place = order[np.minimum(place, len(born) - 1)] if len(born) else place
         here = np.zeros(self._used, dtype=np.bool_)
-        if len(born):
-            here = (born[place] == self._born) & (ids[place] == self._id)
+        if len(order):
+            place = np.searchsorted(born, self._born[: self._used], sorter=order)
+            place = order[np.minimum(place, len(order) - 1)]
+            here = (born[place] == self._born[: self._used]) & (ids[place] == self._id[: self._used])
+        self._ended, self._waiting = [], 0
         self._keep(here)
 
     def rows_of(self, subjects: Iterable[Any]) -> tuple[Integers, Integers, Values]:
         """Return ids, births and subjects of the entries of some subjects, in order of birth. O(entries)."""
-        self._drop_ended()
         known = {self._codes[subject]: subject for subject in subjects if subject in self._codes}
-        entries = self._entries[: self._used]
-        chosen = entries[np.isin(entries[:, 2], list(known))]
-        return chosen[:, 0].copy(), chosen[:, 1].copy(), _objects([known[code] for code in chosen[:, 2].tolist()])
+        entries = self._without_ended(np.flatnonzero(np.isin(self._code[: self._used], list(known))))
+        whose = [known[code] for code in self._code[entries].tolist()]
+        return self._id[entries], self._born[entries], _objects(whose)
 
     def of(self, ids: Integers) -> Values:
-        """Return the subjects of live examples, None of one without an entry. O(entries log entries)."""
-        self._drop_ended()
-        names, order = list(self._codes), np.argsort(self._id, kind="stable")
-        place = np.searchsorted(self._id, ids, side="right", sorter=order) - 1
-        found = order[place] if self._used else place
-        return _objects(
-            [
-                names[self._entries[entry, 2]] if at >= 0 and self._entries[entry, 0] == id_ else None
-                for at, entry, id_ in zip(place.tolist(), found.tolist(), ids.tolist(), strict=True)
-            ]
-        )
+        """Return the subjects of live examples, shape (n,), None of one without an entry. O(entries)."""
+        entries = self._without_ended(np.flatnonzero(np.isin(self._id[: self._used], ids)))
+        code = dict(zip(self._id[entries].tolist(), self._code[entries].tolist(), strict=True))
+        names = list(self._codes)
+        return _objects([names[code[one]] if one in code else None for one in ids.tolist()])
 
     def state(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs: plain JSON values and NumPy arrays."""
-        names = self.known
+        names, used = self.known, slice(0, self._used)
         return {
             "subjects": names,
-            "subject_ids": self._id.copy(),
-            "subject_born": self._born.copy(),
-            "subject_codes": self._entries[: self._used, 2].astype(np.int32),
+            "subject_ids": self._id[used].copy(),
+            "subject_born": self._born[used].copy(),
+            "subject_codes": self._code[used].astype(np.int32),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state` gave."""
         self._codes = {name: code for code, name in enumerate(state["subjects"])}
         columns = (state["subject_ids"], state["subject_born"], state["subject_codes"])
-        self._entries = np.stack([np.asarray(column, dtype=np.int64) for column in columns], axis=1)
-        self._used, self._ended, self._waiting, self._dropped = len(self._entries), [], 0, 0
+        self._id, self._born, self._code = (np.array(column, dtype=np.int64) for column in columns)
+        if not len(self._id) == len(self._born) == len(self._code):
+            raise ValueError(message("models.unequal_subjects"))
+        self._used, self._ended, self._waiting, self._dropped = len(self._id), [], 0, 0
 
     # ------------------------------------------------------------ inside
 
-    @property
-    def _id(self) -> Integers:
-        return self._entries[: self._used, 0]
-
-    @property
-    def _born(self) -> Integers:
-        return self._entries[: self._used, 1]
+    def _without_ended(self, entries: Integers) -> Integers:
+        """Return the positions of entries, in order, without those of examples that deletions which wait have ended."""
+        if not self._ended or not len(entries):
+            return entries
+        ids, seq = (np.concatenate(column)[::-1] for column in zip(*self._ended, strict=True))
+        gone, last = np.unique(ids, return_index=True)  # of each id the last deletion
+        place = np.minimum(np.searchsorted(gone, self._id[entries]), len(gone) - 1)
+        return entries[(gone[place] != self._id[entries]) | (self._born[entries] >= seq[last][place])]
 
     def _drop_ended(self) -> None:
-        """Apply the deletions that wait: of an id, all entries before its last one."""
-        if not self._ended:
-            return
-        ids, seq = (np.concatenate(column)[::-1] for column in zip(*self._ended, strict=True))
-        self._ended, self._waiting = [], 0
-        gone, last = np.unique(ids, return_index=True)
-        place = np.minimum(np.searchsorted(gone, self._id), len(gone) - 1)
-        self._keep((gone[place] != self._id) | (self._born >= seq[last][place]))
+        """Apply the deletions that wait."""
+        if self._ended:
+            chosen = np.zeros(self._used, dtype=np.bool_)
+            chosen[self._without_ended(np.arange(self._used))] = True
+            self._ended, self._waiting = [], 0
+            self._keep(chosen)
 
     def _keep(self, chosen: npt.NDArray[np.bool_]) -> None:
         """Drop all other entries, and the subjects that have none then."""
-        entries = self._entries[: self._used][chosen]
-        codes, first, code = np.unique(entries[:, 2], return_index=True, return_inverse=True)
+        used = len(chosen)
+        self._id, self._born, code = (one[:used][chosen] for one in (self._id, self._born, self._code))
+        codes, first, place = np.unique(code, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        entries[:, 2] = place[code.reshape(-1)]
+        new = np.empty(len(order), dtype=np.int64)
+        new[order] = np.arange(len(order))
+        self._code = new[place.reshape(-1)]
         names = list(self._codes)
-        self._codes = {names[old]: new for new, old in enumerate(codes[order].tolist())}
-        self._dropped += self._used - len(entries)
-        self._entries, self._used = entries, len(entries)
+        self._codes = {names[old]: place for place, old in enumerate(codes[order].tolist())}
+        self._used = len(self._id)
+        self._dropped += used - self._used
 
 
 def _objects(values: Sequence[Any]) -> Values:
