@@ -97,6 +97,8 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     rows = [
         ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
         ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
+        *([("subjects", f"{len(receipt.subjects):,}, all of whose rows are deleted")] if receipt.subjects else ()),
+        *([("not there", _missing(receipt))] if receipt.missing else ()),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
         *words.lines,
         ("digest before", str(receipt.digest_before)),
@@ -105,6 +107,14 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
     copies = (Text(message("commands.copies")), Items(receipt.copies))
     deleted = (_deletions(receipt), *copies) if deletes else ()
     return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
+
+
+def _missing(receipt: Receipt) -> str:
+    """Return what a request named that had no live example: deleted before, or never inserted."""
+    first, more = ", ".join(map(str, receipt.missing[:SHOWN])), len(receipt.missing) - SHOWN
+    return f"{len(receipt.missing):,} without a live row, passed over: {first}" + (
+        f", ... {more:,} more" if more > 0 else ""
+    )
 
 
 def _deletions(receipt: Receipt) -> Table:

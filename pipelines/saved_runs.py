@@ -98,7 +98,10 @@ def state_meta(
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
     meta = run_meta(config, stream, at, updates, data.fingerprint)
     meta |= {"config": config.resolved(), "source": data.description, **stream.inputs()}
-    return {**meta, "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": next_id}
+    columns["id_kind"] = stream.source.id_kind
+    if stream.source.subject_kind is not None:
+        columns |= {"subject": stream.source.subject_column, "subject_kind": stream.source.subject_kind}
+    return {**meta, "columns": columns, "next_id": next_id}
 
 
 def run_meta(config: Config, stream: Stream, at: dict[str, Any], updates: int, fingerprint: str) -> dict[str, Any]:

@@ -8,10 +8,11 @@ updates nor what was deleted: the examples are inserted in ascending order of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from pipelines.auditing import last_of
@@ -19,6 +20,7 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.saved_runs import load_model, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
+from pipelines.updating.changes import StateNames
 from raydt.arrays.digest import digest
 from raydt.errors import InputError
 from raydt.examples.history import history_of_live
@@ -100,7 +102,8 @@ def verify_receipts(
 ) -> dict[str, Any]:
     """Check a chain of receipts and, with a ``state``, that it is what the last receipt says.
 
-    ``key`` is the key file of the ids: none that was deleted, and not inserted again, lives in the state.
+    ``key`` is the key file of the ids: none that was deleted, and not inserted again, lives in the state, and so it is
+    for the rows of deleted subjects.
     ``public_key``, 64 hexadecimal digits, must have signed every receipt.
 
     Returns ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of
@@ -147,7 +150,23 @@ def _compared(state: str | Path, chain: Chain, key: Key | None) -> dict[str, Any
         stream = saved.components.get("stream", {})
         names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
         text = saved.meta.get("columns", {}).get("id_kind") == "text"
-        live = saved.arrays["id"].tolist()
+        codes = saved.arrays["id"]
+        live = [key.hash(names[one] if text else one) for one in codes.tolist()]
         found["keyed"] = chain.keyed
-        found["live"] = len(gone & {key.hash(names[one] if text else one) for one in live})
+        found["live"] = len(gone & set(live) | _live_of_deleted_subjects(saved, codes, live, chain, key))
     return found
+
+
+def _live_of_deleted_subjects(
+    saved: SavedModel, codes: npt.NDArray[np.int64], live: Sequence[str], chain: Chain, key: Key
+) -> set[str]:
+    """Return the ids, hashed as in ``live``, of examples of deleted subjects that no later receipt has inserted."""
+    inserted: dict[str, set[str]] = {}  # since its deletion, by subject
+    for entry in chain.entries:
+        inserted |= {subject: set() for subject in entry.get("subjects", ())}
+        for ids in inserted.values():
+            ids.update(entry["inserted"])
+    if not inserted:
+        return set()
+    whose = map(key.hash, StateNames.of(saved).subjects.of(codes).tolist())
+    return {one for one, subject in zip(live, whose, strict=True) if one not in inserted.get(subject, {one})}

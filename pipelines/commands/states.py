@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from pipelines.commands.options import JSON, KINDS, RECEIPT_KEY, RECEIPTS, SIGN, print_result, receipt_file
@@ -12,7 +14,19 @@ from pipelines.commands.options import JSON, KINDS, RECEIPT_KEY, RECEIPTS, SIGN,
 @click.option(
     "--insert", metavar="FILE", help="Rows to insert: Parquet, Arrow, CSV or LIBSVM file with the model's columns."
 )
-@click.option("--delete", metavar="FILE", help="Ids to delete: Parquet, Arrow or CSV file with a column id.")
+@click.option(
+    "--delete",
+    metavar="FILE",
+    help="Ids to delete, or subjects whose rows to delete: Parquet, Arrow or CSV file with a column id or subject, or "
+    "the name that the source gives it.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="Ids or subjects without a live row: refuse them all in one error, or list them in the receipt.",
+)
 @click.option("--out", metavar="STATE2", help="New or empty folder for the new state.")
 @click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
 @click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: the state's, else y.")
@@ -26,6 +40,7 @@ def update(
     state: str,
     insert: str | None,
     delete: str | None,
+    missing: Literal["error", "skip"],
     out: str | None,
     dry_run: bool,
     label: str | None,
@@ -51,6 +66,7 @@ def update(
         state,
         insert=insert,
         delete=delete,
+        missing=missing,
         out=out,
         dry_run=dry_run,
         label=label,

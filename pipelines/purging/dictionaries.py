@@ -17,6 +17,7 @@ from pipelines.updating.changes import StateNames
 from pipelines.updating.model_data import without_a_config
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError, UpdateError
+from raydt.examples.subjects import Subjects
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import quoted
@@ -43,14 +44,16 @@ def read_ids(path: str, saved: SavedModel) -> Scope:
     """
     names = StateNames.of(saved)
     with without_a_config():
-        log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
+        log = LoggedDeletions(path, ".", names.keys._replace(subject_kind=None), "list of ids", "state")
     if not log.ids:
         raise InputError(message("purges.no_ids"), file=log.file.name)
     codes = saved.arrays["id"]
     live = set(names.ids.names_of(codes) if names.text_ids else codes.tolist())
     row = next((row for row, name in enumerate(log.ids) if name in live), None)
     if row is not None:
-        raise UpdateError(message("purges.live_id", id=quoted(log.ids[row])), file=log.file.name, row=row, column="id")
+        raise UpdateError(
+            message("purges.live_id", id=quoted(log.ids[row])), file=log.file.name, row=row, column=log.column
+        )
     return Scope(frozenset(log.ids))
 
 
@@ -110,7 +113,7 @@ def erased_categories(saved: SavedModel, categories: Mapping[str, Sequence[Any]]
 def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     """The component ``stream`` of a state with nothing in its dictionaries that no live example has.
 
-    Text ids out of ``scope`` stay.
+    Text ids out of ``scope`` stay; a subject without a live row never does.
     """
     source = dict(stream["source"])
     if "categories" not in source:  # examples that are drawn have no dictionaries
@@ -123,6 +126,11 @@ def erased_stream(saved: SavedModel, stream: Mapping[str, Any], scope: Scope) ->
         kept = [code in alive or not scope.erases(name) for code, name in zip(codes, stream["ids"], strict=True)]
         rest["ids"] = list(compress(stream["ids"], kept))
         rest |= {name: stream[name][np.array(kept, dtype=np.bool_)] for name in ("id_codes", "id_died")}
+    if "subject_codes" in stream:
+        subjects = Subjects()
+        subjects.restore(stream)
+        subjects.keep(saved.arrays["id"], saved.arrays["born"])
+        rest |= subjects.state()
     return {**rest, "source": source}
 
 

@@ -1,7 +1,7 @@
-"""The two files of an update: ids to delete, and rows to insert.
+"""The two inputs of an update: ids or subjects to delete, and rows to insert.
 
 Invariant: what is returned here can be applied as a whole, but for labels that the learner itself refuses. Ids to
-delete are known to the state and given once, rows are complete, and their ids are new or those of rows deleted by the
+delete are live in the state and different, rows are complete, and their ids are new or those of rows deleted by the
 same update.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from pipelines.run_folder import fitting
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
+from raydt.examples.subjects import Subjects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.learners import traits_of
@@ -27,10 +28,15 @@ from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
-from raydt.streams.deletion_log import LoggedDeletions
+from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from raydt.streams.text_ids import TextIds
 
 Find = Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
+#: What is done about ids and subjects without a live example.
+Missing = Literal["error", "skip"]
+
+_NO_IDS = np.empty(0, dtype=np.int64)
+_NOBODY = np.empty(0, dtype=np.object_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,9 @@ class StateNames:
     labels: dict[str, Any]
     next_id: int  #: The next running number.
     numbered: list[list[int]]  #: As of :func:`raydt.examples.updates.refuse_numbered`.
+    subject: str | None  #: Column of subjects.
+    subject_kind: str | None  #: ``integer`` or ``text``; None where no row has a subject.
+    subjects: Subjects  #: Of the live examples.
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
@@ -52,6 +61,7 @@ class StateNames:
 
         ModelFileError if the stream of the state is damaged.
         """
+        subjects = Subjects()
         columns = saved.meta.get("columns", {})
         stream = saved.components.get("stream", {})
         with fitting("the stream of the state"):
@@ -59,6 +69,10 @@ class StateNames:
             labels = labels if "positive" in labels else {"classes": saved.classes}
             if "id_codes" in stream:
                 ids.restore(stream)
+            if "subject_codes" in stream:
+                subjects.restore(stream)
+                if "coordinator" in saved.components:
+                    subjects.keep(saved.arrays["id"], saved.arrays["born"])
         return cls(
             label=label or columns.get("label") or "y",
             id=id_column or columns.get("id"),
@@ -67,16 +81,33 @@ class StateNames:
             labels=labels,
             next_id=saved.next_id,
             numbered=saved.meta.get("numbered", []),
+            subject=(columns.get("subject") or "subject") if columns.get("subject_kind") else None,
+            subject_kind=columns.get("subject_kind"),
+            subjects=subjects,
         )
+
+    @property
+    def keys(self) -> LogKeys:
+        """What a list of deletions may name."""
+        return LogKeys("text" if self.text_ids else "integer", self.id, self.subject_kind, self.subject)
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """Entry ``columns`` of the manifest of a state."""
+        id_kind = "text" if self.text_ids else "integer"
+        whose = {"subject": self.subject, "subject_kind": self.subject_kind} if self.subject_kind else {}
+        return {"label": self.label, "id": self.id, "id_kind": id_kind, **whose}
 
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """Ids to delete."""
+    """Examples to delete."""
 
-    names: npt.NDArray[Any]  #: Shape (m,): as in the file: int64, or strings.
+    names: npt.NDArray[Any]  #: Shape (m,): ids as in files: int64, or strings.
     ids: npt.NDArray[np.int64]  #: Shape (m,): as in the state.
-    path: str = ""  #: As it was given.
+    subjects: tuple[Any, ...] = ()  #: That were named, and have live rows.
+    missing: tuple[Any, ...] = ()  #: Ids or subjects that were named, and have none.
+    path: str | None = ""  #: As it was given; None in memory.
     file: DataFile | None = None  #: Where they were read.
 
 
@@ -89,10 +120,11 @@ class Insertions:
     X: npt.NDArray[np.float64]  #: Shape (n, d).
     sparse: SparseRows | None
     y: Targets  #: Shape (n,).
+    subjects: npt.NDArray[np.object_]  #: Shape (n,), or none.
     classes: list[Any]
     categories: dict[str, list[Any]]
     all_ids: TextIds  #: As ``StateNames.ids``, once the update is applied.
-    path: str = ""  #: As it was given.
+    path: str | None = ""  #: As it was given; None in memory.
     source: FileSource | None = None  #: Where they were read.
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
@@ -104,7 +136,7 @@ class Insertions:
 
 def no_deletions() -> Deletions:
     """Where no file of ids is given."""
-    return Deletions(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    return Deletions(_NO_IDS, _NO_IDS)
 
 
 def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) -> Insertions:
@@ -112,54 +144,71 @@ def no_insertions(saved: SavedModel, names: StateNames, deletions: Deletions) ->
     all_ids = deepcopy(names.ids)
     if names.text_ids:
         all_ids.give(deletions.names, np.full(len(deletions.ids), DELETE, dtype=np.int8))
-    none = np.empty(0, dtype=np.int64)
     width = saved.features.sparse
     X, y = (
         np.empty((0, len(saved.features.names))),
         no_targets(0, dtype_of(traits_of(saved.options).reading.regression)),
     )
     sparse = SparseRows.empty(width) if width else None
-    return Insertions(none, none, X, sparse, y, saved.classes, saved.categories, all_ids)
+    return Insertions(_NO_IDS, _NO_IDS, X, sparse, y, _NOBODY, saved.classes, saved.categories, all_ids)
 
 
-def read_deletions(path: str, names: StateNames, find: Find) -> Deletions:
-    """Read a file with the column ``id``, as in a deletion log; other columns are passed over.
+def read_deletions(given: str | DataFile, names: StateNames, find: Find, missing: Missing = "error") -> Deletions:
+    """Read a list with a column of ids or of subjects, as in a deletion log; other columns are passed over.
 
-    ``find`` gives the slot of the live example of each id, -1 where there is none. InputError if the file cannot be
-    read, has a column ``after`` or no row, or an id is missing or of another type; UpdateError if one is not live, or
-    given twice.
+    An id or subject that is repeated counts once. ``find`` gives the slot of the live example of each id, -1 where
+    there is none; ``missing`` says if ids and subjects without one are refused. InputError if the list cannot be read,
+    has a column ``after`` or no row, or an id is missing or of another type; UpdateError names all that have no live
+    example.
     """
     with without_a_config():
-        log = LoggedDeletions(path, ".", "text" if names.text_ids else "integer", "list of ids", "state")
+        log = LoggedDeletions(given, ".", names.keys, "list of ids", "state")
     if "after" in log.file.names:
         raise InputError(message("updates.positions"), file=log.file.name, column="after")
     if not log.ids:
         raise InputError(message("updates.no_ids"), file=log.file.name)
-    ids = names.ids.look(_texts(log.ids)) if names.text_ids else np.array(log.ids, dtype=np.int64)
-    refuse_numbered(names.numbered, ids, log.file.name)
-    unknown = find(ids) < 0
-    if unknown.any():
-        row = int(np.argmax(unknown))
-        problem, remedy = REFUSALS[UNKNOWN_ID]
-        said = message("updates.unknown_id", id=quoted(log.ids[row]), problem=problem, remedy=remedy)
-        raise UpdateError(said, file=log.file.name, row=row, column="id")
-    again = _first_repeated(ids)
-    if again is not None:
-        said = message("updates.repeated_id", id=quoted(log.ids[again]))
-        raise UpdateError(said, file=log.file.name, row=again, column="id")
-    return Deletions(_texts(log.ids) if names.text_ids else ids, ids, path, log.file)
+    asked = list(dict.fromkeys(log.ids))
+    subjects: tuple[Any, ...] = ()
+    if log.by_subject:
+        ids, _, whose = names.subjects.rows_of(asked)
+        found = set(whose.tolist())
+        subjects, unknown = tuple(one for one in asked if one in found), [one for one in asked if one not in found]
+    else:
+        ids = names.ids.look(_texts(asked)) if names.text_ids else np.array(asked, dtype=np.int64)
+        refuse_numbered(names.numbered, ids, log.file.name)
+        live = find(ids) >= 0
+        ids, unknown = ids[live], [one for one, lives in zip(asked, live.tolist(), strict=True) if not lives]
+    if unknown and missing == "error":
+        raise _unknown(log, unknown)
+    shown = _texts(names.ids.names_of(ids)) if names.text_ids else ids
+    path = None if isinstance(given, DataFile) else given
+    return Deletions(shown, ids, subjects, tuple(unknown), path, log.file)
+
+
+def _unknown(log: LoggedDeletions, unknown: list[Any]) -> UpdateError:
+    """Return the error that names all ids or subjects of a list that have no live example."""
+    problem, remedy = REFUSALS[UNKNOWN_ID]
+    if log.by_subject:
+        said = message("updates.unknown_subjects", count=len(unknown), subjects=", ".join(map(quoted, unknown)))
+    elif len(unknown) == 1:
+        said = message("updates.unknown_id", id=quoted(unknown[0]), problem=problem, remedy=remedy)
+    else:
+        shown = ", ".join(map(quoted, unknown))
+        said = message("updates.unknown_ids", count=len(unknown), ids=shown, remedy=remedy)
+    return UpdateError(said, file=log.file.name, row=log.ids.index(unknown[0]), column=log.column)
 
 
 def read_insertions(
-    path: str, kind: str | None, saved: SavedModel, names: StateNames, find: Find, deletions: Deletions
+    given: str | DataFile, kind: str | None, saved: SavedModel, names: StateNames, find: Find, deletions: Deletions
 ) -> Insertions:
     """Read rows with the columns of the model; new categories, labels and text ids get the next codes.
 
-    ``path`` is a file, folder or pattern, of a ``kind`` that is by default that of its names; ``find`` is as of
+    ``given`` is a file, folder or pattern, of a ``kind`` that is by default that of its names; ``find`` is as of
     :func:`read_deletions`, and ids of ``deletions`` of the same update are free again. InputError for a missing column,
     a value that cannot be used, or a label that is not allowed; UpdateError if an id is live, or given twice.
     """
-    source = _open(path, kind, saved, names)
+    source = _open(given, kind, saved, names)
+    path = None if isinstance(given, DataFile) else given
     chunks = []
     with without_a_config():
         for chunk in source.rows():
@@ -171,40 +220,47 @@ def read_insertions(
     sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
     y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
     _check_labels(source, y, saved, names)
-    given: npt.NDArray[Any] = running_ids(names.next_id, len(y), path)
+    shown: npt.NDArray[Any] = running_ids(names.next_id, len(y), path)
     if names.id is not None:
-        given = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
-    ids = empty.all_ids.give(given, np.full(len(given), INSERT, dtype=np.int8)) if names.text_ids else given
+        shown = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
+    ids = empty.all_ids.give(shown, np.full(len(shown), INSERT, dtype=np.int8)) if names.text_ids else shown
     live = (find(ids) >= 0) & ~np.isin(ids, deletions.ids)
     if live.any():
         row = int(np.argmax(live))
-        said = message("updates.live_id", id=quoted(given.tolist()[row]), problem=REFUSALS[DUPLICATE_ID][0])
+        said = message("updates.live_id", id=quoted(shown.tolist()[row]), problem=REFUSALS[DUPLICATE_ID][0])
         raise _at(source, row, names.id, said)
     again = _first_repeated(ids)
     if again is not None:
-        raise _at(source, again, names.id, message("updates.repeated_id", id=quoted(given.tolist()[again])))
+        raise _at(source, again, names.id, message("updates.repeated_id", id=quoted(shown.tolist()[again])))
     ones = concatenated(sparse) if sparse else None
     categories = _grown_categories(source, saved)
-    return Insertions(given, ids, X, ones, y, source.classes, categories, empty.all_ids, path, source)
+    whose = np.concatenate([_NOBODY, *(chunk.subject for chunk in chunks if chunk.subject is not None)])
+    return Insertions(shown, ids, X, ones, y, whose, source.classes, categories, empty.all_ids, path, source)
 
 
-def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
+def _open(given: str | DataFile, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
     """The rows to insert, with the dictionaries of the state."""
     if names.text_ids and names.id is None:
-        raise InputError(message("updates.text_ids"), file=path)
+        raise InputError(message("updates.text_ids"), file=given.name if isinstance(given, DataFile) else given)
     wanted = {names.label: "--label or the state"}
     if names.id is not None:
         wanted[names.id] = "--id or the state"
+    if names.subject is not None:
+        wanted[names.subject] = "the state"
     known = names.labels.get("classes", [*names.labels.get("positive", ()), *names.labels.get("rest", ())])
     text = [names.label] if known and all(isinstance(label, str) for label in known) else []
     text += [names.id] if names.text_ids and names.id is not None else []
-    files, options = find_rows(
-        saved, path, kind, wanted=wanted, label=names.label, id_column=names.id, as_text=tuple(text)
-    )
+    text += [names.subject] if names.subject_kind == "text" and names.subject is not None else []
+    columns = {"label": names.label, "id": names.id, "subject": names.subject}
+    files, options = find_rows(saved, given, kind, wanted=wanted, columns=columns, as_text=tuple(text))
     source = open_rows(saved, files, options, labels=names.labels)
     if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():
         here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
         raise InputError(message("updates.other_ids", found=here, wanted=there), file=files[0].name, column=names.id)
+    if names.subject is not None and source.subject_kind != names.subject_kind and files[0].count():
+        here, there = ("text", "integers") if source.subject_kind == "text" else ("integers", "text")
+        said = message("updates.other_subjects", found=here, wanted=there)
+        raise InputError(said, file=files[0].name, column=names.subject)
     return source
 
 

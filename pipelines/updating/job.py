@@ -23,12 +23,15 @@ from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
+    Missing,
     StateNames,
     no_deletions,
     no_insertions,
     read_deletions,
     read_insertions,
 )
+from pipelines.updating.inputs import Input as Given
+from pipelines.updating.inputs import deletions_given, rows_given
 from pipelines.updating.lineage import batch_of, names_after, step_of
 from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
@@ -47,8 +50,9 @@ from raydt.sessions.session import InProcessSession
 def update(
     state: str | Path,
     *,
-    insert: str | Path | None = None,
-    delete: str | Path | None = None,
+    insert: Given | None = None,
+    delete: Given | None = None,
+    missing: Missing = "error",
     out: str | Path | None = None,
     dry_run: bool = False,
     label: str | None = None,
@@ -63,10 +67,15 @@ def update(
     state : path or URI
         A run folder (its last state), one of its ``checkpoints/``, or a folder that ``update`` or
         ``save(..., with_examples=True)`` wrote.
-    insert : path or URI, optional
-        Parquet, Arrow IPC or CSV rows with the model's columns.
-    delete : path or URI, optional
-        A file with the ids to delete in its column ``id``.
+    insert : path, URI, data frame or Arrow table, optional
+        Parquet, Arrow IPC or CSV rows with the model's columns; of a frame, a named index is a column.
+    delete : path, URI, list of ids, mapping, data frame or Arrow table, optional
+        The ids to delete in a column ``id``, or the subjects whose rows are deleted in a column ``subject``; each may
+        have the name that the source gives it. A repeated one counts once. Who gives it in memory cannot audit a run
+        that continues from the state, since an audit reads the files again.
+    missing : {"error", "skip"}
+        What is done about ids and subjects that have no live example: refuse them, all in one error, or pass over them
+        and list them in the receipt.
     out : path or URI
         New or empty folder for the new state; may be left out of a dry run.
     dry_run : bool
@@ -110,15 +119,19 @@ def update(
         names = StateNames.of(saved, label, id_column)
         session = saved.session()
         find = session.coordinator.store.find
-        gone = read_deletions(str(delete), names, find) if delete is not None else no_deletions()
+        gone = no_deletions()
+        if delete is not None:
+            gone = read_deletions(deletions_given(delete, names.keys), names, find, missing)
         new = no_insertions(saved, names, gone)
         if insert is not None:
-            new = read_insertions(str(insert), kind, saved, names, find, gone)
+            new = read_insertions(rows_given(insert), kind, saved, names, find, gone)
         batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
         ids: Any = np.concatenate([gone.names, new.names])
-        copies = _copies(saved, place, delete)
+        copies = _copies(saved, place, gone.path or None)
+        whose = names.subjects.of(gone.ids) if names.subject_kind is not None else None
         try:
             receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
+            receipt = receipt.answering(whose, gone.subjects, gone.missing)
         except RefusedError as error:  # ids were checked, so that it is the label of a new row
             raise new.refused(error, error.position - len(gone.ids), names.label) from error
         if writing is not None:
@@ -180,12 +193,13 @@ def _contents(
     meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
     meta |= {"lineage": [*saved.meta.get("lineage", []), step_of(saved, folder.location, names, gone, new, receipt)]}
-    meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
+    meta |= {"columns": names.columns}
     meta |= {"numbered": names.numbered} if names.numbered else {}
     meta |= {} if may_quote(folder.location) else {QUOTE_VALUES: False}
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
     components: dict[str, Any] = state_components(*session.state())
-    components["stream"] = names_after(names, new, set(components["coordinator"]["id"].tolist()))
+    live = components["coordinator"]["id"], components["coordinator"]["born"]
+    components["stream"] = names_after(names, new, int(saved.meta["offset"]) + len(gone.ids), live)
     return meta, components
 
 

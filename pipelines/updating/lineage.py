@@ -47,7 +47,8 @@ def step_of(
     """
     files: dict[str, Any] = {}
     if gone.file is not None:
-        files["delete"] = {"path": _absolute(gone.path), "sha256": gone.file.content_hash()}
+        files["delete"] = {"path": _absolute(gone.path), "sha256": gone.file.content_hash(), "id": names.id}
+        files["delete"] |= {"missing": "skip"} if gone.missing else {}
     if new.source is not None:
         files["insert"] = {"path": _absolute(new.path), "kind": new.source.identity().description["kind"]}
         files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
@@ -79,13 +80,22 @@ def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> Up
     return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse, class_order=order)
 
 
-def names_after(names: StateNames, new: Insertions, live: set[int]) -> dict[str, Any]:
-    """Return dictionaries and text ids after an update, as components of a stream; ids are those that live then."""
+def names_after(
+    names: StateNames, new: Insertions, begin: int, live: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+) -> dict[str, Any]:
+    """Return dictionaries, text ids and subjects after an update, as components of a stream.
+
+    ``begin`` is the number of the first insertion; ``live`` has ids and births of the examples that live then.
+    """
     labels = names.labels if "positive" in names.labels else {"classes": new.classes}
     known: dict[str, Any] = {"source": {"categories": new.categories, "labels": labels}}
     if names.text_ids:
-        new.all_ids.keep(live)
+        new.all_ids.keep(set(live[0].tolist()))
         known |= new.all_ids.state()
+    if names.subject_kind is not None:
+        names.subjects.add(new.ids, begin + np.arange(len(new.ids)), new.subjects)
+        names.subjects.keep(*live)
+        known |= names.subjects.state()
     return known
 
 
@@ -100,8 +110,9 @@ def history_of_run(config: Config, features: Features, stream: Stream, meta: Map
         with fitting(run):
             replay.read(stream, int(step["offset"]))
             names, gone, new = _read_again(config, features, stream, replay, step, run)
-            replay.add(batch_of(int(step["offset"]), gone, new, stream.source.positive is not None))
-            known = names_after(names, new, replay.live)
+            begin = int(step["offset"])
+            replay.add(batch_of(begin, gone, new, stream.source.positive is not None))
+            known = names_after(names, new, begin + len(gone.ids), replay.living)
             stream.follow_update(gone.ids, new.ids, len(gone.ids) + len(new.ids), known, len(new.classes))
     replay.read(stream, int(meta["offset"]))
     return replay.result()
@@ -112,17 +123,22 @@ def _read_again(
 ) -> tuple[StateNames, Deletions, Insertions]:
     """Read the files of an update as it has read them, with the dictionaries that the stream had then."""
     at, files = stream.state(), step["files"]
-    columns = {name: files.get("insert", {}).get(name) for name in ("label", "id")}
-    meta = {"kind": "state", "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": replay.next_id}
+    columns = {name: files.get("insert", files.get("delete", {})).get(name) for name in ("label", "id")}
+    columns |= {"id": columns["id"] or stream.source.id_column, "id_kind": stream.source.id_kind}
+    columns |= {"subject": stream.source.subject_column, "subject_kind": stream.source.subject_kind}
+    meta = {"kind": "state", "columns": columns, "next_id": replay.next_id}
     classes, categories = stream.source.classes[: at["n_classes"]], at["source"].get("categories", {})
     learner = learners()[config.learner.kind]
     then = SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
     names, gone = StateNames.of(then), no_deletions()
+    names.subjects.keep(*replay.living)
     new, found = no_insertions(then, names, gone), {}
+    if any(file["path"] is None for file in files.values()):
+        raise InputError(message("updates.in_memory", updates=step["offset"]), file=run)
     paths = " and ".join(file["path"] for file in files.values())
     try:
         if "delete" in files:
-            gone = read_deletions(files["delete"]["path"], names, replay.find)
+            gone = read_deletions(files["delete"]["path"], names, replay.find, files["delete"].get("missing", "error"))
             found["delete"] = None if gone.file is None else gone.file.content_hash()
             new = no_insertions(then, names, gone)
         if "insert" in files:
@@ -136,7 +152,9 @@ def _read_again(
     return names, gone, new
 
 
-def _absolute(path: str | Path) -> str:
+def _absolute(path: str | Path | None) -> str | None:
+    if path is None:
+        return None
     text = str(path)
     return text if "://" in text else os.path.abspath(text)
 

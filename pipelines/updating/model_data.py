@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -49,33 +50,37 @@ def without_a_config() -> Iterator[None]:
 
 def find_rows(
     saved: SavedModel,
-    data: str,
+    data: str | DataFile,
     kind: str | None,
     *,
     wanted: Mapping[str, str],
-    label: str | None = None,
-    id_column: str | None = None,
+    columns: Mapping[str, str | None] = MappingProxyType({}),
     as_text: tuple[str, ...] = (),
 ) -> tuple[list[DataFile], FileOptions]:
-    """Find the files that ``data`` (a file, folder or pattern) stands for, and how to read them.
+    """Find the files that ``data`` (a file, folder or pattern, or an open file) stands for, and how to read them.
 
-    They have the features and the columns ``wanted``, with what names each, such as ``--id``, for messages. ``label``
-    and ``id_column`` are read as labels and ids; columns ``as_text``, and categories, stay text in CSV, whatever they
-    look like. ``kind`` is by default that of the names. InputError if it is unclear, nothing is there or can be read,
-    or a column is missing.
+    They have the features and the columns ``wanted``, with what names each, such as ``--id``, for messages.
+    ``columns`` are the label column and others, by the keys of a source; columns ``as_text``, and categories, stay text
+    in CSV, whatever they look like. ``kind`` is by default that of the names. InputError if it is unclear, nothing is
+    there or can be read, or a column is missing.
     """
     features = saved.features
     needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
     for name in wanted:
         if name in needed:
-            raise InputError(message("updates.feature_column", who=wanted[name]), file=data, column=name)
+            said = message("updates.feature_column", who=wanted[name])
+            raise InputError(said, file=data.name if isinstance(data, DataFile) else data, column=name)
     categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
-    columns: dict[str, Any] = {"label": label, "id": id_column, "features": needed, "categorical": categorical}
-    columns["n_features"] = features.sparse or None
-    with without_a_config():
-        form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv or libsvm")
-        files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]
-    values = {"kind": form.kind, "path": data, **columns}
+    values: dict[str, Any] = {"label": None, **columns, "features": needed, "categorical": categorical}
+    values["n_features"] = features.sparse or None
+    if isinstance(data, DataFile):
+        files = [data]
+        values |= {"kind": data.kind, "path": data.name}
+    else:
+        with without_a_config():
+            form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv or libsvm")
+            files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]
+        values |= {"kind": form.kind, "path": data}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:
         for name in [*needed, *wanted]:

@@ -48,7 +48,7 @@ def labels_of(y: Any) -> npt.NDArray[Any]:
     given = y if listed else labels.tolist() if labels.dtype.kind == "O" else []
     if labels.dtype.kind in "OU":
         for row, label in enumerate(given):
-            if _is_missing(label):
+            if is_missing(label):
                 raise InputError(message("estimators.unusable_label", what="missing values"), row=row)
             if isinstance(label, str) != isinstance(given[0], str):
                 raise InputError(message("estimators.mixed_labels", first=given[0], label=label), row=row)
@@ -118,7 +118,8 @@ def numbers_of(y: Any) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
+    """Return True for None, NaN and what pandas has in place of a value."""
     return (
         label is None or (isinstance(label, float) and label != label) or type(label).__name__ in ("NAType", "NaTType")
     )
@@ -138,14 +139,8 @@ def ids_of(ids: Any) -> npt.NDArray[np.int64]:
     for row, value in enumerate(() if sound else given.tolist()):
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < exact)
         if isinstance(value, bool) or times or not whole or not -(2**63) <= value < 2**63:
-            raise InputError(message("estimators.id_type", value=value), row=row)
+            raise InputError(message("estimators.id_type", what="id", value=value), row=row)
     return given.astype(np.int64)
-
-
-def index_of(X: Any) -> str:
-    """Names of the index of a data frame, for messages; empty if it has none."""
-    names = getattr(getattr(X, "index", None), "names", None) or ()
-    return ", ".join(repr(name) for name in names if name is not None)
 
 
 def warn(said: str, category: type[Warning] = UserWarning) -> None:
@@ -154,11 +149,6 @@ def warn(said: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in ("raydt", "contextlib"):
         level, frame = level + 1, frame.f_back
     warnings.warn(said, category, stacklevel=level)
-
-
-def warn_of_index(X: Any, key: npt.NDArray[np.int64]) -> None:
-    """Warn that rows of a data frame get ids of ours, although its index has a name."""
-    warn(message("estimators.unused_index", index=index_of(X), first=int(key[0]), last=int(key[-1])))
 
 
 def names_of(categorical: Sequence[Any] | None) -> Sequence[Any]:

@@ -157,6 +157,7 @@ class AtomicCalls(_Locked, ABC):
                 self._change = change
                 result = call(*args)
                 self._change = None  # from here on the call has taken effect
+                self._settle()
                 return result
             except BaseException:
                 if self._change is change:
@@ -178,6 +179,9 @@ class AtomicCalls(_Locked, ABC):
         """What is copied."""
         self._require_whole()
         return self.__dict__
+
+    def _settle(self) -> None:
+        """Drop, after a call that has taken effect, what is left of deleted examples beside the model."""
 
     # ------------------------------------------------------------ what a class says of itself
 

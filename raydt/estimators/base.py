@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Hashable
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import HalfAppliedError, InputError, UpdateError
-from raydt.estimators.arguments import ids_of, index_of, warn_of_index
-from raydt.estimators.fitted import Fitted
 from raydt.estimators.frames import nothing_in
+from raydt.estimators.keys import ExampleNames, columns_of_index, index_of, keys_of, objects
+from raydt.estimators.named import Asked, NamedExamples
+from raydt.examples.subjects import Subjects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
 from raydt.examples.updates import (
     DELETE,
-    DUPLICATE_ID,
     INSERT,
-    REFUSALS,
-    UNKNOWN_ID,
     Log,
     UpdateBatch,
     joined,
-    refuse_numbered,
-    running_ids,
 )
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -36,43 +33,65 @@ Self = TypeVar("Self", bound="Estimator")
 
 
 class _NewExamples(NamedTuple):
-    """Examples to insert: ids (``numbered`` here although their frame has an index), encoded features, and targets."""
+    """Examples to insert: numbers, encoded features, targets, and whose they are.
 
-    numbered: bool
+    Where ids are not integers, ``ids`` are those, and ``names`` is the table that they are to be noted in.
+    """
+
     key: npt.NDArray[np.int64]
     rows: npt.NDArray[np.float64]
     sparse: SparseRows | None
     targets: Targets
+    ids: list[Hashable] | None
+    names: ExampleNames | None
+    subjects: list[Hashable] | None
 
 
-class Estimator(Fitted):
+class Estimator(NamedExamples):
     """Base of :class:`raydt.estimators.targets.Classifier` and ``Regressor``, which know what ``y`` is."""
 
-    def fit(self: Self, X: Any, y: Any, *, ids: Any = None) -> Self:
+    def fit(self: Self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
         """Forget everything and build the model at once from (X, y); after an error the old model is still there.
 
         Parameters
         ----------
         X : array-like, data frame or Arrow table, shape (n, d)
         y : array-like, shape (n,)
-        ids : array-like of int, shape (n,), optional
-            Stable ids; running integers by default, returned in ``row_ids_``.
+        ids : array-like, shape (n,), optional
+            Stable ids: integers, text, UUIDs or other hashable values. By default the index of a data frame, if it has
+            a name, else running integers; ``row_ids_`` has them.
+        subjects : array-like, shape (n,), optional
+            Whose row each is, a person or an account, as ids are; ``forget(subjects=...)`` deletes by it. If the first
+            examples have subjects, all have.
 
         Raises
         ------
         ConfigError
             A parameter has a value that is not allowed.
         InputError
-            NaN, infinite or missing values, ids that are no integers or given twice, lengths that differ.
+            NaN, infinite or missing values, ids that cannot be used or are given twice, lengths that differ.
         """
-        return self._begin(X, y, None, ids, warmup=True)
+        return self._begin(X, y, None, (ids, subjects), warmup=True)
 
-    def forget(self, ids: Any, *, digests: bool = True) -> Receipt:
-        """Delete examples by id; all of them or, if an error is raised, none.
+    def forget(
+        self,
+        ids: Any = None,
+        *,
+        subjects: Any = None,
+        missing: Literal["error", "skip"] = "error",
+        digests: bool = True,
+    ) -> Receipt:
+        """Delete examples by id, or all examples of some subjects; all of them or, if an error is raised, none.
 
         Parameters
         ----------
-        ids : array-like of int, shape (m,)
+        ids : array-like, shape (m,), optional
+            As of ``fit``, or one id; repeated ones count once.
+        subjects : array-like, shape (k,), optional
+            As of ``fit``, or one subject.
+        missing : {"error", "skip"}
+            What is done about ids and subjects without a live example: refuse them, all in one error, or pass over them
+            and list them in ``Receipt.missing``.
         digests : bool
             Whether the receipt has digests. The first takes a pass over all live examples, 0.2 s for a million; later
             ones follow what has changed: O(log n) hashes for each row, and those of the nodes that changed.
@@ -80,14 +99,15 @@ class Estimator(Fitted):
         Raises
         ------
         UpdateError
-            An id is not live, or given twice.
+            An id or a subject has no live example.
         InputError
-            The examples came from a state whose ids are text, or an id was not given: it is the number of a row of a
-            data frame whose index has a name.
+            Neither ids nor subjects, or values that cannot be some.
         """
-        return self._atomically(self._forget, ids, digests)
+        return self._atomically(self._forget, ids, subjects, missing, digests)
 
-    def replace_examples(self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, digests: bool = True) -> Receipt:
+    def replace_examples(
+        self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, subjects: Any = None, digests: bool = True
+    ) -> Receipt:
         """Delete examples by id and insert others, in one batch: one step of a sliding window.
 
         All of it or, if an error is raised, nothing. Learners that collect updates apply both together, which costs
@@ -95,24 +115,24 @@ class Estimator(Fitted):
 
         Parameters
         ----------
-        ids : array-like of int, shape (m,)
+        ids : array-like, shape (m,)
             The examples to delete; none are allowed.
         X : array-like, data frame or Arrow table, shape (n, d)
             At least one row; to delete only, call :meth:`forget`.
         y : array-like, shape (n,)
-        new_ids : array-like of int, shape (n,), optional
-            Ids of the new examples, also those of deleted ones; running integers by default, returned in ``row_ids_``.
+        new_ids, subjects : array-like, shape (n,), optional
+            Of the new examples, as of ``fit``; ids of deleted ones are free again.
         digests : bool
             As in :meth:`forget`.
 
         Raises
         ------
         UpdateError
-            An id to delete is not live, a new one is, or one is given twice.
+            An id to delete is not live, a new one is, or a new one is given twice.
         InputError
             Values that ``partial_fit`` would refuse, or lengths that differ.
         """
-        return self._atomically(self._replace, ids, X, y, new_ids, digests)
+        return self._atomically(self._replace, ids, X, y, (new_ids, subjects), digests)
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).
@@ -131,17 +151,18 @@ class Estimator(Fitted):
 
     # ------------------------------------------------------------ inside
 
-    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: Any, warmup: bool) -> Self:
+    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: tuple[Any, Any], warmup: bool) -> Self:
         """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
         with self._lock:
             new = type(self).__new__(type(self))
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)
+            new._columns = columns_of_index(X) if ids[0] is None else {}
             new._insert(X, y, ids, warmup)
             self.__dict__ = new.__dict__
         return self
 
-    def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any) -> Self:
+    def _more(self: Self, X: Any, y: Any, classes: Any, ids: tuple[Any, Any]) -> Self:
         """Insert examples into the model; the first ones make it."""
         if not self.__sklearn_is_fitted__():
             return self._begin(X, y, classes, ids, warmup=bool(traits_of(self._options()).warmup))
@@ -157,11 +178,12 @@ class Estimator(Fitted):
         self.__dict__.pop("_loaded", None)
         self._declared = classes is not None
         self._seq, self._next_id, self._columns, self._numbered = 0, 0, {}, []
+        self._names, self._subjects = None, None
         self._set_fitted()
         self._open_session()
 
-    def _forget(self, ids: Any, digests: bool) -> Receipt:
-        return self._delete(*self._deletable(ids), digests)
+    def _forget(self, ids: Any, subjects: Any, missing: str, digests: bool) -> Receipt:
+        return self._delete(self._asked(ids, subjects, missing), digests)
 
     def _forget_equal(self, X: Any, y: Any, digests: bool) -> Receipt:
         rows, sparse = self._rows(X, known=True)
@@ -181,60 +203,56 @@ class Estimator(Fitted):
                 raise UpdateError(message("examples.unknown_value"), row=row)
             chosen.append(taken[value].pop())
         key = np.array(chosen, dtype=np.int64)
-        return self._delete(key, self._store().find(key), digests)
+        return self._delete(Asked(key, self._store().find(key)), digests)
 
-    def _delete(self, key: npt.NDArray[np.int64], slots: npt.NDArray[np.int32], digests: bool) -> Receipt:
+    def _delete(self, asked: Asked, digests: bool) -> Receipt:
         """Delete live examples."""
+        key = asked.key
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))
         no_y = no_targets(0, dtype_of(self._traits.reading.regression))
         sparse = SparseRows.empty(width) if width else None
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
-        return self._apply_with_receipt(batch, slots, self.digest() if digests else None)
+        return self._apply_with_receipt(batch, asked, self.digest() if digests else None, self._shown(key))
 
-    def _replace(self, ids: Any, X: Any, y: Any, new_ids: Any, digests: bool) -> Receipt:
-        gone, slots = self._deletable(ids)
+    def _replace(self, ids: Any, X: Any, y: Any, new_ids: tuple[Any, Any], digests: bool) -> Receipt:
+        asked = self._asked(ids, None, "error")
+        gone = asked.key
         before = self.digest() if digests else None  # new labels are not learned yet
         new = self._insertable(X, y, new_ids, gone)
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
         batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets, new.sparse)
-        receipt = self._apply_with_receipt(batch, slots, before)
+        shown = np.concatenate([self._shown(gone), new.key if new.ids is None else objects(new.ids)])
+        receipt = self._apply_with_receipt(batch, asked, before, shown)
         self._take_ids(new)
         return receipt
 
-    def _deletable(self, ids: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """Ids of examples that can all be deleted and their slots, or an error."""
-        self._require_fitted()
-        self._require_examples()
-        self._refuse_text_ids()
-        key = ids_of(ids)
-        refuse_numbered(self._numbered, key)
-        slots = self._store().find(key)
-        self._refuse(slots < 0, key, UNKNOWN_ID)
-        self._refuse_repeated(key)
-        return key, slots
-
-    def _apply_with_receipt(self, batch: UpdateBatch, slots: npt.NDArray[np.int32], before: str | None) -> Receipt:
-        """Apply a batch that cannot be refused any more and that empties ``slots``.
+    def _apply_with_receipt(
+        self, batch: UpdateBatch, asked: Asked, before: str | None, shown: npt.NDArray[Any]
+    ) -> Receipt:
+        """Apply a batch that cannot be refused any more, whose ids are ``shown``.
 
         With the digest ``before`` it, the receipt has both.
         """
-        self._change_begins(batch, slots)
+        whose = None if self._subjects is None else self._subjects.of(asked.key)
+        self._change_begins(batch, asked.slots)
         receipt = apply_with_receipt(
             self.session_,
             batch,
             self._classes,
             self._fitted_options,
             copies=OF_AN_ESTIMATOR,
+            ids=shown,
             digest_before=before,
             digests=before is not None,
         )
         self._advance(batch, receipt.log)
+        self._gone = asked.key, batch.start
         if before is not None:
             self._known["digest"] = receipt.digest_after
-        return receipt
+        return receipt.answering(whose, asked.subjects, asked.missing)
 
-    def _insertable(self, X: Any, y: Any, ids: Any, gone: npt.NDArray[np.int64]) -> _NewExamples:
+    def _insertable(self, X: Any, y: Any, given_ids: tuple[Any, Any], gone: npt.NDArray[np.int64]) -> _NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
         rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
@@ -242,22 +260,18 @@ class Estimator(Fitted):
             raise nothing_in(rows.shape, "sample")
         if len(rows) != len(given):
             raise InputError(message("estimators.other_labels", rows=len(rows), labels=len(given)))
-        if ids is None:
-            key = running_ids(self._next_id, len(rows))
-        else:
-            key = ids_of(ids)
-            if key.shape != (len(rows),):
-                raise InputError(message("estimators.other_ids", rows=len(rows), shape=key.shape))
-        if ids is not None:  # running ids ascend
-            self._refuse_repeated(key)
-        self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
+        ids, subjects = given_ids
+        ids = index_of(X) if ids is None else ids
+        key, shown, names = self._named(ids, len(rows), gone)
+        whose = None if subjects is None else keys_of(subjects, "subject")
+        if whose is not None and len(whose) != len(rows):
+            raise InputError(message("estimators.other_subjects", rows=len(rows), subjects=len(whose)))
+        if self._seq and (whose is None) != (self._subjects is None):
+            raise InputError(message("estimators.subjects_always"))
         targets = self._encoded(given)  # the last that can be refused
-        numbered = ids is None and bool(index_of(X))
-        if numbered:
-            warn_of_index(X, key)
-        return _NewExamples(numbered, key, rows, sparse, targets)
+        return _NewExamples(key, rows, sparse, targets, shown, names, whose)
 
-    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
+    def _insert(self: Self, X: Any, y: Any, ids: tuple[Any, Any], warmup: bool) -> Self:
         new = self._insertable(X, y, ids, np.empty(0, dtype=np.int64))
         op = np.full(len(new.key), INSERT, dtype=np.int8)
         self._apply(self._next_batch(op, new.key, new.rows, new.targets, new.sparse, len(new.key) if warmup else 0))
@@ -293,17 +307,22 @@ class Estimator(Fitted):
             sound._seq, sound._known = 0, {}
             sound._open_session()
             sound._apply(sound._next_batch(np.full(n, INSERT, dtype=np.int8), held.id, held.X, held.y, held.sparse, n))
+            if sound._subjects is not None:
+                whose, sound._subjects = sound._subjects.of(held.id), Subjects()
+                sound._subjects.add(held.id, np.arange(n), whose)
         return sound
 
     def _take_ids(self, new: _NewExamples) -> None:
-        """Remember the ids of examples that were inserted."""
+        """Remember ids and subjects of examples that were inserted, the last updates."""
         self._next_id = max(self._next_id, int(new.key.max(initial=-1)) + 1)
         self.row_ids_ = new.key
-        if new.numbered:
-            begin = int(new.key[0])
-            *others, last = self._numbered or [[begin, begin]]
-            ranges = [[last[0], self._next_id]] if last[1] == begin else [last, [begin, self._next_id]]
-            self._numbered = [*others, *ranges]
+        if new.names is not None and new.ids is not None:
+            self._names = new.names
+            self._names.add(new.key, new.ids)
+            self.row_ids_ = objects(new.ids)
+        if new.subjects is not None:
+            self._subjects = Subjects() if self._subjects is None else self._subjects
+            self._subjects.add(new.key, self._seq - len(new.key) + np.arange(len(new.key)), new.subjects)
 
     def _next_batch(
         self,
@@ -323,18 +342,6 @@ class Estimator(Fitted):
     def _advance(self, batch: UpdateBatch, log: Log) -> None:
         """The model has taken a batch, and this is its record of it."""
         self._seq, self._known = batch.stop, {}
-
-    def _refuse(self, bad: npt.NDArray[np.bool_], key: npt.NDArray[np.int64], reason: int) -> None:
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            problem, remedy = REFUSALS[reason]
-            said = message("estimators.refused", subject=f"id {key[row]}", problem=problem, remedy=remedy)
-            raise UpdateError(said, row=row)
-
-    def _refuse_repeated(self, key: npt.NDArray[np.int64]) -> None:
-        ids, counts = np.unique(key, return_counts=True)
-        if (counts > 1).any():
-            raise UpdateError(message("estimators.repeated_id", id=int(ids[counts > 1][0])))
 
     # ------------------------------------------------------------ what y is
 

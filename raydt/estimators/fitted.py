@@ -19,10 +19,12 @@ from raydt.errors import InputError, ModelFileError
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.keys import ExampleNames
 from raydt.estimators.parameters import Parameters
 from raydt.examples.features import Features
 from raydt.examples.history import history_of_live
 from raydt.examples.store import ExampleStore
+from raydt.examples.subjects import Subjects
 from raydt.folders.arrays import save_folder
 from raydt.folders.folder import Folder
 from raydt.folders.lock import locked
@@ -40,8 +42,8 @@ class Fitted(Parameters, AtomicCalls):
 
     categorical_features: Sequence[str | int] | None
     session_: InProcessSession
-    #: Ids of the rows of the last ``fit`` or ``partial_fit``, int64; of a model loaded with its examples, all live ids,
-    #: oldest first.
+    #: Ids of the rows of the last ``fit`` or ``partial_fit``, int64, or objects where they are not integers; of a model
+    #: loaded with its examples, all live ids, oldest first.
     row_ids_: npt.NDArray[Any]
     n_features_in_: int
     feature_names_in_: npt.NDArray[Any]  #: Only for data frames: names, dtype object.
@@ -52,7 +54,12 @@ class Fitted(Parameters, AtomicCalls):
     #: Updates so far, and the next running id.
     _seq: int
     _next_id: int
-    #: Ranges of running ids of rows of data frames whose index has a name, which was not used: first, and after last.
+    #: Ids that are not integers, by the numbers of their examples; None where ids are integers.
+    _names: ExampleNames | None
+    #: Subjects of the examples; None where they have none.
+    _subjects: Subjects | None
+    #: Of a loaded state, ranges of running ids of rows of data frames whose index has a name, which an earlier version
+    #: did not use: first, and after last.
     _numbered: list[list[int]]
     #: Of the state that was loaded, if one was: the columns that its labels and ids came from.
     _columns: dict[str, Any]
@@ -88,7 +95,7 @@ class Fitted(Parameters, AtomicCalls):
         Raises
         ------
         InputError
-            The examples are to be saved, but came from a state whose ids are text.
+            The examples are to be saved, but an id or a subject is neither an integer nor text.
         ConfigError
             Another process writes in the folder.
         """
@@ -105,11 +112,33 @@ class Fitted(Parameters, AtomicCalls):
                 save_folder(path, "model", meta, {"arrays": self._model()})
             return
         self._require_examples()
-        self._refuse_text_ids()
-        meta |= {name: value for name, value in (("columns", self._columns), ("numbered", self._numbered)) if value}
+        columns, stream = self._saved_keys()
+        if stream:
+            stream["source"] = {"categories": categories, "labels": {"classes": self._classes}}
+        meta |= {name: value for name, value in (("columns", columns), ("numbered", self._numbered)) if value}
         meta |= {"config_hash": None, "source_fingerprint": None, "offset": self._seq, "next_id": self._next_id}
         with locked(Folder(path)):
-            save_folder(path, "state", meta, state_components(*self.session_.state()))
+            components: dict[str, Any] = state_components(*self.session_.state())
+            save_folder(path, "state", meta, components | ({"stream": stream} if stream else {}))
+
+    def _saved_keys(self) -> tuple[dict[str, str | None], dict[str, Any]]:
+        """Return the columns that a state names, and its text ids and subjects as components of a stream."""
+        columns, stream, store = dict(self._columns), dict[str, Any](), self._store()
+        live = store.slots()
+        if self._names is not None:
+            codes = np.sort(store.id[live])
+            ids = self._names.names_of(codes).tolist()
+            if _kind_of(ids, "id") != "text":
+                raise InputError(message("estimators.unsaved_ids", what="id", type="int"))
+            columns |= {"id": columns.get("id") or "id", "id_kind": "text"}
+            stream |= {"ids": ids, "id_codes": codes, "id_died": np.full(len(ids), -1, dtype=np.int64)}
+            stream |= {"id_next": self._next_id, "id_rows": self._seq}
+        if self._subjects is not None:
+            self._subjects.keep(store.id[live], store.born[live])
+            kind = _kind_of(self._subjects.known, "subject")
+            columns |= {"subject": columns.get("subject") or "subject", "subject_kind": kind}
+            stream |= self._subjects.state()
+        return columns, stream
 
     @classmethod
     def from_saved(cls: type[Self], saved: SavedModel) -> Self:
@@ -130,13 +159,31 @@ class Fitted(Parameters, AtomicCalls):
             return self
         self._open_session()
         self.session_.restore(saved.arrays, saved.groups)
+        self._names, self._subjects = None, None
         self.row_ids_ = saved.arrays["id"][np.argsort(saved.arrays["born"], kind="stable")]
+        self._take_keys(saved, self.row_ids_)
         self._columns, self._numbered = saved.meta.get("columns", {}), saved.meta.get("numbered", [])
         self._seq = int(saved.meta["offset"])
         self._next_id = saved.next_id
         return self
 
     # ------------------------------------------------------------ inside
+
+    def _take_keys(self, saved: SavedModel, live: npt.NDArray[np.int64]) -> None:
+        """Take text ids and subjects of a state, whose ``live`` examples have these numbers, oldest first."""
+        stream = saved.components.get("stream", {})
+        try:
+            if "id_codes" in stream:
+                ids = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True))
+                self._names = ExampleNames()
+                self._names.add(live, [ids[number] for number in live.tolist()])
+                self.row_ids_ = self._names.names_of(live)
+            if "subject_codes" in stream:
+                self._subjects = Subjects()
+                self._subjects.restore(stream)
+                self._subjects.keep(saved.arrays["id"], saved.arrays["born"])
+        except (KeyError, ValueError) as error:
+            raise ModelFileError(message("models.unfit", kind="state", reason=str(error))) from error
 
     @abstractmethod
     def _sound(self: Self) -> Self:
@@ -147,7 +194,9 @@ class Fitted(Parameters, AtomicCalls):
         return session
 
     def _growing(self) -> Iterable[Values]:
-        return self._encoder.dictionaries.values() if "_encoder" in self.__dict__ else ()
+        dictionaries = self._encoder.dictionaries.values() if "_encoder" in self.__dict__ else ()
+        keys = (self.__dict__.get("_names"), self.__dict__.get("_subjects"))
+        return [*dictionaries, *(one for one in keys if one is not None)]
 
     @property
     def _learner(self) -> Learner:
@@ -197,10 +246,6 @@ class Fitted(Parameters, AtomicCalls):
                 self._known["predictor"] = self._learner.predictor(options, features, self._model())
             return self._known["predictor"]
 
-    def _refuse_text_ids(self) -> None:
-        if self._columns.get("id_kind") == "text":
-            raise InputError(message("estimators.text_ids"))
-
     def _require_fitted(self) -> None:
         self._require_whole()
         if self.__sklearn_is_fitted__():
@@ -235,3 +280,12 @@ class Fitted(Parameters, AtomicCalls):
     @abstractmethod
     def _take_classes(self, classes: list[Any]) -> None:
         """Go on with the classes of a saved model."""
+
+
+def _kind_of(values: Sequence[Any], what: str) -> str:
+    """Return ``text`` or ``integer``, what all values are; InputError for others, and for both."""
+    kinds = {"text" if isinstance(value, str) else "integer" if isinstance(value, int) else "" for value in values}
+    if "" in kinds or len(kinds) > 1:
+        other = next((value for value in values if not isinstance(value, str)), None)
+        raise InputError(message("estimators.unsaved_ids", what=what, type=type(other).__name__))
+    return kinds.pop() if kinds else "text"

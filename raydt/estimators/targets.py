@@ -40,15 +40,17 @@ class Classifier(Estimator):
 
     classes_: npt.NDArray[Any]  #: Labels in the order of the columns of ``predict_proba``.
 
-    def partial_fit(self: C, X: Any, y: Any, classes: Any = None, *, ids: Any = None) -> C:
+    def partial_fit(self: C, X: Any, y: Any, classes: Any = None, *, ids: Any = None, subjects: Any = None) -> C:
         """Insert examples; all of them or, if an error is raised, none.
 
         Parameters
         ----------
         classes : array-like, optional
             All labels that will come, on the first call. Without it, unseen labels are added as they come.
+        ids, subjects : array-like, optional
+            As of ``fit``.
         """
-        return self._more(X, y, classes, ids)
+        return self._more(X, y, classes, (ids, subjects))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n,)."""
@@ -152,9 +154,9 @@ class Classifier(Estimator):
 class Regressor(Estimator):
     """Labels are numbers."""
 
-    def partial_fit(self: R, X: Any, y: Any, *, ids: Any = None) -> R:
-        """Insert examples; all of them or, if an error is raised, none."""
-        return self._more(X, y, None, ids)
+    def partial_fit(self: R, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> R:
+        """Insert examples; all of them or, if an error is raised, none. ``ids`` and ``subjects`` are as of ``fit``."""
+        return self._more(X, y, None, (ids, subjects))
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Numbers, shape (n,)."""

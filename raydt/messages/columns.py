@@ -41,6 +41,10 @@ SENTENCES: dict[str, Sentence] = {
     "unusable": (_UNUSABLE, _CONVERT),
     "unusable_times": (_UNUSABLE, _CONVERT + ". To use it as the time of the rows, set source.ts: {column}"),
     "not_ids": ("the column holds {kind}, but ids are integers or text", "Convert it, or set another source.id"),
+    "not_subjects": (
+        "the column holds {kind}, but subjects are integers or text",
+        "Convert it, or set another source.subject",
+    ),
     "not_times": (_NOT_TIMES, _OTHER_TIMES),
     "text_times": (_NOT_TIMES, _OTHER_TIMES + "; in CSV files, text as 2024-05-31 12:00:00 is read as a timestamp"),
     "not_targets": (

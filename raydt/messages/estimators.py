@@ -127,20 +127,29 @@ SENTENCES: dict[str, Sentence] = {
     # Ids, and examples that are named by them or by their values
     "id_shape": ("ids has shape {shape}", "Pass one id for each row, in one dimension"),
     "id_type": (
-        "ids must be integers of 64 bits, not {value!r}",
-        "Number the examples and keep a mapping; text ids are for runs from a config",
+        "{value!r} cannot be used as {what}",
+        "Use integers of 64 bits, text, UUIDs or other values that are hashable and no floats",
     ),
-    "text_ids": (
-        "the ids of the examples are text, and an estimator keeps only their codes",
-        "Use raydt update on the saved state. Or delete by value with forget_examples, and save without the examples",
+    "no_key": ("the {what} is missing", "Give every row its {what}"),
+    "unsaved_ids": (
+        "{what}s of type {type} cannot be saved with the examples",
+        "Use either integers or text for all, or save without the examples",
     ),
-    "repeated_id": ("id {id} is given twice in one call", "Give every id once"),
+    "other_subjects": ("X has {rows} rows and there are {subjects} subjects", "Pass one subject for each row"),
+    "subjects_always": (
+        "some examples would have a subject and others none",
+        "Pass subjects with the first examples and with all others, or never",
+    ),
+    "no_subjects": ("the examples have no subjects", "Pass subjects=... to fit and partial_fit, or delete by id"),
+    "nothing_named": ("forget needs to know what to delete", "Pass ids, subjects or both"),
+    "missing_choice": ("missing={given!r} is neither 'error' nor 'skip'", "Pass one of these"),
+    "unknown": ("without a live example: {names}", "Delete only what was inserted, or pass missing='skip'"),
+    "repeated_id": (
+        "id {id} is given twice in one call",
+        "Give every id once. The ids are those of the index, if it has a name and ids=None: drop the name with "
+        "X.rename_axis(None) to number the rows instead",
+    ),
     "refused": ("{subject}: {problem}", "{remedy}"),
-    "unused_index": (
-        "The data frame has the index {index}, which is not used: its rows get the ids {first} to {last} (row_ids_), "
-        "and forget refuses these ids",
-        "Pass ids=X.index, or drop the name of the index with X.rename_axis(None)",
-    ),
     # Examples for river
     "no_features": ("the first example has no features", "Learn an example with at least one"),
     "missing_key": ("the feature is missing, but the first example had it", "Fill in a value"),

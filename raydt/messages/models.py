@@ -61,6 +61,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_constant": "{name} is not a JSON value",
     "no_entry": "{name!r} is missing",
     "next_id": "example ids must be smaller than next_id ({next})",
+    "unequal_subjects": "ids, births and codes of subjects have different lengths",
     "sparse_last": "sparse features must be the last entry, and the learner must accept them",
     "no_preorder": "the arrays do not describe one tree in preorder",
     "uneven": "{columns} must have an entry for each of {examples} examples",

@@ -66,6 +66,11 @@ SENTENCES: dict[str, Sentence] = {
     ),
     # Ids, times, operations
     "no_id": (_NO_ID, _CORRECT),
+    "no_subject": (
+        "no subject: a deletion by subject would not find the row",
+        "Fill in whose row it is, such as nobody" + OR_SKIP,
+    ),
+    "wide_subject": ("the subject does not fit into a signed 64-bit integer", _CORRECT),
     "wide_id": ("the id does not fit into a signed 64-bit integer", _CORRECT),
     "no_time": ("no event time", _CORRECT),
     "far_time": ("the event time is beyond {largest} in absolute value", _CORRECT),

@@ -52,6 +52,15 @@ SENTENCES: dict[str, Sentence] = {
     # Deletion logs, and other files of ids; {what} is what the file is, {owner} whose ids it holds
     "many_logs": ("{files} files are here, but a {what} is one file", "Name one, or merge them in the order you want"),
     "no_id_column": ("a {what} needs this column", "Its columns are {columns}; rename the one that holds the ids"),
+    "ids_and_subjects": ("the file names subjects here and ids in column {ids}", "Keep the column that is meant"),
+    "no_subjects": (
+        "the {owner} does not say whose row each is",
+        "Set source.subject to the column of persons, or give the ids of the rows in a column id",
+    ),
+    "no_subject": (
+        "subject {subject} has no live row",
+        "Delete only subjects that have rows, and each once" + OR_SKIP,
+    ),
     "repeated_column": ("two columns have this name", "Correct the {what}"),
     "other_ids": ("the ids are {found}, but those of the {owner} are {wanted}", "{remedy}"),
     "no_id": ("no id", "Correct the {what}"),

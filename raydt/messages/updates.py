@@ -16,11 +16,20 @@ SENTENCES: dict[str, Sentence] = {
     "positions": ("an update deletes at once, not at positions", "Remove the column, or replay it as a deletion_log"),
     "no_ids": ("the file has no id", "Check the file, or leave out --delete. Nothing has been changed"),
     "unknown_id": ("id {id}: {problem}", "{remedy}"),
+    "unknown_ids": ("{count:,} ids have no live example: {ids}", "{remedy}, or take them out with --missing skip"),
+    "unknown_subjects": (
+        "{count:,} subject(s) without a live row: {subjects}",
+        "Delete only subjects that have rows, or pass over the others with --missing skip",
+    ),
     "repeated_id": ("id {id} is given twice", "Give every id once"),
     # Rows to insert
     "live_id": ("id {id}: {problem}", "Give the row another id, or delete the live example with --delete as well"),
     "text_ids": ("the ids of this state are text", "Name the column of ids with --id"),
     "other_ids": ("the ids are {found}, but those of the state are {wanted}", "Convert the column to {wanted}"),
+    "other_subjects": (
+        "the subjects are {found}, but those of the state are {wanted}",
+        "Convert the column to {wanted}",
+    ),
     "refused_label": ("label {label}: {problem}", "{remedy}. Nothing has been changed"),
     "unknown_label": ("the model has no class {label}", "Its classes are {classes}. Nothing has been changed"),
     "other_label": ("label {label} is of another type than the classes {classes}", "Use only numbers or only strings"),
@@ -37,6 +46,15 @@ SENTENCES: dict[str, Sentence] = {
     "other_learner": "Correct the file, or replay with {learners}",
     # The files of an update, read again for an audit
     "unreadable": ("the update after {updates:,} updates cannot be repeated from {files}: {problem}", _RESTORE),
+    "in_memory": (
+        "the update after {updates:,} updates was given in memory, so that nobody can read it again",
+        "Audit one of the checkpoints/ against the examples in it, or give files to update",
+    ),
+    "no_ids_in": ("these are no ids: {reason}", "Pass integers, or text"),
+    "no_table": (
+        "{name} is {type}, but it can be a path, a list of ids, a data frame or an Arrow table",
+        "Pass one of these",
+    ),
     "changed": ("a file of the update after {updates:,} updates has changed: {files}", _RESTORE),
     # Places of copies
     "copy_state": "the state that is updated: {path}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,11 +59,28 @@ class Receipt:
     copies: tuple[str, ...]  #: Where copies of the deleted examples may remain; empty if nothing was deleted.
     log: Log  #: The learner's own record of the call (:attr:`raydt.examples.updates.BatchResult.log`).
     words: ReceiptWords  #: The same for people, in the learner's words.
+    #: Subjects (persons) that the call named and whose rows it deleted; ``deletions["subject"]`` says whose each row
+    #: was, where that is known.
+    subjects: tuple[Any, ...] = ()
+    #: Ids or subjects that the call named and that had no live example: it passed over them.
+    missing: tuple[Any, ...] = ()
 
     @property
     def ids(self) -> npt.NDArray[Any]:
         """Ids deleted, in order."""
         return self.deletions["id"]
+
+    def answering(
+        self, whose: npt.NDArray[np.object_] | None, subjects: Sequence[Any], missing: Sequence[Any]
+    ) -> Receipt:
+        """Return the same receipt for a request that named ``subjects``, and what was ``missing``.
+
+        ``whose`` are the subjects of the deleted examples, shape (m,), if these are known.
+        """
+        deletions = self.deletions
+        if whose is not None:
+            deletions = {"id": deletions["id"], "subject": whose, **deletions}
+        return replace(self, deletions=deletions, subjects=tuple(subjects), missing=tuple(missing))
 
     def __repr__(self) -> str:
         updates = f"{len(self.ids):,} deleted, {len(self.inserted):,} inserted"
@@ -86,6 +103,8 @@ class Receipt:
             **self.work,
             "deletions": {name: column.tolist() for name, column in self.deletions.items()},
             "inserted": self.inserted.tolist(),
+            "subjects": list(self.subjects),
+            "missing": list(self.missing),
             "copies": list(self.copies),
         }
 

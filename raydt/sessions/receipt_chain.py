@@ -18,6 +18,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ class Key:
 
     def hash(self, number: Any) -> str:
         """Keyed BLAKE2b of an id, 64 hexadecimal digits; an integer and the same digits as text differ."""
-        text = f"text:{number}" if isinstance(number, str) else f"integer:{int(number)}"
+        text = f"text:{number}" if isinstance(number, str) else f"value:{number!r}"
+        if isinstance(number, Integral):
+            text = f"integer:{int(number)}"
         return hashlib.blake2b(text.encode(), digest_size=32, key=self._secret, person=_PERSON).hexdigest()
 
     @property
@@ -145,6 +148,8 @@ class OpenChain:
             "deleted": self.key.hashes(receipt.ids.tolist()),
             "inserted": self.key.hashes(receipt.inserted.tolist()),
         }
+        named = {"subjects": receipt.subjects, "missing": receipt.missing}
+        values |= {name: self.key.hashes(one) for name, one in named.items() if one}
         return self.append_values(values, time=time)
 
     def append_values(self, values: Mapping[str, Any], *, time: str) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Entry(BaseModel):
     deleted: list[_Hash]
     inserted: list[_Hash]
     key_check: _Hash = ""
+    subjects: list[_Hash] = []
+    missing: list[_Hash] = []
     purged: _Purged | None = None
     public_key: _Hash = ""
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] = ""
@@ -67,7 +69,7 @@ class Entry(BaseModel):
             raise ValueError(message("receipts.half_signed"))
         if self.purged is None and "purged" in given:
             raise ValueError(message("receipts.no_purge"))
-        if self.deleted != sorted(self.deleted) or self.inserted != sorted(self.inserted):
+        if any(hashes != sorted(hashes) for hashes in (self.deleted, self.inserted, self.subjects, self.missing)):
             raise ValueError(message("receipts.unsorted"))
         if self.active != self.active_before - len(self.deleted) + len(self.inserted):
             raise ValueError(message("receipts.other_active"))

@@ -61,6 +61,9 @@ class Rows:
     sparse: SparseRows | None = None
     #: Shape (n,): text ids, None where there is none; the stream gives them numbers.
     names: npt.NDArray[np.object_] | None = None
+    #: Shape (n,): whose row each is, text or integers, if the source names a column of subjects; None of a row that is
+    #: not inserted.
+    subject: npt.NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -95,6 +98,8 @@ class Source(Protocol):
     #: ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
     id_kind: Literal["row", "integer", "text"]
     id_column: str | None  #: Name of the id column, for messages.
+    subject_column: str | None  #: Name of the column of subjects.
+    subject_kind: Literal["integer", "text"] | None  #: What that column holds; None without one.
     is_changelog: bool  #: Whether rows carry operations.
     has_labels: bool  #: Whether rows carry labels; without, they can be predicted only.
     known_classes: int  #: Classes known before any row is read: 2 under ``positive`` and for generators, else 0.

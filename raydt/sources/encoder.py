@@ -87,9 +87,9 @@ class RowEncoder:
     ``file`` has that schema, for messages; ``envelope`` is what the rows are wrapped in. The type of an ``untyped``
     column is a guess, as no value was seen; ids are then integers. A named column that is missing, plays two parts, or
     has a type that cannot be used is an InputError. ``parts`` says of each column used if it is ``feature``, ``label``,
-    ``id``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column of sparse features, of
-    which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not indices; without labels,
-    which is for prediction, new tokens are no features.
+    ``id``, ``subject``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column of sparse
+    features, of which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not indices;
+    without labels, which is for prediction, new tokens are no features.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class RowEncoder:
     ) -> None:
         self._envelope = envelope
         self._label, self._id, self._op = options.label, options.id, options.op
+        self._subject = options.subject
         found = find_parts(options, schema, file)
         used, names = found.used, found.features
         self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading)
@@ -114,7 +115,7 @@ class RowEncoder:
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
         self._types = {n: schema.field(n).type for n in self.parts}
         names = [name for name in names if name != self.sparse]
-        unlike = (self._id, self.sparse)
+        unlike = (self._id, self._subject, self.sparse)
         kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name not in unlike}
         self._stored = {} if envelope is None else {name: envelope.stored(name) for name in self.parts}
         self.columns = self.to_read(list(self.parts))
@@ -124,14 +125,10 @@ class RowEncoder:
         self._encoder = FeatureEncoder(features, reading, self.tokens)
         self.id_kind: Literal["row", "integer", "text"] = "row"
         if self._id is not None:
-            kind = id_kind(self._types[self._id])
-            if self._id in untyped and pa.types.is_floating(self._types[self._id]):
-                kind = "integer"
-            if kind is None:
-                said = message("columns.not_ids", kind=in_words(self._types[self._id]))
-                raise InputError(said, file=file, column=self._id)
-            self.id_kind = kind
-            self._types[self._id] = pa.string() if kind == "text" else pa.int64()
+            self.id_kind = self._kind_of_ids(self._id, "columns.not_ids", untyped)
+        self.subject_kind: Literal["integer", "text"] | None = None
+        if self._subject is not None:
+            self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects", untyped)
         self._reading = reading
         if reading.regression and self._label is not None:
             self._require_numbers(self._label, untyped)
@@ -148,6 +145,15 @@ class RowEncoder:
     def features(self) -> Features:
         """Names and kinds of the features."""
         return self._encoder.features
+
+    def _kind_of_ids(self, name: str, refusal: str, untyped: frozenset[str]) -> Literal["integer", "text"]:
+        """Return the kind of a column of ids or subjects, and read it as such from now on."""
+        stored = self._types[name]
+        kind = "integer" if name in untyped and pa.types.is_floating(stored) else id_kind(stored)
+        if kind is None:
+            raise InputError(message(refusal, kind=in_words(stored)), file=self._file, column=name)
+        self._types[name] = pa.string() if kind == "text" else pa.int64()
+        return kind
 
     def _require_numbers(self, label: str, untyped: frozenset[str]) -> None:
         """Refuse labels that are text, where numbers are wanted."""
@@ -186,15 +192,16 @@ class RowEncoder:
         """
         batch, n = block.batch, block.batch.num_rows
         faults = Faults(n, block.flaws)
-        op = with_label = with_features = with_id = None
+        op = with_label = with_features = with_id = with_subject = None
         if self._op is not None:
             tombstone = None if self._envelope is None else self._envelope.tombstones(batch, self._op)
             operations = self._typed(batch.column(self._op), self._op, None, faults)
             op = read_operations(operations, self._op, self._op_values, tombstone, faults)
             with_label = (op == INSERT) | (op == UPDATE) | (op == DELETE_VALUE)
             with_features = with_label | (op == QUERY)
-            with_id = (op == INSERT) | (op == UPDATE) | (op == DELETE)
-        needed = {self._id: with_id, self._label: with_features}
+            with_subject = (op == INSERT) | (op == UPDATE)
+            with_id = with_subject | (op == DELETE)
+        needed = {self._id: with_id, self._subject: with_subject, self._label: with_features}
         names = [name for name in self.parts if name != self._op]
         if self._envelope is not None and op is not None:
             batch = self._envelope.open(batch, names, op, faults)
@@ -202,6 +209,9 @@ class RowEncoder:
         if self._id is not None:
             faults.mark("no_id", self._id, missing(columns[self._id]), with_id)
             faults.mark("wide_id", self._id, beyond_int64(columns[self._id]), with_id)
+        if self._subject is not None:
+            faults.mark("no_subject", self._subject, missing(columns[self._subject]), with_subject)
+            faults.mark("wide_subject", self._subject, beyond_int64(columns[self._subject]), with_subject)
         if op is not None:
             for name in [*self._encoder.categories, *([] if self._label is None else [self._label])]:
                 faults.mark("unsent", name, equal_to(columns[name], _PLACEHOLDER), with_features)
@@ -227,7 +237,8 @@ class RowEncoder:
                 raise bad[position]
         numbers = np.arange(row, row + n, dtype=np.int64)
         ids, texts = self._ids(columns, numbers)
-        return Rows(numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, texts)
+        subjects = None if self._subject is None else _objects(columns[self._subject])
+        return Rows(numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, texts, subjects)
 
     def _error(self, fault: Fault, where: tuple[str, int]) -> InputError:
         file, row = where
@@ -239,7 +250,8 @@ class RowEncoder:
         return names if self._envelope is None else self._envelope.columns(names)
 
     def _typed(self, column: pa.Array, name: str, needed: Mask | None, faults: Faults) -> pa.Array:
-        column, kind = id_values(column) if name == self._id else plain(column), self._types[name]
+        names_rows = name in (self._id, self._subject)
+        column, kind = id_values(column) if names_rows else plain(column), self._types[name]
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), kind)
         if not is_text(column.type) or is_text(kind) or pa.types.is_dictionary(kind):
@@ -265,8 +277,7 @@ class RowEncoder:
         if self._id is None:
             return np.array(numbers), None
         if self.id_kind == "text":
-            texts = np.array([*columns[self._id].to_pylist(), None], dtype=np.object_)[:-1]
-            return np.full(len(numbers), -1, dtype=np.int64), texts
+            return np.full(len(numbers), -1, dtype=np.int64), _objects(columns[self._id])
         return np.array(columns[self._id].fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), None
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -282,7 +293,8 @@ class RowEncoder:
     def part(self, names: Sequence[str], *, keys: bool) -> RowEncoder:
         """Return an encoder of some dense features with dictionaries of its own.
 
-        With ``keys`` it also reads label, id and time, with the labels of this one. Of a changelog there are no parts.
+        With ``keys`` it also reads label, id, subject and time, with the labels of this one. Of a changelog there are
+        no parts.
         """
         assert self._op is None
         part = copy.copy(self)
@@ -290,7 +302,7 @@ class RowEncoder:
         part._encoder = FeatureEncoder(Features(tuple(names), tuple(kinds[name] for name in names)), self._reading)
         part.sparse = part.tokens = None
         if not keys:
-            part._label = part._id = part._ts = None
+            part._label = part._id = part._subject = part._ts = None
             part.id_kind = "row"
         part.parts = {name: role for name, role in self.parts.items() if (keys if role != "feature" else name in names)}
         part.columns = part.to_read(list(part.parts))
@@ -316,3 +328,8 @@ class RowEncoder:
         """Continue with saved dictionaries."""
         self._encoder.restore(state["categories"])
         self.labels.restore(state["labels"])
+
+
+def _objects(column: pa.Array) -> npt.NDArray[np.object_]:
+    """Return the values of a column as Python objects, shape (n,)."""
+    return np.array([*column.to_pylist(), None], dtype=np.object_)[:-1]

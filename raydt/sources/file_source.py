@@ -108,6 +108,7 @@ class FileSource:
             raise InputError(message("columns.no_lists"), file=files[0].name)
         self.features = self._encoder.features
         self.id_kind, self.id_column = self._encoder.id_kind, options.id
+        self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
         self.is_changelog = options.op is not None
         self.has_labels = options.label is not None
         if options.positive is not None and options.label is not None:

@@ -69,8 +69,8 @@ class Stream(Protocol):
         updates : int
             How many there were.
         names : mapping
-            ``source``, its dictionaries after the updates, and the state of :class:`~raydt.streams.text_ids.TextIds`
-            if ids are text.
+            ``source``, its dictionaries after the updates, the state of :class:`~raydt.streams.text_ids.TextIds` if
+            ids are text, and that of :class:`~raydt.examples.subjects.Subjects` if the source has subjects.
         n_classes : int
             Known after the updates.
 

@@ -6,14 +6,17 @@ The log is a Parquet, Arrow or CSV file with these columns; others are ignored, 
 column    meaning
 ========  ==================================================================================================
 id        Id of the example to delete: text if ``source.id`` is text; integers, also written as text, if it is
-          integers; the row number where it is not set
+          integers; the row number where it is not set. The column may also have the name that the source gives it
+subject   Instead of ``id``: the subject all of whose live rows are deleted, oldest first; as ``source.subject`` has it,
+          whose name the column may have, too
 after     Optional. The deletion takes effect when so many rows of the source have been passed (counted over
           all files, bad rows included): after row ``after`` - 1, before row ``after``. Null, an absent
           column, or a number beyond the end: after all rows
 ========  ==================================================================================================
 
 Deletions due at the same place come in the order of the log. Each is one update. An id that is not live then, because
-it was never inserted, is already deleted, or comes later, is an update that the model refuses (unknown id).
+it was never inserted, is already deleted, or comes later, is an update that the model refuses (unknown id). A subject
+without a live row is a bad row of the log.
 
 A log that cannot be read completely is an error whatever ``on_error`` says: a request to delete must not be passed
 over in silence.
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +35,14 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from raydt.encoding.columns import beyond_int64, id_kind, id_values, in_words, is_text, missing, numbers, parse
-from raydt.errors import ConfigError, InputError
+from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.messages import message
 from raydt.redaction import quoted, quoted_columns
-from raydt.sources.base import Source
+from raydt.sources.base import Rows, Source
+from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
+from raydt.streams.base import Skipped
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 _AT_END = int(np.iinfo(np.int64).max)
@@ -47,32 +52,63 @@ class DeletionLog(RowStreamOptions):
     """Rows are inserted; the file ``deletion_log`` says what to delete and when."""
 
     model: Literal["deletion_log"] = "deletion_log"
-    deletion_log: str = Field(description="file of the ids to delete: columns id and, optionally, after")
+    deletion_log: str = Field(
+        description="file of the ids, or subjects, to delete: columns id or subject and, optionally, after"
+    )
 
     def make(self, source: Source, base_dir: str | Path = ".") -> DeletionLogStream:
         """The stream over ``source``; the log's path is relative to ``base_dir``."""
         return DeletionLogStream(self, source, base_dir)
 
 
+class LogKeys(NamedTuple):
+    """What a log may name: ids and subjects, each by its kind and by the name of its column in the source."""
+
+    id_kind: str  #: ``row``, ``integer`` or ``text``.
+    id: str | None = None
+    subject_kind: str | None = None  #: ``integer`` or ``text``; None where no row has a subject.
+    subject: str | None = None
+
+    @classmethod
+    def of(cls, source: Source) -> LogKeys:
+        """Return those of a source."""
+        return cls(source.id_kind, source.id_column, source.subject_kind, source.subject_column)
+
+    @property
+    def of_ids(self) -> list[str]:
+        """Names that a column of ids may have."""
+        return ["id"] if self.id in (None, "id") else ["id", str(self.id)]
+
+    @property
+    def of_subjects(self) -> list[str]:
+        """Names that a column of subjects may have."""
+        if self.subject_kind is None:
+            return []
+        names = dict.fromkeys(["subject", self.subject or "subject"])
+        return [name for name in names if name not in self.of_ids or name == self.subject]
+
+
 class LoggedDeletions:
     """A log in memory, in the order in which it takes effect.
 
-    ``kind`` is that of the ids: ``row``, ``integer`` or ``text``; ``what`` and ``owner`` are what messages call the
-    file, and whose ids it holds. ``ids`` are by row of the file. ``after``, shape (n,), ascends, the largest int64 for
-    the end; ``row`` is the row of the file of each entry of it.
+    ``what`` and ``owner`` are what messages call the file, and whose ids it holds. ``ids``, or subjects if the file
+    names these (``by_subject``), are by row of the file; ``column`` is the one that holds them. ``after``, shape (n,),
+    ascends, the largest int64 for the end; ``row`` is the row of the file of each entry of it.
     """
 
     def __init__(
-        self, path: str, base_dir: str | Path, kind: str, what: str = "deletion log", owner: str = "source"
+        self,
+        path: str | DataFile,
+        base_dir: str | Path,
+        keys: LogKeys,
+        what: str = "deletion log",
+        owner: str = "source",
     ) -> None:
         self._owner, self._what = owner, what
-        form, places = find_kind(path, base_dir)
-        if len(places) > 1:
-            raise InputError(message("streams.many_logs", files=len(places), what=what), file=path)
-        self.file = open_file(form, places[0], as_text=("id",) if kind == "text" else ())
-        columns = [name for name in ("id", "after") if name in self.file.names]
-        if "id" not in columns:
-            raise self._error("no_id_column", "id", columns=quoted_columns(self.file.names))
+        self.file = path if isinstance(path, DataFile) else self._opened(path, base_dir, keys)
+        self.by_subject, self.column = self._find_column(keys)
+        kind = str(keys.subject_kind) if self.by_subject else keys.id_kind
+        columns = [self.column, *(["after"] if "after" in self.file.names else [])]
         for name in columns:
             if self.file.names.count(name) > 1:
                 raise self._error("repeated_column", name)
@@ -84,7 +120,7 @@ class LoggedDeletions:
             if self.file.flaws:
                 flaw = self.file.flaws[min(self.file.flaws)]
                 raise flaw.but(remedy=f"Correct the {what}")
-            column = self._ids(self._read(batch, "id", seen), kind, seen)
+            column = self._ids(self._read(batch, self.column, seen), kind, seen)
             if "after" in columns:
                 after.append(self._positions(self._read(batch, "after", seen), seen))
             else:
@@ -94,25 +130,44 @@ class LoggedDeletions:
         self.row = np.argsort(when, kind="stable")
         self.after = when[self.row]
 
+    def _opened(self, path: str, base_dir: str | Path, keys: LogKeys) -> DataFile:
+        form, places = find_kind(path, base_dir)
+        if len(places) > 1:
+            raise InputError(message("streams.many_logs", files=len(places), what=self._what), file=path)
+        texts = [*(keys.of_ids if keys.id_kind == "text" else ())]
+        texts += keys.of_subjects if keys.subject_kind == "text" else ()
+        return open_file(form, places[0], as_text=tuple(texts))
+
+    def _find_column(self, keys: LogKeys) -> tuple[bool, str]:
+        """Return whether the file names subjects, and the column that holds these or the ids."""
+        ids, subjects = ([n for n in names if n in self.file.names] for names in (keys.of_ids, keys.of_subjects))
+        if ids and subjects:
+            raise self._error("ids_and_subjects", subjects[0], ids=quoted_columns(ids[:1]))
+        if not ids and not subjects:
+            if keys.subject_kind is None and "subject" in self.file.names:
+                raise self._error("no_subjects", "subject")
+            raise self._error("no_id_column", "id", columns=quoted_columns(self.file.names))
+        return bool(subjects), (subjects or ids)[0]
+
     def _check_ids(self, kind: str) -> None:
-        stored = self.file.schema.field("id").type
+        stored = self.file.schema.field(self.column).type
         found = id_kind(stored)
         if found == kind or (found, kind) in (("integer", "row"), ("text", "integer")):
             return
-        if "id" in self.file.untyped or not self.file.count():
+        if self.column in self.file.untyped or not self.file.count():
             return  # there is no id; the error names its row
         wanted = {"text": "text", "integer": "integers", "row": "its row numbers, since source.id is not set"}[kind]
         remedy = f"Correct the {self._what}"
         if kind == "row":
             remedy = "Set source.id to the column of the source that holds these ids"
-        raise self._error("other_ids", "id", found=in_words(stored), wanted=wanted, remedy=remedy)
+        raise self._error("other_ids", self.column, found=in_words(stored), wanted=wanted, remedy=remedy)
 
     def _ids(self, column: pa.Array, kind: str, row: int) -> pa.Array:
         """Ids of the kind of the source's, none missing; ``row`` is that of the first."""
         column = id_values(column)
         lost = missing(column)
         if lost is not None:
-            raise self._error("no_id", "id", row + int(np.argmax(lost)))
+            raise self._error("no_id", self.column, row + int(np.argmax(lost)))
         if is_text(column.type) and kind == "integer":
             whole, wrong = parse(column, pa.int64())
             # Arrow reads 0x10 as a number; an id is written in decimal digits.
@@ -122,11 +177,11 @@ class LoggedDeletions:
             if strange.any():
                 position = int(np.argmax(strange))
                 text = column[position].as_py()
-                raise self._error("not_integer", "id", row + position, value=quoted(text, 40))
+                raise self._error("not_integer", self.column, row + position, value=quoted(text, 40))
             return whole
         wide = beyond_int64(column)
         if wide is not None:
-            raise self._error("wide_id", "id", row + int(np.argmax(wide)))
+            raise self._error("wide_id", self.column, row + int(np.argmax(wide)))
         return column
 
     def _read(self, batch: pa.RecordBatch, name: str, row: int) -> pa.Array:
@@ -163,13 +218,16 @@ class DeletionLogStream(RowStream):
     """
 
     def __init__(self, options: DeletionLog, source: Source, base_dir: str | Path = ".") -> None:
+        self._log = LoggedDeletions(options.deletion_log, base_dir, LogKeys.of(source))
+        self.chooses_deletes = self._log.by_subject  # so that an id leads to one row, and to one subject
         super().__init__(options, source)
-        self._log = LoggedDeletions(options.deletion_log, base_dir, source.id_kind)
         self._done = 0
         self._described: dict[str, Any] = {}
         self._require_after_warmup()
 
     def _next(self, size: int) -> UpdateBatch | None:
+        if self._log.by_subject:
+            return self._next_by_subject(size)
         log = self._log
         rows = self._reader.peek(self._reader.available(size))
         # Everything due before the row that follows these: a deletion sorts before the first row >= its `after`.
@@ -197,6 +255,40 @@ class DeletionLogStream(RowStream):
         batch = self._spread(op, replace(rows, id=ids[op == INSERT]), ids[op == DELETE], -2 - row)
         return replace(batch, names=every.tolist())
 
+    def _next_by_subject(self, size: int) -> UpdateBatch | None:
+        """Return the next updates: the rows before the next deletion, or of its subject the rows that are left."""
+        log, subjects = self._log, self._subjects
+        assert subjects is not None
+        available = self._available(size)
+        while self._done < len(log.after) and log.after[self._done] <= self._reader.horizon(0):
+            row = int(log.row[self._done])
+            if self._seq < self.warmup:
+                self._inserts_first(np.full(1, DELETE, dtype=np.int8), log.file.name, row)
+            ids, _, _ = subjects.rows_of([log.ids[row]])
+            self._done += len(ids) <= size
+            if len(ids):
+                op = np.full(min(size, len(ids)), DELETE, dtype=np.int8)
+                return self._spread(op, self._reader.peek(0), ids[:size], -2 - row)
+            said = message("streams.no_subject", subject=quoted(log.ids[row], 40))
+            error = InputError(said, file=log.file.name, row=row, column=log.column)
+            if not self._skip_bad:
+                raise error
+            reason = message_of(error.without_skipping())
+            self._reader.skipped.append(Skipped(self._reader.position, log.file.name, reason))
+            available = self._available(size)
+        rows = self._peek(available)
+        if self._done < len(log.after):
+            rows = rows[: int(np.searchsorted(rows.row, log.after[self._done], side="left"))]
+        if not len(rows):
+            self._reader.finish()
+            return None
+        rows = self._take(len(rows))
+        return self._batch(np.full(len(rows), INSERT, dtype=np.int8), rows.id, rows, rows.row)
+
+    def _deletes_before(self, row: Rows) -> bool:
+        """Return True if the log deletes a subject before the next row, whose id is live, is inserted."""
+        return self._done < len(self._log.after) and bool(self._log.after[self._done] <= row.row[0])
+
     def where(self, row: int) -> tuple[str, int]:
         """File and row within it: of the log for its deletions (``row`` = -2 - row of the log), else of the source."""
         return (self._log.file.name, -2 - row) if row < -1 else super().where(row)
@@ -222,9 +314,9 @@ class DeletionLogStream(RowStream):
         return len(self._log.ids)
 
     def length(self) -> int | None:
-        """Rows and deletions."""
+        """Rows and deletions: of a subject there are as many as it has rows."""
         n = self.source.n_rows
-        return None if n is None else n + len(self._log.ids)
+        return None if n is None else n + (n if self._log.by_subject else len(self._log.ids))
 
     def inputs(self) -> dict[str, Any]:
         """The log, as it was when this was called first."""

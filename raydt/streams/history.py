@@ -72,6 +72,12 @@ class Replay:
         return set(self._live)
 
     @property
+    def living(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Ids of the live examples, and the numbers of the updates that inserted them."""
+        born = [self._inserted[index] for index in self._live.values()]
+        return np.array([*self._live], dtype=np.int64), np.array(born, dtype=np.int64)
+
+    @property
     def next_id(self) -> int:
         """One more than the largest id ever inserted."""
         return max(self._id, default=-1) + 1

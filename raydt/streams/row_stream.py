@@ -18,8 +18,18 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydt.errors import ConfigError, InputError
+from raydt.examples.subjects import Subjects
 from raydt.examples.targets import classes_in, in_order
-from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
+from raydt.examples.updates import (
+    CARRIES_ROW,
+    DELETE,
+    DUPLICATE_ID,
+    INSERT,
+    OP_NAMES,
+    REFUSALS,
+    UPDATE,
+    UpdateBatch,
+)
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows, Source
@@ -74,6 +84,7 @@ class RowStream(ABC):
         self._live: set[int] | None = set() if self.chooses_deletes and source.id_kind != "row" else None
         self._reader = RowReader(source, 0, self._skip_bad)
         self._text_ids = TextIds() if source.id_kind == "text" else None
+        self._subjects = Subjects() if source.subject_kind is not None else None
 
     def batches(self, size: int) -> Iterator[UpdateBatch]:
         """Yield updates from the current position on, ``size`` to a batch; less before a bad row and at the end.
@@ -176,6 +187,8 @@ class RowStream(ABC):
         """Number a batch and count its classes; ``rows`` are those of its updates that carry features."""
         names = None if self._text_ids is None else self._text_ids.names_of(ids)
         start = self._seq
+        if self._subjects is not None:
+            self._note_subjects(self._subjects, op, ids, rows)
         self._n_classes = max(self._n_classes, classes_in(rows.y))
         self._seq += len(op)
         order = in_order(self.source.classes[: self._n_classes], self.source.positive is not None)
@@ -192,6 +205,16 @@ class RowStream(ABC):
             class_order=order,
             names=names,
         )
+
+    def _note_subjects(
+        self, subjects: Subjects, op: npt.NDArray[np.int8], ids: npt.NDArray[np.int64], rows: Rows
+    ) -> None:
+        """Note whose rows the next updates insert, and which ids they delete; arguments as of :meth:`_batch`."""
+        seq = self._seq + np.arange(len(op))
+        ends, begins = (op == DELETE) | (op == UPDATE), (op == INSERT) | (op == UPDATE)
+        subjects.end(ids[ends], seq[ends])
+        if rows.subject is not None:
+            subjects.add(ids[begins], seq[begins], rows.subject[begins[CARRIES_ROW[op]]])
 
     def _spread(
         self,
@@ -219,6 +242,8 @@ class RowStream(ABC):
         state = {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
         if self._text_ids is not None:
             state |= self._text_ids.state()
+        if self._subjects is not None:
+            state |= self._subjects.state()
         if self._foreign:
             state |= {"foreign": self._foreign, "foreign_ids": np.array(sorted(self._foreign_ids), dtype=np.int64)}
         return state
@@ -257,9 +282,12 @@ class RowStream(ABC):
         self._reader = RowReader(self.source, int(state["row"]), self._skip_bad)
         self._foreign, self._foreign_ids = int(state.get("foreign", 0)), set(state.get("foreign_ids", _NO_IDS).tolist())
         if self._live is not None:
-            self._live = set(state["active"].tolist()) | self._foreign_ids
+            active = state["active"] if "active" in state else state["subject_ids"]
+            self._live = set(active.tolist()) | self._foreign_ids
         if self._text_ids is not None:
             self._text_ids.restore(state)
+        if self._subjects is not None:
+            self._subjects.restore(state)
 
     def inputs(self) -> dict[str, Any]:
         """No file other than the source."""

@@ -47,6 +47,7 @@ class MemorySource:
 
     id_kind = "integer"
     id_column = "k"
+    subject_column = subject_kind = None
     known_classes = 0
     target_dtype = CODES
     has_labels = True

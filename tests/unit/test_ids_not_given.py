@@ -1,7 +1,9 @@
-"""Ids that were not given: an index of a data frame is not lost in silence, and no id is rounded to another."""
+"""Ids of estimators: of any kind, or those of the index of a data frame; and no id is rounded to another."""
 
 from __future__ import annotations
 
+import copy
+import uuid
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ from pipelines import replay
 from pipelines.updating import update
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.arguments import ids_of
-from raydt.folders.arrays import open_folder
-from raydt.messages import message
+from raydt.folders.arrays import open_folder, save_folder
+from raydt.folders.manifest import OF_THE_FOLDER
 from tests.refusals import refused
+from tests.small_tables import HOSTILE
 
 ESTIMATORS = [name for name in raydt.__all__ if name.endswith(("Classifier", "Regressor", "Split"))]
 ESTIMATORS = [name for name in ESTIMATORS if not name.startswith("River")]
@@ -38,49 +41,118 @@ def bookings(name: str, index: Any) -> tuple[pd.DataFrame, np.ndarray]:
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("call", ["fit", "partial_fit", "replace_examples"])
-def test_a_named_index_is_told_and_its_rows_are_not_deleted_by_number(name: str, call: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [int, str])
+def test_a_named_index_is_the_ids(name: str, call: str, kind: type, tmp_path: Path) -> None:
     model: Any = getattr(raydt, name)()
-    frame, y = bookings(name, pd.Index(np.arange(N) + 1, name="booking"))
-    given = np.arange(N) + 1000
+    given = [kind(i + 1) for i in range(N)]
+    frame, y = bookings(name, pd.Index(given, name="booking"))
     if call == "replace_examples":
-        model.fit(frame, y, ids=given)
-        with pytest.warns(UserWarning, match="booking") as warned:
-            model.replace_examples(given[:1], frame, y)
+        model.fit(frame, y, ids=np.arange(N) + 1000)
+        receipt = model.replace_examples(np.arange(N) + 1000, frame, y)
+        assert receipt.inserted.tolist() == given
     else:
-        with pytest.warns(UserWarning, match="booking") as warned:
-            getattr(model, call)(frame, y)
-        model.partial_fit(frame, y, ids=given)
-    first = int(model.row_ids_[0]) if call == "replace_examples" else 0
-    assert first == (1040 if call == "replace_examples" else 0)
-    assert str(warned[-1].message) == message(
-        "estimators.unused_index", index="'booking'", first=first, last=first + 39
-    )
-    digest = model.digest()
+        getattr(model, call)(frame, y)
+    assert model.row_ids_.tolist() == model.live_ids_.tolist() == given
+    assert kind(7) in model
+    assert "nobody" not in model
+    assert model.forget([kind(7)]).ids.tolist() == [kind(7)]
+    assert kind(7) not in model
+    with refused("estimators.repeated_id", UpdateError):
+        model.partial_fit(frame.iloc[[0, 0]], [0, 1])
+    with refused("estimators.refused", UpdateError, subject="id 1"):
+        model.partial_fit(frame.iloc[:1], [0])
     model.save(tmp_path / "state", with_examples=True)
-    for holder in (model, raydt.load_model(tmp_path / "state")):
-        with pytest.raises(InputError, match=rf"id {first + 7} was not given.*ids=X\.index"):
-            holder.forget([given[5], first + 7])
-        assert holder.digest() == digest
-        assert holder.forget([given[5]]).ids.tolist() == [given[5]]
-        assert len(holder.forget_examples(frame[:1], y[:1]).ids) == 1
-    gone = ids_file(tmp_path / "gone.csv", [int(given[5]), first + 7])
-    with pytest.raises(InputError, match=rf"gone.csv, row 1: id {first + 7} was not given"):
-        update(tmp_path / "state", delete=gone, out=tmp_path / "next")
-    update(tmp_path / "state", delete=ids_file(tmp_path / "one.csv", [int(given[5])]), out=tmp_path / "next")
-    with pytest.raises(InputError, match="was not given"):
-        update(tmp_path / "next", delete=ids_file(tmp_path / "two.csv", [first + 7]), dry_run=True)
+    again = raydt.load_model(tmp_path / "state")
+    assert again.live_ids_.tolist() == model.live_ids_.tolist()
+    gone = ids_file(tmp_path / "gone.csv", [kind(5)], "booking" if call == "fit" else "id")
+    receipt = update(tmp_path / "state", delete=gone, out=tmp_path / "next")
+    assert receipt.digest_after == again.forget(kind(5)).digest_after == model.forget(kind(5)).digest_after
 
 
-def test_ranges_of_ids_that_follow_one_another_are_one_range(tmp_path: Path) -> None:
-    model = raydt.FullyDynamicTreeClassifier()
-    frame, y = bookings("", pd.Index(np.arange(N), name="booking"))
-    model.fit(frame, y, ids=np.arange(N))
-    for given in (None, None, None, np.arange(N) + 1000, None):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.partial_fit(frame, y, ids=given)
-    model.save(tmp_path / "state", with_examples=True)
-    assert open_folder(tmp_path / "state", "state")[0]["numbered"] == [[N, 4 * N], [1000 + N, 1000 + 2 * N]]
+def test_rows_that_an_earlier_version_numbered_are_not_deleted_by_number(tmp_path: Path) -> None:
+    """Although their frame had a named index: a state of it says which they are."""
+    frame, y = bookings("", None)
+    raydt.FullyDynamicTreeClassifier().fit(frame, y).save(tmp_path / "new", with_examples=True)
+    meta, components = open_folder(tmp_path / "new", "state")
+    own = {key: value for key, value in meta.items() if key not in OF_THE_FOLDER}
+    save_folder(tmp_path / "state", "state", own | {"numbered": [[3, 30]]}, dict(components))
+    model = raydt.load_model(tmp_path / "state")
+    with pytest.raises(InputError, match=r"id 7 was not given.*ids=X\.index"):
+        model.forget([1, 7])
+    assert model.forget([1]).ids.tolist() == [1]
+    model.save(tmp_path / "again", with_examples=True)
+    with pytest.raises(InputError, match=r"gone\.csv, row 1: id 7 was not given"):
+        update(tmp_path / "again", delete=ids_file(tmp_path / "gone.csv", [2, 7]), dry_run=True)
+
+
+UUIDS = [uuid.UUID(int=i) for i in range(N)]
+#: Ids of any kind, all different, and what they are called afterwards.
+KINDS: dict[str, tuple[Any, list[Any]]] = {
+    "text": ([f"b{i}" for i in range(N)], [f"b{i}" for i in range(N)]),
+    "hostile text": ([*HOSTILE, *map(str, range(1, N))][:N], [*HOSTILE, *map(str, range(1, N))][:N]),
+    "NumPy text": (np.array([f"b{i}" for i in range(N)]), [f"b{i}" for i in range(N)]),
+    "Arrow": (pa.array([f"b{i}" for i in range(N)]), [f"b{i}" for i in range(N)]),
+    "UUIDs": (UUIDS, [str(one) for one in UUIDS]),
+    "pandas UUIDs": (pd.Series(UUIDS), [str(one) for one in UUIDS]),
+    "tuples": ([("a", i) for i in range(N)], [("a", i) for i in range(N)]),
+    "several levels": (
+        pd.MultiIndex.from_product([["a", "b"], range(N // 2)]),
+        [(one, i) for one in "ab" for i in range(N // 2)],
+    ),
+    "times": (pd.date_range("2026-01-01", periods=N), list(pd.date_range("2026-01-01", periods=N))),
+    "numbers and text": ([*range(20), *map(str, range(N - 20))], [*range(20), *map(str, range(N - 20))]),
+    "categories": (pd.Categorical([f"b{i}" for i in range(N)]), [f"b{i}" for i in range(N)]),
+    "nullable integers": (pd.array(range(N), dtype="Int64"), list(range(N))),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_ids_of_any_kind(name: str, tmp_path: Path) -> None:
+    given, shown = KINDS[name]
+    frame, y = bookings("", None)
+    model, twin = raydt.FullyDynamicTreeClassifier(), raydt.FullyDynamicTreeClassifier().fit(frame, y)
+    model.fit(frame, y, ids=given)
+    assert model.live_ids_.tolist() == shown
+    assert [one in model for one in (*shown[:3], "no one")] == [True, True, True, False]
+    receipt = model.forget([shown[4], shown[30], shown[4]])
+    assert receipt.ids.tolist() == [shown[4], shown[30]]
+    assert model.digest() == twin.forget([4, 30]).digest_after
+    model.partial_fit(frame[:1], y[:1], ids=[shown[4]])
+    assert shown[4] in model
+    with refused("estimators.refused", UpdateError):
+        model.partial_fit(frame[:1], y[:1], ids=[shown[4]])
+    with pytest.raises(UpdateError):
+        model.forget([shown[30]])
+    assert model.forget([shown[30]], missing="skip").missing == (shown[30],)
+    copied = copy.deepcopy(model)
+    assert copied.live_ids_.tolist() == model.live_ids_.tolist()
+    if all(isinstance(one, str) for one in shown) or name == "nullable integers":
+        model.save(tmp_path / "state", with_examples=True)
+        assert raydt.load_model(tmp_path / "state").live_ids_.tolist() == model.live_ids_.tolist()
+    else:
+        with refused("estimators.unsaved_ids", InputError, what="id"):
+            model.save(tmp_path / "state", with_examples=True)
+
+
+def test_ids_may_become_text_later() -> None:
+    frame, y = bookings("", None)
+    model = raydt.FullyDynamicTreeClassifier().fit(frame, y, ids=np.arange(N) - 5)
+    before = model.digest()
+    with refused("estimators.no_key", InputError):
+        model.partial_fit(frame[:2], y[:2], ids=["a", None])
+    assert model.digest() == before
+    model.partial_fit(frame[:2], y[:2], ids=["a", "7"])
+    assert model.live_ids_.tolist() == [*range(-5, N - 5), "a", "7"]
+    assert model.forget([7, "7"]).ids.tolist() == [7, "7"]
+    model.partial_fit(frame[:2], y[:2])
+    assert len(model.live_ids_) == N + 2
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), pd.NA, pd.NaT])
+def test_missing_subjects_are_refused(bad: Any) -> None:
+    frame, y = bookings("", None)
+    with refused("estimators.no_key", InputError, what="subject", row=1):
+        raydt.FullyDynamicTreeClassifier().fit(frame, y, subjects=["a", bad, *map(str, range(N - 2))])
 
 
 @pytest.mark.parametrize("index", [None, pd.Index(np.arange(N)[::-1])])

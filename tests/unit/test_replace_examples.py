@@ -71,7 +71,7 @@ def test_an_error_leaves_everything(estimator: Any) -> None:
     before = model.digest()
     for name, parameters, ids, rows, labels, new_ids in (
         ("refused", {"subject": "id 500"}, [500], 1, 1, None),
-        ("repeated_id", {"id": 3}, [3, 3], 1, 1, None),
+        ("repeated_id", {"id": 500}, [3, 3], 2, 2, [500, 500]),
         ("refused", {"subject": "id 5"}, [3], 1, 1, [5]),
         ("other_labels", {"rows": 2, "labels": 1}, [3], 2, 1, None),
         ("other_ids", {"rows": 2, "shape": (1,)}, [3], 2, 2, [500]),

@@ -14,7 +14,7 @@ from raydt.errors import InputError
 from raydt.sources.files.datafile import find_files
 from raydt.sources.files.formats import find_kind
 from raydt.sources.files.tables import refuse_tables, refuse_tables_above
-from raydt.streams.deletion_log import LoggedDeletions
+from raydt.streams.deletion_log import LoggedDeletions, LogKeys
 from tests.refusals import refused
 
 #: A file of the log of each format, and where its data lies.
@@ -55,7 +55,7 @@ def test_no_path_reads_the_files(form: str, way: str, tmp_path: Path) -> None:
     with refused("files.table", InputError, **found):
         find_files([path], tmp_path, (".parquet",))
     with refused("files.table", InputError, **found):
-        LoggedDeletions(path, tmp_path, "integer")
+        LoggedDeletions(path, tmp_path, LogKeys("integer"))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -100,7 +100,12 @@ def changed(column: str, values: list[Any]) -> pa.Table:
 
 REFUSED: dict[str, tuple[pa.Table | None, list[str] | None, str, dict[str, Any]]] = {
     "unknown id": (None, ["k0001", "nobody"], "updates.unknown_id", {"row": 1, "column": "id", "id": "'nobody'"}),
-    "id twice": (None, ["k0001", "k0002", "k0001"], "updates.repeated_id", {"row": 2, "column": "id", "id": "'k0001'"}),
+    "unknown ids": (
+        None,
+        ["k0001", "me", "k0001", "you", "me"],
+        "updates.unknown_ids",
+        {"row": 1, "column": "id", "count": 2, "ids": "'me', 'you'"},
+    ),
     "live id": (changed("key", ["a", "k0100"]), ["k0001"], "updates.live_id", {"row": 1, "column": "key"}),
     "insert twice": (changed("key", ["a", "b", "a"]), None, "updates.repeated_id", {"row": 2, "column": "key"}),
     "NaN": (changed("a", [0.0, float("nan")]), None, "rows.no_value", {"row": 1, "column": "a"}),
@@ -250,4 +255,11 @@ def test_the_command_line(shared: Path, tmp_path: Path, raydt: Any) -> None:
     assert (code, json.loads(out)["run"], json.loads(out)["feasibility"]) == (0, None, "proven")
     code, out, err = raydt("update", tmp_path / "second", "--delete", gone, "--out", tmp_path / "third")
     assert (code, out) == (2, "")
-    assert "gone.csv, row 0, column 'id': id 'k0000': " in err
+    assert "gone.csv, row 0, column 'id': 30 ids have no live example: 'k0000', 'k0001', " in err
+    assert "'k0029'. " in err
+    skip = ("update", tmp_path / "second", "--delete", gone, "--missing", "skip", "--dry-run")
+    code, out, err = raydt(*skip)
+    assert (code, err) == (0, "")
+    assert "30 without a live row, passed over: k0000, " in out
+    code, out, _ = raydt(*skip, "--json")
+    assert (code, json.loads(out)["deletes"], len(json.loads(out)["missing"])) == (0, 0, 30)

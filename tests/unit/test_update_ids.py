@@ -70,14 +70,21 @@ def test_a_state_that_cannot_number_new_rows_is_refused(tmp_path: Path, next_id:
         load_model(tmp_path / "t")
 
 
-def test_an_estimator_neither_saves_nor_forgets_codes_of_text_ids(shared: Path, tmp_path: Path) -> None:
+def test_an_estimator_knows_the_text_ids_of_a_run(shared: Path, tmp_path: Path) -> None:
     tree = load_model(shared / "run" / "checkpoints" / "200")
-    with refused("estimators.text_ids", InputError):
-        tree.save(tmp_path / "own", with_examples=True)
-    assert not (tmp_path / "own").exists()
-    with refused("estimators.text_ids", InputError):
-        tree.forget([7])  # would be the eighth text id, whatever it is
-    tree.save(tmp_path / "own")
+    assert tree.row_ids_.tolist() == tree.live_ids_.tolist() == [f"k{i:04d}" for i in range(200)]
+    with refused("estimators.refused", UpdateError, subject="id 7"):
+        tree.forget([7])  # is the number of a text id, not the id itself
+    assert tree.forget(["k0007", "k0007"]).ids.tolist() == ["k0007"]
+    rows = table(200, 202)
+    tree.partial_fit(rows.select(["a", "colour"]), ["yes", "not yes"], ids=rows["key"])
+    tree.save(tmp_path / "own", with_examples=True)
+    gone = ids_file(tmp_path / "gone.csv", ["k0200", "k0009"])
+    receipt = update(tmp_path / "own", delete=gone, out=tmp_path / "second")
+    assert receipt.digest_after == tree.forget(["k0200", "k0009"]).digest_after
+    assert load_model(tmp_path / "second").live_ids_.tolist() == tree.live_ids_.tolist()
+    assert b"k0007" not in b"".join(file.read_bytes() for file in (tmp_path / "own").rglob("*") if file.is_file())
+    tree.save(tmp_path / "model")
     tree.fit(table(0, 20).select(["a", "colour"]), ["yes", "no"] * 10).save(tmp_path / "new", with_examples=True)
     assert load_model(tmp_path / "new").row_ids_.tolist() == list(range(20))
 

@@ -59,8 +59,8 @@ def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str]
     """Raise an InputError if the columns of a file differ from those of the others.
 
     It says what the column holds here and there, and the remedy. ``parts`` are the columns that are read, and what each
-    is: ``feature``, ``label``, ``id``, ``op`` or ``ts``. With ``strict`` a column that the first file lacks is an
-    error: it would be a feature, had it been there.
+    is: ``feature``, ``label``, ``id``, ``subject``, ``op`` or ``ts``. With ``strict`` a column that the first file
+    lacks is an error: it would be a feature, had it been there.
     """
     if file.empty:
         return
@@ -84,7 +84,7 @@ def require_agreement(file: Columns, agreed: Agreement, parts: Mapping[str, str]
 def _kind(field: pa.Field, part: str, file: str) -> str:
     """Kind of a column's values, as far as it matters whether two files agree."""
     kind = field.type
-    if part == "id":
+    if part in ("id", "subject"):
         return id_kind(kind) or str(kind)
     if part == "ts":
         return time_column(field, file).kind

@@ -44,6 +44,8 @@ class SyntheticSource(ABC):
     """Base of the generators; satisfies :class:`raydt.sources.base.Source`."""
 
     id_kind: Literal["row", "integer", "text"] = "row"
+    subject_column: str | None = None
+    subject_kind: Literal["integer", "text"] | None = None
     id_column: str | None = None
     is_changelog = False
     has_labels = True

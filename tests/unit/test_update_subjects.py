@@ -1,0 +1,232 @@
+"""Deletion by person: sources, lists of persons, deletion logs, receipts, runs that continue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from updatable import ids_file
+
+import pipelines
+from pipelines.auditing import audit_run
+from pipelines.receipts import ReceiptFile
+from pipelines.updating import update
+from pipelines.verifying import verify_receipts
+from raydt import FullyDynamicTreeClassifier
+from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
+from raydt.folders.arrays import load_folder, open_folder, save_folder
+from raydt.folders.manifest import OF_THE_FOLDER
+from raydt.sessions.receipt_chain import Key, read_chain
+from raydt.sources.opening import open_source
+from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
+from tests.refusals import refused
+
+N = 120
+
+
+def visits(n: int = N, *, text: bool = True) -> pa.Table:
+    """Visits of twenty persons."""
+    rng = np.random.default_rng(5)
+    age, day, person = rng.integers(0, 90, N), rng.integers(0, 7, N), rng.integers(0, 20, N)
+    columns = {
+        "visit": [f"v{i}" for i in range(N)],
+        "person": [f"p{i}" for i in person] if text else person,
+        "age": age,
+        "day": day,
+        "y": np.where((age > 40) ^ (rng.random(N) < 0.2), "yes", "no"),
+    }
+    return pa.table({name: pa.array(list(values)[:n]) for name, values in columns.items()})
+
+
+def config(folder: Path, table: pa.Table, **stream: Any) -> dict[str, Any]:
+    pq.write_table(table, folder / "visits.parquet")
+    path = str(folder / "visits.parquet")
+    return {
+        "source": {"kind": "parquet", "path": path, "label": "y", "id": "visit", "subject": "person"},
+        "stream": {"model": "incremental", **stream},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "checkpoint": {"every_updates": 25, "every_seconds": None, "keep": 100},
+        "output": {"report": False},
+    }
+
+
+def rows_of(person: Any, table: pa.Table) -> list[str]:
+    return table.filter(pa.compute.equal(table["person"], person))["visit"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    return Path(pipelines.replay(config(folder, visits()), folder / "run").path)
+
+
+@pytest.mark.parametrize("name", ["subject", "person"])
+def test_a_list_of_persons_deletes_their_rows(run: Path, tmp_path: Path, name: str, raydt: Any) -> None:
+    gone = ids_file(tmp_path / "gone.csv", ["p3", "p7", "p3"], name)
+    receipt = update(run, delete=gone, out=tmp_path / "second")
+    assert sorted(receipt.ids) == sorted(rows_of("p3", visits()) + rows_of("p7", visits()))
+    assert receipt.subjects == ("p3", "p7")
+    assert receipt.as_dict()["deletions"]["subject"] == receipt.deletions["subject"].tolist()
+    assert not any(b"p7" in file.read_bytes() for file in (tmp_path / "second").glob("stream*"))
+    with refused("updates.unknown_subjects", UpdateError, count=2, subjects="'p3', 'p7'", row=0, column=name):
+        update(tmp_path / "second", delete=gone, dry_run=True)
+    code, out, err = raydt("update", tmp_path / "second", "--delete", gone, "--missing", "skip", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "2 without a live row, passed over: p3, p7" in out
+    code, out, err = raydt("update", run, "--delete", gone, "--dry-run")
+    assert code == 0
+    assert "2, all of whose rows are deleted" in out
+
+
+def test_new_rows_have_a_subject(run: Path, tmp_path: Path) -> None:
+    new = pd.DataFrame({"visit": ["w1", "w2"], "person": ["new", "p3"], "age": 5, "day": [1, 2], "y": "no"})
+    with refused("updates.no_column", InputError, column="person"):
+        update(run, insert=new.drop(columns="person"), dry_run=True)
+    with refused("rows.no_subject", InputError, column="person", row=1):
+        update(run, insert=new.assign(person=["new", None]), dry_run=True)
+    with refused("updates.other_subjects", InputError, column="person", found="integers", wanted="text"):
+        update(run, insert=new.assign(person=[1, 2]), dry_run=True)
+    update(run, insert=new.set_index("visit"), delete=["v0", "v0"], out=tmp_path / "second")
+    receipt = update(tmp_path / "second", delete=pd.DataFrame({"person": ["p3", "new"]}), dry_run=True)
+    assert {"w1", "w2"} < set(receipt.ids)
+    assert update(tmp_path / "second", delete=pd.Series(["new"], name="person"), dry_run=True).ids.tolist() == ["w1"]
+    assert update(tmp_path / "second", delete=pd.Series(["w2"], name="else"), dry_run=True).ids.tolist() == ["w2"]
+    with refused("updates.no_table", InputError, name="insert", type="list"):
+        update(run, insert=[1], dry_run=True)
+
+
+def test_lists_that_cannot_be_meant(run: Path, tmp_path: Path) -> None:
+    with refused("streams.ids_and_subjects", InputError, column="person"):
+        update(run, delete={"visit": ["v1"], "person": ["p1"]}, dry_run=True)
+    with refused("streams.no_id_column", InputError):
+        update(run, delete={"who": ["v1"]}, dry_run=True)
+    with refused("streams.no_id", InputError, column="person", row=1):
+        update(run, delete={"person": ["p1", None]}, dry_run=True)
+    with refused("streams.other_ids", InputError, column="subject"):
+        update(run, delete={"subject": [1]}, dry_run=True)
+    FullyDynamicTreeClassifier().fit([[1.0], [2.0]], [0, 1]).save(tmp_path / "state", with_examples=True)
+    with refused("streams.no_subjects", InputError, column="subject"):
+        update(tmp_path / "state", delete={"subject": [1]}, dry_run=True)
+
+
+def test_integers_may_be_written_as_text(tmp_path: Path) -> None:
+    table = visits(text=False)
+    folder = pipelines.replay(config(tmp_path, table), tmp_path / "run").path
+    (tmp_path / "gone.csv").write_text('subject\n"3"\n 03\n')
+    receipt = update(folder, delete=tmp_path / "gone.csv", dry_run=True)
+    assert receipt.subjects == (3,)
+    assert sorted(receipt.ids) == sorted(rows_of(3, table))
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([1.5, 2.5]), "columns.not_subjects"),
+        (pa.array([1, 2**64 - 1], pa.uint64()), "rows.wide_subject"),
+        (pa.array(["a", None]), "rows.no_subject"),
+        (pa.array([7, None]), "rows.no_subject"),
+    ],
+)
+def test_rows_without_a_usable_subject_are_bad(tmp_path: Path, column: pa.Array, said: str) -> None:
+    pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1], "who": column}), tmp_path / "t.parquet")
+    with refused(said, RaydtError, column="who"):
+        source = open_source(ParquetFiles(path=str(tmp_path / "t.parquet"), subject="who"))
+        for rows in source.rows():
+            raise rows.bad[1]
+    assert (
+        "who"
+        not in open_source(
+            ParquetFiles(path=str(tmp_path / "t.parquet"), subject="y", label=None, features=["a"])
+        ).features.names
+    )
+
+
+def test_a_word_among_numbers_is_a_bad_row_of_a_csv(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,who,y\n1,7,0\n2,x,1\n3,,0\n4,8,1\n")
+    (rows,) = open_source(CsvFiles(path=str(tmp_path / "t.csv"), subject="who")).rows()
+    assert sorted(rows.bad) in ([1, 2], [2])
+
+
+def test_a_log_of_persons_resumes_and_is_audited(tmp_path: Path) -> None:
+    """The same deletions by id give the same model; a resume from every checkpoint goes on with the same persons."""
+    table = visits()
+    early, late = (set(table.slice(*part)["person"].to_pylist()) for part in ((0, 40), (40, 60)))
+    one, two, three, *_ = sorted(early & late)
+    log = pa.table({"person": [one, two, one, three], "after": [40, 60, 100, None]})
+    pq.write_table(log, tmp_path / "log.parquet")
+    stream = {"model": "deletion_log", "deletion_log": str(tmp_path / "log.parquet")}
+    made = config(tmp_path, table, **stream)
+    whole = pipelines.replay(made, tmp_path / "whole")
+    listed, live = [], []
+    for person, after in zip(log["person"].to_pylist(), [40, 60, 100, N], strict=True):
+        gone = [row for row in rows_of(person, table.slice(0, after)) if row not in live]
+        listed += [(row, after) for row in gone]
+        live += gone
+    pq.write_table(
+        pa.table({"id": [one for one, _ in listed], "after": [at for _, at in listed]}), tmp_path / "i.parquet"
+    )
+    by_id = config(tmp_path, table, **{**stream, "deletion_log": str(tmp_path / "i.parquet")})
+    assert pipelines.replay(by_id, tmp_path / "by_id").summary["model_digest"] == whole.summary["model_digest"]
+    assert audit_run(tmp_path / "whole").conformance == "holds"
+    left = load_folder(sorted((tmp_path / "whole" / "checkpoints").glob("[0-9]*"), key=lambda f: int(f.name))[-1])
+    assert three not in left[1]["stream"]["subjects"]
+    with refused("streams.no_subject", InputError, row=1, column="person"):
+        pq.write_table(pa.table({"person": [one, one], "after": [50, 50]}), tmp_path / "log.parquet")
+        pipelines.replay(made, tmp_path / "twice")
+    made["stream"]["on_error"] = "skip"
+    assert pipelines.replay(made, tmp_path / "skipped").summary["skipped"] == 1
+
+
+def test_a_run_continues_without_the_persons(tmp_path: Path) -> None:
+    made = config(tmp_path, visits())
+    made["stream"] = {"model": "sliding_window", "window": 70}
+    path = pipelines.replay(made, tmp_path / "run").path
+    gone = ids_file(tmp_path / "gone.csv", ["p5", "p6"], "person")
+    receipt = update(path, delete=gone, out=tmp_path / "second")
+    pipelines.resume(path, state=tmp_path / "second")
+    assert audit_run(path).conformance == "holds"
+    again = update(path, delete=gone, missing="skip", dry_run=True)
+    assert again.missing == receipt.subjects
+
+
+def test_a_chain_names_persons_by_hashes_and_verify_finds_their_rows(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("0f" * 32)
+    chain, key = tmp_path / "chain.jsonl", Key.read(tmp_path / "key")
+    file = ReceiptFile(chain, str(tmp_path / "key"))
+    update(run, delete={"person": ["p3", "gone"]}, missing="skip", out=tmp_path / "second", receipts=file)
+    entry = read_chain(chain).entries[0]
+    assert (entry["subjects"], entry["missing"]) == ([key.hash("p3")], [key.hash("gone")])
+    new = visits(3).to_pandas().assign(visit=["x0", "x1", "x2"], person="p3")
+    update(tmp_path / "second", insert=new, out=tmp_path / "third", receipts=file)
+    assert verify_receipts(chain, tmp_path / "third", key=str(tmp_path / "key"))["ok"]
+    meta, components = open_folder(tmp_path / "third", "state")
+    stream = dict(components["stream"])
+    codes = stream["subject_codes"].copy()
+    codes[0] = stream["subjects"].index("p3")  # as if a row of the person had been left
+    own = {name: value for name, value in meta.items() if name not in OF_THE_FOLDER}
+    save_folder(tmp_path / "fourth", "state", own, {**components, "stream": {**stream, "subject_codes": codes}})
+    found = verify_receipts(chain, tmp_path / "fourth", key=str(tmp_path / "key"))
+    assert (found["live"], found["ok"]) == (1, False)
+
+
+def test_what_is_given_in_memory_cannot_be_read_again(tmp_path: Path) -> None:
+    path = pipelines.replay(config(tmp_path, visits()), tmp_path / "run").path
+    update(path, delete={"person": ["p3"]}, out=tmp_path / "second")
+    pipelines.resume(path, state=tmp_path / "second")
+    with refused("updates.in_memory", InputError):
+        audit_run(path)
+
+
+def test_a_subject_is_no_other_column(tmp_path: Path) -> None:
+    table = pa.table({"a": [1.0], "y": [0], "who": ["x"]})
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+        out.write_table(table)
+    for options in ({"id": "who"}, {"features": ["a", "who"]}, {"label": "who"}):
+        with refused("columns.two_parts", (InputError, ConfigError)):
+            open_source(ArrowFiles(path=str(tmp_path / "t.arrow"), subject="who", **options))
