@@ -16,7 +16,7 @@ from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
-from tests.oracles.fudyadt import Example, FudyadtTwin, Node, twin_with
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node, Split, twin_with
 from tests.refusals import findings
 from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
@@ -104,15 +104,15 @@ def test_differential_verdicts_and_measures_equal_brute_force(stream: Stream, op
 class LastOfEqual(FudyadtTwin):
     """Breaks ties of splits the wrong way."""
 
-    def best_split(self, examples: list[Example]) -> tuple[int, float] | None:
+    def best_split(self, examples: list[Example]) -> Split | None:
         best = super().best_split(examples)
         if best is None:
             return None
         top = self.gain_key(examples, best)
         return [split for split in self.candidates(examples) if self.gain_key(examples, split) == top][-1]
 
-    def gain_key(self, examples: list[Example], split: tuple[int, float]) -> Any:
-        left = self.counts([e for e in examples if self.is_left(*split, e.x)])
+    def gain_key(self, examples: list[Example], split: Split) -> Any:
+        left = self.counts([e for e in examples if self.is_left(split, e.x)])
         total = self.counts(examples)
         n, n_left = len(examples), sum(left)
         squares = sum((a * n - n_left * b) ** 2 for a, b in zip(left, total, strict=True))
@@ -122,7 +122,7 @@ class LastOfEqual(FudyadtTwin):
 class FirstSplit(FudyadtTwin):
     """Takes the first split it sees."""
 
-    def best_split(self, examples: list[Example]) -> tuple[int, float] | None:
+    def best_split(self, examples: list[Example]) -> Split | None:
         return next(self.candidates(examples), None)
 
 
