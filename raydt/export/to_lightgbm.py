@@ -6,6 +6,7 @@ Numbers up to 1e-35 in size are 0 to LightGBM, so that a threshold of such a siz
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def build(trees: TreeSum, interface: Interface) -> Any:
     """Build a ``lightgbm.Booster``; ``predict(X)`` gives the outputs, of boosting ``predict(X, raw_score=True)``."""
     from lightgbm import Booster
 
-    return Booster(model_str=_text(trees))
+    return Booster(model_str=_text(_with_missing_right(trees, interface)))
 
 
 def _text(trees: TreeSum) -> str:
@@ -52,6 +53,27 @@ def _text(trees: TreeSum) -> str:
         for number, lines in enumerate(_tree(trees, t, output) for t in range(trees.trees) for output in range(k))
     ]
     return "\n".join([header, *blocks, "end of trees", "", "pandas_categorical:null", ""])
+
+
+def _with_missing_right(trees: TreeSum, interface: Interface) -> TreeSum:
+    """Return the same trees without the question whether a category is missing: LightGBM sends such rows to the right.
+
+    It becomes the question whether it is one of those that are known, with its sides exchanged.
+    """
+    if not (trees.members == -1).any():
+        return trees
+    sets, left, right = (
+        [trees.members_of(node) for node in range(len(trees.feature))],
+        trees.left.copy(),
+        trees.right.copy(),
+    )
+    for node in np.flatnonzero(trees.is_set).tolist():
+        known = sorted(interface.categories[interface.features.names[int(trees.feature[node])]].values())
+        if sets[node][0] == -1 and len(sets[node]) == 1 and -1 not in known:
+            sets[node] = np.array(known, dtype=np.float64)
+            left[node], right[node] = right[node], left[node]
+    first = np.concatenate([[0], np.cumsum([len(members) for members in sets])]).astype(np.int64)
+    return replace(trees, members=np.concatenate(sets), first_member=first, left=left, right=right)
 
 
 def _require_possible(trees: TreeSum) -> None:

@@ -98,7 +98,8 @@ def compare(
     state, groups = session.state()
     predictor = LEARNER.predictor(settings, stream.features, session.model())
     assert predictor.predict(X).tolist() == [twin.predict(x) for x in X.tolist()]
-    report = audit(LEARNER, settings, stream.features, 0, state, twin.history(), groups)
+    classes = 0 if stream.regression else twin.n_classes
+    report = audit(LEARNER, settings, stream.features, classes, state, twin.history(), groups)
     assert (report.conformance, report.failures) == ("holds", [])
     if not stream.regression:
         return
