@@ -139,10 +139,9 @@ class FuDyADT(Learner):
             Case("missing", often, classes=3, missing=True, plan=WorkPlan(36, shared_store=False)),
             Case(
                 "numbers, missing",
-                numbers | {"alpha": 0.01, "beta": 0.02},
+                often | numbers | {"label_range": (0.0, 4.0)},
                 classes=0,
                 missing=True,
-                warmup=6,
                 plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
             ),
         )
