@@ -46,7 +46,8 @@ def sums(draw: st.DrawFn) -> TreeSum:
             if kind.startswith("categor"):
                 most = 1 if kind == "category" else 3
                 members[node] = sorted(draw(st.sets(st.sampled_from(NUMBERS[3:7]), min_size=most, max_size=most)))
-            missing_left[node] = kind == "number" and draw(st.booleans())
+            # Thresholds are below a number, but for the largest one, which parts all numbers from missing ones.
+            missing_left[node] = kind == "number" and threshold[node] != NUMBERS[-3] and draw(st.booleans())
             left[node] = grow(budget - 1)
             right[node] = grow(budget - 1)
         return node
