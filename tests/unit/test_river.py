@@ -122,7 +122,7 @@ def test_a_bad_first_example_decides_nothing() -> None:
 def test_missing_values_are_learned_and_forgotten() -> None:
     tree = RiverTreeClassifier()
     for i in range(40):
-        tree.learn_one({"a": None if i % 4 == 0 else float(i % 4), "b": "w" if i % 8 else None}, int(i % 4 == 0))
+        tree.learn_one({"a": None if i % 4 == 0 else float(i % 4), "b": None if i % 8 == 4 else "w"}, int(i % 4 == 0))
     assert [tree.predict_one({"a": a, "b": "w"}) for a in (math.nan, None, 1.0, 3.0)] == [1, 1, 0, 0]
     tree.forget_one({"a": math.nan, "b": "w"}, 1)
     assert tree.audit().ok
