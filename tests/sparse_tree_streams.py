@@ -15,7 +15,7 @@ from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, 
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from tests.oracles.sparse_tree import SparseTreeTwin
-from tests.strategies import Stream, script
+from tests.strategies import Stream, missing_value, script
 
 LEARNER = learners()["sparse_tree"]
 
@@ -48,9 +48,12 @@ class MixedStream:
 def short_streams(draw: st.DrawFn, refusals: bool = False) -> MixedStream:
     """Few features and rows that repeat, so that ties, equal rows and pure sides abound."""
     dense = tuple(draw(st.lists(st.booleans(), max_size=2))) if draw(st.booleans()) else ()
-    cell = st.integers(0, 3).map(float)
+    lacks = draw(st.booleans())
+    number, category = (
+        st.sampled_from((0.0, 1.0, 2.0, 3.0, *(missing_value(kind),) * (2 * lacks))) for kind in (False, True)
+    )
     bit = st.sampled_from(draw(st.sampled_from(((0.0, 1.0), (0.0, 0.0, 0.0, 1.0)))))
-    cells = st.tuples(*[cell] * len(dense), *[bit] * draw(st.integers(1, 8)))
+    cells = st.tuples(*[category if kind else number for kind in dense], *[bit] * draw(st.integers(1, 8)))
     grow = draw(st.sampled_from((1, 4, 12)))
     operation = st.sampled_from((INSERT,) * grow + (INSERT, DELETE, DELETE, DELETE_VALUE, UPDATE, QUERY))
     size = draw(st.sampled_from((1, 20, 60)))
@@ -61,8 +64,11 @@ def short_streams(draw: st.DrawFn, refusals: bool = False) -> MixedStream:
     return MixedStream(replace(script(events, categorical, lead, refusals), warmup=lead), len(dense))
 
 
-def long_stream(seed: int, events: int = 320, dense: int = 0) -> MixedStream:
-    """The label follows two features, with noise, and two others from the middle on: trees of some depth."""
+def long_stream(seed: int, events: int = 320, dense: int = 0, missing: bool = False) -> MixedStream:
+    """The label follows two features, with noise, and two others from the middle on: trees of some depth.
+
+    Numbers follow the label, and so does whether they are ``missing``, if they may be.
+    """
     rng = np.random.default_rng(seed)
     often = rng.choice((0.05, 0.3, 0.5, 0.9), 14)
     mix = np.array((INSERT, DELETE, DELETE_VALUE, UPDATE, QUERY))
@@ -73,6 +79,8 @@ def long_stream(seed: int, events: int = 320, dense: int = 0) -> MixedStream:
         a, b = (0, 1) if i < events // 2 else (2, 3)
         label = int(ones[a]) ^ int(ones[b]) if rng.random() < 0.9 else int(rng.integers(2))
         numbers = np.round(rng.random(dense) + 0.3 * label, 1)
+        if missing:
+            numbers[rng.random(dense) < (0.1, 0.4)[label]] = np.nan
         op = int(rng.choice(mix, p=early if i < events // 2 else late))
         drawn.append((op, int(rng.integers(256)), (*numbers.tolist(), *ones.tolist()), label))
     lead = int(rng.choice((0, 0, 1, events // 3)))

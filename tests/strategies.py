@@ -90,14 +90,24 @@ def palettes(categorical: bool) -> st.SearchStrategy[list[float]]:
     )
 
 
+def missing_value(categorical: bool) -> float:
+    """What stands for no value in a column."""
+    return -1.0 if categorical else math.nan
+
+
 @st.composite
-def streams(draw: st.DrawFn, *, max_events: int = 120, refusals: bool = False, warmup: bool = True) -> Stream:
+def streams(
+    draw: st.DrawFn, *, max_events: int = 120, refusals: bool = False, warmup: bool = True, missing: bool = False
+) -> Stream:
     """Streams of inserts, deletes (by id and by value), updates and queries.
 
-    ``refusals``: whether unknown ids, live ids and unknown values occur.
+    ``refusals``: whether unknown ids, live ids and unknown values occur; ``missing``: whether cells may lack a value.
     """
     categorical = tuple(draw(st.lists(st.booleans(), min_size=1, max_size=3)))
     columns = [draw(palettes(kind)) for kind in categorical]
+    if missing:  # in about a quarter of the cells of a column, half or two thirds, or in none
+        for kind, column in zip(categorical, columns, strict=True):
+            column += [missing_value(kind)] * draw(st.sampled_from((0, 1, len(column) // 3 + 1, 2 * len(column))))
     n_classes = draw(st.integers(2, 4))
     grow = draw(st.sampled_from((1, 4, 12)))  # how many inserts there are to one of the other operations
     cells = st.tuples(*(st.sampled_from(column) for column in columns))
@@ -118,10 +128,11 @@ def streams(draw: st.DrawFn, *, max_events: int = 120, refusals: bool = False, w
 
 
 @st.composite
-def long_streams(draw: st.DrawFn, *, events: int = 400) -> Stream:
+def long_streams(draw: st.DrawFn, *, events: int = 400, missing: bool = False) -> Stream:
     """Streams that grow trees of some depth, drawn from a seed: too long to be shrunk, mostly inserts at first.
 
-    The label follows the first two features, with noise, and their part changes sides halfway.
+    The label follows the first two features, with noise, and their part changes sides halfway. If cells may be
+    ``missing``, that depends on the label, too.
     """
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     categorical = tuple(draw(st.lists(st.booleans(), min_size=2, max_size=4)))
@@ -134,6 +145,9 @@ def long_streams(draw: st.DrawFn, *, events: int = 400) -> Stream:
         x = rng.integers(0, distinct, len(categorical)).astype(float)
         x[~np.array(categorical)] *= 0.1
         side = int(x[0] > x[1]) if i < events // 2 else int(x[0] <= x[1])
+        if missing:
+            for j in np.flatnonzero(rng.random(len(x)) < (0.3 if side else 0.1)).tolist():
+                x[j] = missing_value(categorical[j])
         label = side if rng.random() < 0.9 else int(rng.integers(n_classes))
         op = int(rng.choice(mix, p=early if i < events // 2 else late))
         updates.append((op, int(rng.integers(256)), tuple(x.tolist()), label))

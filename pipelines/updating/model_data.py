@@ -6,7 +6,6 @@ Invariant: what is opened here has every column that was asked for, with the mod
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -27,9 +26,6 @@ from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
 from raydt.sources.options import FileOptions, SourceOptions
 
-#: What a remedy says of learners that take such rows.
-_OTHER_LEARNERS = re.compile(r"or use (learner\.kind: .*, which take missing values)")
-
 
 @contextmanager
 def without_a_config() -> Iterator[None]:
@@ -40,12 +36,8 @@ def without_a_config() -> Iterator[None]:
         error = error.without_skipping()
         if error.remedy is None or "source." not in error.remedy:
             raise error from None
-        others = _OTHER_LEARNERS.search(error.remedy)
-        if "source.n_features" in error.remedy:
-            remedy = message("updates.more_features")
-        else:
-            remedy = message("updates.other_learner", learners=others[1]) if others else message("updates.correct")
-        raise error.but(remedy=remedy) from None
+        wider = "source.n_features" in error.remedy
+        raise error.but(remedy=message("updates.more_features" if wider else "updates.correct")) from None
 
 
 def find_rows(

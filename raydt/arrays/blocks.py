@@ -51,6 +51,12 @@ def is_clean(bits: Any) -> bool:
     return bool(unusable == 0)
 
 
+def equal_rows(X: Floats, row: Floats) -> npt.NDArray[np.bool_]:
+    """Return which rows equal a row in every column, shape (rows,); NaN equals NaN."""
+    equal: npt.NDArray[np.bool_] = ((row == X) | (np.isnan(X) & np.isnan(row))).all(axis=1)
+    return equal
+
+
 def put_rows(X: Floats, at: npt.NDArray[Any], rows: Floats) -> None:
     """Copy rows to some places of a matrix: in threads where the places are neighbours."""
     place = as_slice(at)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,14 @@ T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+#: Score and threshold of the best split on one feature at each node, and whether missing numbers go left.
+OnFeature: TypeAlias = tuple[Floats, Floats, Bools]
+#: Score, feature and threshold of the best split at each node, and whether missing numbers go left.
+Best: TypeAlias = tuple[Floats, Ints, Floats, Bools]
 
 FOREVER = np.iinfo(np.int64).max
+#: Sides of missing numbers.
+LEFT, RIGHT = 1, 2
 
 
 class MalformedTreeError(Exception):
@@ -32,7 +38,10 @@ class MalformedTreeError(Exception):
 
 @dataclass(frozen=True)
 class RecordedTree:
-    """The node arrays of a state, shape (n,) each; ``parent`` and ``depth`` are derived from them."""
+    """The node arrays of a state, shape (n,) each; ``parent`` and ``depth`` are derived from them.
+
+    ``missing`` has the side of missing numbers, ``LEFT`` or ``RIGHT``, 0 where none is decided.
+    """
 
     feature: Ints
     threshold: Floats
@@ -43,6 +52,7 @@ class RecordedTree:
     built: Ints
     parent: Ints
     depth: Ints
+    missing: Ints
 
     def __len__(self) -> int:
         return len(self.feature)
@@ -55,7 +65,8 @@ class RecordedTree:
         """
         ints = {name: np.asarray(state[name], np.int64) for name in ("feature", "left", "right", "s", "c", "built")}
         n = len(ints["feature"])
-        if n == 0 or any(len(state[name]) != n for name in (*ints, "threshold", "counts")):
+        missing = np.asarray(state.get("missing", np.zeros(n)), np.int64)
+        if n == 0 or len(missing) != n or any(len(state[name]) != n for name in (*ints, "threshold", "counts")):
             raise MalformedTreeError(message("states.lengths"))
         feature, left, right = (ints[name].tolist() for name in ("feature", "left", "right"))
         end, parent, depth = [0] * n, [-1] * n, [0] * n
@@ -79,24 +90,49 @@ class RecordedTree:
             threshold=np.asarray(state["threshold"], np.float64),
             parent=np.array(parent, np.int64),
             depth=np.array(depth, np.int64),
+            missing=missing,
         )
 
 
 @dataclass(frozen=True)
 class RankedColumn:
-    """One feature: its distinct values, and the place of each row's value among them."""
+    """One feature: its distinct values, and the place of each row's value among them; the last one may be NaN."""
 
     values: Floats
     code: npt.NDArray[np.int32]
     categorical: bool
 
-    def best_splits(self, rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Floats]:
-        """Return score and threshold of the best split on this feature at each of m nodes; score -1 where none is.
+    def best_splits(self, rows: Ints, y: Ints, node: Ints, counts: Ints) -> OnFeature:
+        """Return the best split on this feature at each of m nodes; score -1 where none is.
 
         Examples have row, class, and node in 0..m-1, shape (r,); ``counts``, shape (m, K), are classes at each node.
         score = (sum over classes of float(D_k)^2) / float(n_left n_right), D_k = left_k n - n_left c_k, which is
         n^2 times the Gini gain. O(r log r + r K).
         """
+        return self._with_missing_left(lambda column: column._best_of_classes(rows, y, node, counts))
+
+    def best_splits_of_numbers(self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints) -> OnFeature:
+        """The same with the gain in variance of whole numbers q; ``counts``, ``sums``: theirs at each node, shape (m,).
+
+        score = float(D)^2 / float(n_left n_right), D = left n - n_left sum. Products may wrap, D itself does not.
+        """
+        return self._with_missing_left(lambda column: column._best_of_numbers(rows, q, node, counts, sums))
+
+    def _with_missing_left(self, search: Callable[[RankedColumn], tuple[Floats, Floats]]) -> OnFeature:
+        """Search with missing numbers as the greatest ones, and as the least, if there are some.
+
+        The latter has to be better; of equals the former is the choice.
+        """
+        score, threshold = search(self)
+        left = np.zeros(len(score), np.bool_)
+        if not self.categorical and len(self.values) and np.isnan(self.values[-1]):
+            turned = RankedColumn(np.roll(self.values, 1), (self.code + 1) % np.int32(len(self.values)), False)
+            other, at = search(turned)
+            left = other > score
+            score, threshold = np.where(left, other, score), np.where(left, at, threshold)
+        return score, threshold, left
+
+    def _best_of_classes(self, rows: Ints, y: Ints, node: Ints, counts: Ints) -> tuple[Floats, Floats]:
         m, K = counts.shape
         if len(rows) == 0:
             return np.full(m, -1.0), np.zeros(m)
@@ -109,13 +145,7 @@ class RankedColumn:
         sums = [np.cumsum(label == k)[ends] for k in classes]
         return self._best(pair[ends], ends + 1, sums, counts.sum(axis=1), counts[:, : len(sums)], K == 2)
 
-    def best_splits_of_numbers(
-        self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints
-    ) -> tuple[Floats, Floats]:
-        """The same with the gain in variance of whole numbers q; ``counts``, ``sums``: theirs at each node, shape (m,).
-
-        score = float(D)^2 / float(n_left n_right), D = left n - n_left sum. Products may wrap, D itself does not.
-        """
+    def _best_of_numbers(self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints) -> tuple[Floats, Floats]:
         if len(rows) == 0:
             return np.full(len(counts), -1.0), np.zeros(len(counts))
         key = node << self._bits | self.code[rows]
@@ -163,7 +193,7 @@ class RankedColumn:
         if not self.categorical and len(best):
             b = self.values[code[best + 1]]
             t = 0.5 * a + 0.5 * b
-            a = np.where((a <= t) & (t < b), t, a)
+            a = np.where(np.isnan(b), np.inf, np.where((a <= t) & (t < b), t, a))
         threshold_of[v[best]] = a
         return score_of, threshold_of
 
@@ -173,10 +203,8 @@ def _ends(pair: Ints) -> Ints:
     return np.flatnonzero(np.append(pair[1:] != pair[:-1], True))
 
 
-def best_splits(
-    columns: list[RankedColumn], rows: Ints, y: Ints, node: Ints, counts: Ints
-) -> tuple[Floats, Ints, Floats]:
-    """Score, feature and threshold of each node's best split; ties go to the smaller feature, then threshold."""
+def best_splits(columns: list[RankedColumn], rows: Ints, y: Ints, node: Ints, counts: Ints) -> Best:
+    """Each node's best split; ties go to the smaller feature, missing numbers on the right, the smaller threshold."""
     tasks = [partial(column.best_splits, rows, y, node, counts) for column in columns]
     return best_of(len(counts), each(tasks, len(rows)))
 
@@ -190,10 +218,12 @@ def each(tasks: Sequence[Callable[[], T]], rows: int) -> list[T]:
     return run(tasks) if rows >= FEW_ROWS else [task() for task in tasks]
 
 
-def best_of(nodes: int, splits: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, Ints, Floats]:
-    """Score, feature and threshold of the best split at each of some nodes, from those on each feature."""
+def best_of(nodes: int, splits: Iterable[OnFeature]) -> Best:
+    """Return the best split at each of some nodes, from those on each feature."""
     score, feature, threshold = np.full(nodes, -1.0), np.full(nodes, -1), np.zeros(nodes)
-    for j, (s, t) in enumerate(splits):
+    missing_left = np.zeros(nodes, np.bool_)
+    for j, (s, t, left) in enumerate(splits):
         better = s > score
         score[better], feature[better], threshold[better] = s[better], j, t[better]
-    return score, feature, threshold
+        missing_left[better] = left[better]
+    return score, feature, threshold, missing_left

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.audits.recorded_tree import FEW_ROWS, FOREVER, Bools, Ints, RankedColumn, RecordedTree, each
+from raydt.audits.recorded_tree import FEW_ROWS, FOREVER, LEFT, RIGHT, Bools, Ints, RankedColumn, RecordedTree, each
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.parallel.threads import ranges, run
@@ -55,13 +55,14 @@ class RoutedHistory:
         return right, rows, np.where(below, self.tree.right[node], self.tree.left[node])
 
     def _goes_right(self, rows: Ints, node: Ints) -> Bools:
-        """Return which rows go right at their node: NaN does, and nothing does at a leaf."""
+        """Return which rows go right at their node: NaN does, unless its side is the left; nothing does at a leaf."""
         feature, dense = self.tree.feature[node], len(self.categorical)
         right = np.zeros(len(rows), np.bool_)
         at = np.flatnonzero((feature >= 0) & (feature < dense))
         if len(at):
             x, threshold = self.X[rows[at], feature[at]], self.tree.threshold[node[at]]
-            right[at] = ~np.where(self.categorical[feature[at]], x == threshold, x <= threshold)
+            missing_left = np.isnan(x) & (self.tree.missing[node[at]] == LEFT)
+            right[at] = ~np.where(self.categorical[feature[at]], x == threshold, (x <= threshold) | missing_left)
         at = np.flatnonzero(feature >= dense)
         ones = self.sparse[rows[at]]
         hit = ones.indices == np.repeat(feature[at] - dense, ones.lengths)
@@ -86,12 +87,36 @@ class BuildHistory(RoutedHistory):
         super().__init__(tree, features, history)
         self.c = np.zeros(len(tree), np.int64)  #: Insertions and deletions that route to v after its BUILD.
         self.passed = np.zeros(len(tree), np.bool_)  #: Whether the update that is recorded to have built v routes to v.
+        self.lacking = np.zeros(len(tree), np.bool_)  #: Whether S0(v) has a missing number of the feature of v.
+        #: Side of missing numbers at v by the examples there when the first came, if S0(v) has none; 0 if none came.
+        self.side = np.zeros(len(tree), np.int64)
 
-    def look_back(self, rows: Ints, node: Ints) -> Bools:
+    def look_back(self, rows: Ints, node: Ints, right: Bools) -> Bools:
         """Count the updates since BUILD of the nodes of one level; return which rows are in S0 of their node."""
         built, born, died = self.tree.built[node], self.born[rows], self.died[rows]
         gone = (died > built) & ~self.alive[rows]
         for passing in (born > built, gone):
             self.c += np.bincount(node[passing], minlength=len(self.c))
         self.passed[node[(born == built) | (died == built)]] = True
-        return np.asarray((born <= built) & (built < died), np.bool_)
+        then = np.asarray((born <= built) & (built < died), np.bool_)
+        self._look_at_missing(rows, node, right, then)
+        return then
+
+    def sides(self) -> Ints:
+        """Return the side of missing numbers at each node; where BUILD chose it, that of the tree, if it is one."""
+        return np.where(self.lacking, np.maximum(self.tree.missing, LEFT), self.side)
+
+    def _look_at_missing(self, rows: Ints, node: Ints, right: Bools, then: Bools) -> None:
+        """Find the sides of missing numbers at the nodes of one level; ``then`` are the rows of S0."""
+        feature = self.tree.feature[node]
+        number = np.append(~self.categorical, False)[np.minimum(feature, len(self.categorical))] & (feature >= 0)
+        missing = np.zeros(len(rows), np.bool_)
+        missing[number] = np.isnan(self.X[rows[number], feature[number]])
+        self.lacking[node[missing & then]] = True
+        came = missing & (self.born[rows] > self.tree.built[node])
+        first = np.full(len(self.side), FOREVER)
+        np.minimum.at(first, node[came], self.born[rows[came]])
+        there = (self.born[rows] < first[node]) & (first[node] < self.died[rows]) & (first[node] < FOREVER)
+        more = np.bincount(node[there], np.where(right[there], -1, 1), minlength=len(self.side))
+        at = np.flatnonzero((first < FOREVER) & ~self.lacking)
+        self.side[at] = np.where(more[at] > 0, LEFT, RIGHT)

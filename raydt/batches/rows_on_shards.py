@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import as_slice, blocks, put_rows
+from raydt.arrays.blocks import as_slice, blocks, equal_rows, put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
@@ -169,7 +169,7 @@ class HeldRows:
         """Which of some rows equal a row in every feature of this shard; NaN equals NaN."""
         self.make_room(slots)
         mine = self.X[slots]
-        equal: npt.NDArray[np.bool_] = ((mine == X) | (np.isnan(mine) & np.isnan(X))).all(axis=1)
+        equal = equal_rows(mine, X)
         if self._features.sparse:
             begin, end, _ = self._sparse.rows
             equal &= end[slots] - begin[slots] == len(indices)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raydt.errors import InputError
-from raydt.examples.reading import Reading
 from raydt.messages import message
 from raydt.messages.rows import IN_MEMORY
 from raydt.redaction import quoted
@@ -69,18 +68,13 @@ def error_of(
     file: str | None = None,
     row: int | None = None,
     stored: Mapping[str, str] | None = None,
-    reading: Reading | None = None,
-    sparse: bool = False,
 ) -> InputError:
     """Return the error of a fault in a row of a file or, without one, of data in memory.
 
-    ``stored`` are names of columns in the file, where they differ. ``reading`` and ``sparse`` are what the learner
-    takes and the data have, for remedies that name another learner.
+    ``stored`` are names of columns in the file, where they differ.
     """
     shown = {"value": quoted(fault.value, 40), **fault.more}
-    if fault.code in ("no_value", "no_category"):
-        shown["takers"] = "" if file is None else _takers(reading, sparse)
-    elif fault.code == "many_classes":
+    if fault.code == "many_classes":
         from raydt.learners import for_numbers  # needed for messages only: compiled kernels are imported with it
 
         shown["numeric"] = for_numbers()
@@ -89,13 +83,3 @@ def error_of(
     if file is None:
         return InputError(said.alone(), row=row, column=column, remedy=IN_MEMORY.get(fault.code))
     return InputError(said, file=file, row=row, column=column)
-
-
-def _takers(reading: Reading | None, sparse: bool) -> str:
-    """Return the learners that take missing values, as a part of a remedy; empty if this one does."""
-    if reading is None or reading.missing:
-        return ""
-    from raydt.learners import for_missing  # needed for messages only: compiled kernels are imported with it
-
-    others = for_missing(reading, sparse=sparse)
-    return f", or use {others}" if others else ""

@@ -18,6 +18,8 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
 
     After every update each node's split is within ``beta`` of the best Gini gain, unless a given ``epsilon`` is above
     the bound of the theorem; :meth:`audit` proves it on the live model.
+    A missing number goes to the side of a split that has the greater gain or, where none was learned, to the side with
+    more examples; a missing category is a category of its own.
 
     Notes
     -----

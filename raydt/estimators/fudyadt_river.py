@@ -17,7 +17,8 @@ class RiverTreeClassifier(RiverClassifier):
     """A decision tree for river that stays epsilon-feasible while examples are learned and forgotten.
 
     The first example learned says what the features are: its keys, in the order of their names; strings are
-    categories, numbers are numbers. Later examples have exactly these features.
+    categories, numbers are numbers. Later examples have exactly these features. None and NaN are missing values; a
+    feature of which the first example has none holds numbers, unless ``categorical_features`` names it.
 
     Notes
     -----

@@ -68,7 +68,8 @@ def _tested(trees: TreeSum, node: int, x: float, names: Mapping[float, str] | No
         return not np.isnan(x), "is missing" if np.isnan(x) else f"is not missing (value {_number(x)})"
     sign = "<=" if x <= threshold else ">"
     if np.isnan(x):
-        return False, f"is missing, and goes with > {_number(threshold)}"
+        left = bool(trees.missing_left[node])
+        return left, f"is missing, and goes with {'<=' if left else '>'} {_number(threshold)}"
     return x <= threshold, f"{sign} {_number(threshold)} (value {_number(x)})"
 
 

@@ -6,6 +6,7 @@ Numbers up to 1e-35 in size are 0 to LightGBM, so that a threshold of such a siz
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def build(trees: TreeSum, interface: Interface) -> Any:
     """Build a ``lightgbm.Booster``; ``predict(X)`` gives the outputs, of boosting ``predict(X, raw_score=True)``."""
     from lightgbm import Booster
 
-    return Booster(model_str=_text(trees))
+    return Booster(model_str=_text(_with_missing_right(trees, interface)))
 
 
 def _text(trees: TreeSum) -> str:
@@ -54,6 +55,27 @@ def _text(trees: TreeSum) -> str:
     return "\n".join([header, *blocks, "end of trees", "", "pandas_categorical:null", ""])
 
 
+def _with_missing_right(trees: TreeSum, interface: Interface) -> TreeSum:
+    """Return the same trees without the question whether a category is missing: LightGBM sends such rows to the right.
+
+    It becomes the question whether it is one of those that are known, with its sides exchanged.
+    """
+    if not (trees.members == -1).any():
+        return trees
+    sets, left, right = (
+        [trees.members_of(node) for node in range(len(trees.feature))],
+        trees.left.copy(),
+        trees.right.copy(),
+    )
+    for node in np.flatnonzero(trees.is_set).tolist():
+        known = sorted(interface.categories[interface.features.names[int(trees.feature[node])]].values())
+        if sets[node][0] == -1 and len(sets[node]) == 1 and -1 not in known:
+            sets[node] = np.array(known, dtype=np.float64)
+            left[node], right[node] = right[node], left[node]
+    first = np.concatenate([[0], np.cumsum([len(members) for members in sets])]).astype(np.int64)
+    return replace(trees, members=np.concatenate(sets), first_member=first, left=left, right=right)
+
+
 def _require_possible(trees: TreeSum) -> None:
     """Refuse what a text cannot say."""
     plain = (trees.feature >= 0) & ~trees.is_set
@@ -75,7 +97,8 @@ def _tree(trees: TreeSum, tree: int, output: int) -> str:
         return f"num_leaves=1\nnum_cat=0\nleaf_value={values[0]}\nis_linear=0\nshrinkage=1\n"
     first = int(nodes[0])
     cover = np.zeros(len(trees.feature), dtype=np.int64) if trees.cover is None else trees.cover
-    kinds = np.where(trees.feature[inner] >= trees.dense, _NAN | _MISSING_LEFT, _NAN)
+    missing_left = (trees.feature[inner] >= trees.dense) | trees.missing_left[inner]
+    kinds = np.where(missing_left, _NAN | _MISSING_LEFT, _NAN)
     thresholds = [repr(value) for value in trees.threshold[inner].tolist()]
     boundaries: list[int] = [0]
     words: list[int] = []

@@ -74,7 +74,7 @@ def _ensemble(trees: TreeSum) -> dict[str, Any]:
     splits[sizes == 1] = trees.members[trees.first_member[inner[sizes == 1]]]
     sets = [np.append(trees.members_of(node), np.nan) for node in inner[sizes > 1].tolist()]
     left, right, feature = trees.left[inner], trees.right[inner], trees.feature[inner]
-    missing = feature >= trees.dense
+    missing = (feature >= trees.dense) | trees.missing_left[inner]
     roots = trees.starts[:-1]
     lonely = np.flatnonzero(leaf[roots])  # a tree of one leaf gets a node with that leaf on both sides
     extra = roots[lonely]

@@ -2,7 +2,8 @@
 
 scikit-learn's trees round their input to float32. So the first step replaces a number by how many thresholds of its
 column lie below it (``numpy.digitize``), and a set of categories becomes a column of its own (``numpy.isin``): small
-whole numbers, which float32 holds exactly. Only functions of NumPy and scikit-learn are in the pipeline.
+whole numbers, which float32 holds exactly. Where missing numbers go left, they become the least ones before. Only
+functions of NumPy and scikit-learn are in the pipeline.
 """
 
 from __future__ import annotations
@@ -46,18 +47,25 @@ def build(trees: TreeSum, interface: Interface) -> Any:
 
 
 def _tests(trees: TreeSum) -> _Tests:
+    from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import FunctionTransformer
 
     column, threshold = np.zeros(len(trees.feature), dtype=np.int64), np.zeros(len(trees.feature))
     steps: list[tuple[str, Any, list[int]]] = []
     is_set, plain = trees.is_set, (trees.feature >= 0) & ~trees.is_set
     for j in np.unique(trees.feature[plain]).tolist():
-        nodes = np.flatnonzero(plain & (trees.feature == j))
-        edges = np.unique(trees.threshold[nodes])
-        column[nodes] = len(steps)
-        threshold[nodes] = np.searchsorted(edges, trees.threshold[nodes]) + 0.5
-        ranks = FunctionTransformer(np.digitize, kw_args={"bins": edges, "right": True})
-        steps.append((f"ranks{j}", ranks, [j]))
+        for least in (False, True):
+            nodes = np.flatnonzero(plain & (trees.feature == j) & (trees.missing_left == least))
+            if not len(nodes):
+                continue
+            edges = np.unique(trees.threshold[nodes])
+            column[nodes] = len(steps)
+            threshold[nodes] = np.searchsorted(edges, trees.threshold[nodes]) + 0.5
+            ranks: Any = FunctionTransformer(np.digitize, kw_args={"bins": edges, "right": True})
+            if least:
+                known = FunctionTransformer(np.nan_to_num, kw_args={"nan": -LARGEST})
+                ranks = Pipeline([("missing", known), ("ranks", ranks)])
+            steps.append((f"ranks{j}" + "_missing" * least, ranks, [j]))
     sets: dict[tuple[int, tuple[float, ...]], int] = {}
     for node in np.flatnonzero(is_set).tolist():
         key = int(trees.feature[node]), tuple(trees.members_of(node).tolist())

@@ -72,7 +72,9 @@ def _node(builder: Any, trees: TreeSum, node: int, begin: int) -> None:
         raise InputError(message("export.treelite_category"))
     test = ("==", float(members[0])) if len(members) else ("<=", float(trees.threshold[node]))
     # Of a sparse matrix treelite takes what is not there as missing, and that is a 0.
-    builder.numerical_test(j, test[1], default_left=j >= trees.dense, opname=test[0], **sides)
+    builder.numerical_test(
+        j, test[1], default_left=bool(j >= trees.dense or trees.missing_left[node]), opname=test[0], **sides
+    )
 
 
 def write(model: Any, path: Path) -> dict[str, Any]:

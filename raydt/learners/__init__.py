@@ -100,20 +100,6 @@ def instead(own: str, takes: Callable[[Reading], bool]) -> str:
     return " or ".join(part for part in (own, f"learner.kind: {others}" if others else "") if part)
 
 
-def for_missing(reading: Reading, *, sparse: bool) -> str:
-    """Say which learners take rows that lack values, for a remedy; empty if there are none.
-
-    ``reading`` is of a learner that does not: labels that are numbers stay numbers.
-    """
-    kinds = instead(
-        "",
-        lambda other: (
-            other.missing and (other.sparse or not sparse) and bool(other.with_numbers or not reading.regression)
-        ),
-    )
-    return f"{kinds}, which take missing values" if kinds else ""
-
-
 def for_numbers() -> str:
     """Which learners take labels that are numbers, and with which options, for a remedy."""
     readings = {kind: learner.traits(learner.Options()).reading for kind, learner in learners().items()}

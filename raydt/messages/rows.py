@@ -10,7 +10,7 @@ from raydt.messages import OR_SKIP, Sentence
 
 _CORRECT = "Correct the file" + OR_SKIP
 _REPLACE = "Replace the value or leave the column out of source.features" + OR_SKIP
-_FILL = "Fill in the value or leave the column out of source.features{takers}" + OR_SKIP
+_FILL = "Fill in the value or leave the column out of source.features" + OR_SKIP
 _LABEL = "Give the row a label" + OR_SKIP
 _OPERATION = "Known are {operations}; add others under source.op_values"
 _IDENTITY = "Give the table a primary key or REPLICA IDENTITY FULL, so that deletions carry their id"
@@ -20,7 +20,7 @@ _CLASS = "label {value} is one class more than the {most:,} that this learner ta
 _LENGTH = "the row has {values} values but the header has {columns}"
 
 SENTENCES: dict[str, Sentence] = {
-    # Features; {takers} is empty, or names learners that take missing values
+    # Features
     "no_value": ("no value (null or NaN)", _FILL),
     "infinite": ("an infinite value", _REPLACE),
     "inexact": (_INEXACT, "Scale the column, or list it under source.categorical"),

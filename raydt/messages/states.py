@@ -35,6 +35,7 @@ SENTENCES: dict[str, Sentence] = {
     "nodes": "array {array!r} has an entry at a node that should have none, or lacks one",
     "inner_leaf": "array {array!r} names a node that is not a leaf",
     "empty": "array {array!r} has a node without examples",
+    "side": "array {array!r} has a side of missing numbers at a node that asks for none",
     "threshold": "array {array!r} has a split at a number that no split has",
     "iteration": "array {array!r} has an iteration that is not complete",
     # Counts and labels

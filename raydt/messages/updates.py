@@ -43,7 +43,6 @@ SENTENCES: dict[str, Sentence] = {
     # Remedies where there is no config
     "more_features": "Replay with a larger source.n_features, which leaves room for more",
     "correct": "Correct the file",
-    "other_learner": "Correct the file, or replay with {learners}",
     # The files of an update, read again for an audit
     "unreadable": ("the update after {updates:,} updates cannot be repeated from {files}: {problem}", _RESTORE),
     "in_memory": (

@@ -38,6 +38,8 @@ ICICLE_LEVELS = 40
 DRAWN = ("feature", "threshold", "left", "right", "counts")
 #: Of a tree of numeric labels, by node: the number it predicts.
 NUMBER = "number"
+#: Side of missing numbers by node, in a tree that has decided one, and that of the left.
+SIDES, TO_LEFT = "missing", 1
 NOTHING = Note()
 
 
@@ -60,7 +62,12 @@ class Names:
 
     def question(self, model: Columns, node: int) -> tuple[str, str]:
         """Return the question of a node's split: a feature and the value it is compared with."""
-        return self.asked(int(model["feature"][node]), float(model["threshold"][node]))
+        name, test = self.asked(int(model["feature"][node]), float(model["threshold"][node]))
+        return name, test + self._or_missing(model, node)
+
+    def _or_missing(self, model: Columns, node: int) -> str:
+        """Return what a split adds to its test if missing numbers are known to pass it."""
+        return " or missing" if SIDES in model and model[SIDES][node] == TO_LEFT else ""
 
     def asked(self, feature: int, value: float) -> tuple[str, str]:
         """Return a feature, and what a split on it compares it with."""
@@ -71,6 +78,8 @@ class Names:
             return name, "is there" if value == np.inf else f"\N{LESS-THAN OR EQUAL TO} {threshold(value)}"
         values = self.categories.get(name, [])
         known = value.is_integer() and 0 <= value < len(values)
+        if value == -1:
+            return name, "is missing"
         return name, f"= {values[int(value)]}" if known else f"= code {value:g}"
 
     def words(self, model: Columns, node: int) -> str:
@@ -79,7 +88,8 @@ class Names:
             return self.label(model, node) or "no live example"
         name, test = self.question(model, node)
         numeric = test.startswith("\N{LESS-THAN OR EQUAL TO}")
-        return f"{name} \N{LESS-THAN OR EQUAL TO} {float(model['threshold'][node])!r}" if numeric else f"{name} {test}"
+        exact = f"\N{LESS-THAN OR EQUAL TO} {float(model['threshold'][node])!r}{self._or_missing(model, node)}"
+        return f"{name} {exact if numeric else test}"
 
     def label(self, model: Columns, node: int) -> str:
         """Return the label that a node's live examples predict; empty without one."""

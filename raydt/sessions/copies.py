@@ -24,7 +24,8 @@ OF_ANY_STATE = (
 )
 
 _OF_A_PURGED_FOLDER = (
-    "thresholds of splits and bins of numbers in the model, which were chosen while the deleted examples were in",
+    "thresholds of splits, sides of missing numbers and bins in the model, which were chosen while the deleted "
+    "examples were in",
     "backups, snapshots and object versions of the folder; disk blocks of files that were deleted or replaced",
     "files in the folder that raydt did not write, and other names (hard links) of those that it did",
     "memory of processes that are still running, swap space, core dumps, and logs of Ray",

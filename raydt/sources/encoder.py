@@ -242,8 +242,7 @@ class RowEncoder:
 
     def _error(self, fault: Fault, where: tuple[str, int]) -> InputError:
         file, row = where
-        sparse = self.sparse is not None
-        return error_of(fault, file=file, row=row, stored=self._stored, reading=self._reading, sparse=sparse)
+        return error_of(fault, file=file, row=row, stored=self._stored)
 
     def to_read(self, names: list[str]) -> list[str]:
         """Return the columns of a file to read for these columns of the rows."""

@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raydt.examples.features import NUMERIC, Features
 from raydt.examples.store import ExampleStore
-from raydt.trees.counted_tree import CountedTree, TreeRules, floor_product, new_tree, with_room
+from raydt.trees.counted_tree import (
+    TO_LEFT,
+    TO_RIGHT,
+    UNDECIDED,
+    CountedTree,
+    TreeRules,
+    floor_product,
+    new_tree,
+    with_room,
+)
 from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
 from raydt.trees.regression_sums import LARGEST_MASS, mass_ceilings
 from raydt.trees.state_schema import (
@@ -39,6 +49,9 @@ TREE = (
     Array("c", np.int64, ("nodes",), 0, UPDATES),
     Array("built", np.int64, ("nodes",)),
 )
+#: The sides of missing numbers, in a tree that has decided one.
+SIDES = "missing"
+SIDE_ARRAYS = (Array(SIDES, np.int8, ("nodes",), UNDECIDED, TO_RIGHT + 1),)
 #: Those of a tree whose rebuilds follow certificates, besides; and those of a tree of numeric labels.
 CERTIFICATE = (
     Array("m0", np.float64, ("nodes",), 0, LARGEST_MASS),
@@ -54,13 +67,23 @@ def state_arrays(numeric: bool) -> tuple[Array, ...]:
     return (*TOTALS, *row_arrays(numeric), LEAF)
 
 
-def check_tree(arrays: Mapping[str, npt.NDArray[Any]]) -> Ints:
+def tree_arrays(model: Mapping[str, npt.NDArray[Any]]) -> tuple[Array, ...]:
+    """Declare the arrays of a tree, with those of the sides of missing numbers if it has them."""
+    return TREE + (SIDE_ARRAYS if SIDES in model else ())
+
+
+def check_tree(arrays: Mapping[str, npt.NDArray[Any]], features: Features) -> Ints:
     """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n).
 
     ValueError names the array that cannot be.
     """
-    inner = check_trees(arrays)
-    require(np.isfinite(arrays["threshold"][inner]).all(), "threshold", "states.threshold")
+    inner, dense = check_trees(arrays), len(features.names)
+    side = arrays.get(SIDES, np.zeros(len(arrays["feature"]), dtype=np.int8))
+    number = np.append(features.kinds == NUMERIC, False)[np.minimum(arrays["feature"], dense)]
+    require(not side[(arrays["feature"] < 0) | ~number].any(), SIDES, "states.side")
+    at = arrays["threshold"][inner]
+    parts_missing = (at == np.inf) & (side[inner] == TO_RIGHT)
+    require((np.isfinite(at) | parts_missing).all(), "threshold", "states.threshold")
     check_sums(arrays, "counts", inner)
     return inner
 
@@ -83,9 +106,20 @@ def canonical_tree(tree: CountedTree, certified: bool) -> tuple[Arrays, npt.NDAr
     }
     if certified:
         arrays |= {of.name: statistics[of.name].copy() for of in CERTIFICATE}
+    if nodes["missing"].any():
+        arrays[SIDES] = nodes["missing"].copy()
     if tree.sums.shape[1]:
         arrays[SUMS] = tree.sums[order]
     return arrays, position
+
+
+def missing_left(model: Mapping[str, npt.NDArray[Any]], cover: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return at which nodes missing numbers go left: where no side is decided, that of more examples, ``cover``."""
+    inner = model["feature"] >= 0
+    more = inner & (cover[model["left"]] > cover[model["right"]])
+    side = model.get(SIDES, np.zeros(len(inner), dtype=np.int8))
+    left: npt.NDArray[np.bool_] = np.where(side == UNDECIDED, more, side == TO_LEFT)
+    return left
 
 
 def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
@@ -93,7 +127,7 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(64, classes), n, classes)
     nodes, statistics = tree.nodes, tree.statistics
-    for name in ("feature", "threshold", "left", "right"):
+    for name in ("feature", "threshold", "left", "right", *(SIDES,) * (SIDES in arrays)):
         nodes[name][:n] = arrays[name]
     for name in ("s", "c", "built", *(of.name for of in CERTIFICATE if rules.certified)):
         statistics[name][:n] = arrays[name]

@@ -9,6 +9,8 @@ slots. Of each node:
   rounded up.
 - ``s``, ``c``, ``built``: rows when it was built, updates since, stamp of the update that built it.
 - ``allowed``: the largest c at which nothing has to be tested. By schedule exactly the floor of epsilon s.
+- ``missing``: the side of a missing number, if it is decided: by BUILD where the rows have one, else when the first one
+  is learned.
 - ``m0``, ``gone``: of a certificate (``docs/explanation/guarantees.md``): mass that the split left when it was built,
   and rows of that time that were deleted since.
 
@@ -47,6 +49,10 @@ REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 UNBORN = 2**62
 
 
+#: Side of a missing number at a split: that of more examples now, as none has been there since BUILD; left; right.
+UNDECIDED, TO_LEFT, TO_RIGHT = range(3)
+
+
 #: One node, as routes and lists need it.
 NODE = np.dtype(
     [
@@ -58,6 +64,7 @@ NODE = np.dtype(
         ("depth", np.int32),
         ("head", np.int32),
         ("label", np.int32),
+        ("missing", np.int8),
     ],
     align=True,
 )
@@ -202,6 +209,7 @@ def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
     tree.nodes[node].left = tree.nodes[node].right = -1
     tree.nodes[node].head = -1
     tree.nodes[node].threshold = 0.0
+    tree.nodes[node].missing = UNDECIDED
     tree.statistics[node].n = n
     tree.statistics[node].pairs = pairs
     tree.statistics[node].s = n
@@ -223,13 +231,37 @@ def start_children(tree: Any, node: int, stamp: int, rules: Any) -> None:
         tree.statistics[node].allowed = edits_left(rules.slack * np.float64(tree.statistics[node].n), rules)
 
 
+@inner_kernel
+def side_of_missing(tree: Any, node: int) -> int:
+    """Side of a missing number at a split: where it is not decided, that of more examples, and right if they are as
+    many.
+    """
+    side: int = np.int64(tree.nodes[node].missing)
+    if side == UNDECIDED:
+        left, right = np.int64(tree.nodes[node].left), np.int64(tree.nodes[node].right)
+        side = np.int64(TO_LEFT if total(tree.counts, left) > total(tree.counts, right) else TO_RIGHT)
+    return side
+
+
+@inner_kernel
+def passes_left(tree: Any, node: int, value: float, categorical: bool) -> bool:
+    """Whether a value goes left at a split, also a missing one."""
+    if value != value:
+        missing: bool = side_of_missing(tree, node) == TO_LEFT
+        return missing
+    return goes_left(value, tree.nodes[node].threshold, categorical)
+
+
 @kernel
-def route(tree: Any, categorical: Any, X: Any, row: int) -> int:
-    """Leaf of one row of ``X``."""
+def route(tree: Any, categorical: Any, X: Any, row: int, learns: bool) -> int:
+    """Leaf of one row of ``X``. If it is learned, the sides of its missing numbers are decided from then on."""
     node = 0
     while tree.nodes[node].feature >= 0:
         j = tree.nodes[node].feature
-        left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
+        value = X[row, j]
+        if learns and value != value:
+            tree.nodes[node].missing = side_of_missing(tree, node)
+        left = passes_left(tree, node, value, categorical[j])
         node = tree.nodes[node].left if left else tree.nodes[node].right
     return node
 
@@ -241,7 +273,7 @@ def smooth_rows(tree: Any, categorical: Any, X: Any, smoothing: float, shares: A
         node = 0
         while tree.nodes[node].feature >= 0:
             j = tree.nodes[node].feature
-            left = goes_left(X[row, j], tree.nodes[node].threshold, categorical[j])
+            left = passes_left(tree, node, X[row, j], categorical[j])
             node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
             refine(tree.counts, node, np.int64(tree.nodes[node].depth), smoothing, shares, row, row)
 

@@ -19,7 +19,8 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.parallel.threads import ranges, run
 from raydt.trees.tree_sum import TreeSum, passes, tests_of
 
-#: A test: ``low <= x <= high`` goes to ``child``, any other value, and NaN, to the node after it.
+#: A test: ``low <= x <= high`` goes to ``child``, any other value, and NaN, to the node after it. Where missing numbers
+#: go left, the test is ``x > threshold``, and the right side comes first.
 _NODE = np.dtype([("high", np.float64), ("low", np.float64), ("feature", np.int32), ("child", np.int32)])
 #: Rows whose steps overlap, and rows of a block.
 _TOGETHER, _BLOCK = 8, 256
@@ -52,7 +53,9 @@ def packed(trees: TreeSum) -> PackedTrees:
     levels = [trees.starts[:-1]]
     while len(levels[-1]):
         above = levels[-1][inner[levels[-1]]]
-        levels.append(np.stack([trees.left[above], trees.right[above]], axis=1).ravel())
+        sides = trees.left[above], trees.right[above]
+        turned = trees.missing_left[above]
+        levels.append(np.stack([np.where(turned, *sides[::-1]), np.where(turned, *sides)], axis=1).ravel())
     place = np.concatenate(levels)
     place = place[np.argsort(tree[place], kind="stable")]
     number = np.empty(len(place), dtype=np.int64)
@@ -64,7 +67,9 @@ def packed(trees: TreeSum) -> PackedTrees:
     nodes["high"], nodes["low"] = np.nan, -np.inf  # of a leaf
     nodes["high"][inner], nodes["feature"][inner] = trees.threshold[inner], trees.feature[inner]
     nodes["high"][single], nodes["low"][single] = only, only
-    nodes["child"] = np.where(inner, number[trees.left], number - 1)
+    turned = trees.missing_left
+    nodes["low"][turned], nodes["high"][turned] = np.nextafter(trees.threshold[turned], np.inf), np.inf
+    nodes["child"] = np.where(inner, number[np.where(turned, trees.right, trees.left)], number - 1)
     slow = np.zeros(trees.trees, dtype=np.bool_)
     slow[tree[(of_sets > 1) | (trees.feature >= trees.dense)]] = True
     roots = number[trees.starts[:-1]].astype(np.int32)

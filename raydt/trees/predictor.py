@@ -12,7 +12,7 @@ from raydt.arrays.blocks import taken
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
-from raydt.trees.canonical_arrays import RANGE, SUMS
+from raydt.trees.canonical_arrays import RANGE, SIDES, SUMS, missing_left
 from raydt.trees.packed_trees import PackedTrees, leaves, packed
 from raydt.trees.records import smoothed_shares
 from raydt.trees.regression_sums import LabelRange
@@ -29,6 +29,8 @@ class TreePredictor:
         self._model = {
             name: np.ascontiguousarray(model[name]) for name in ("feature", "threshold", "left", "right", "counts")
         }
+        if SIDES in model:
+            self._model[SIDES] = model[SIDES]
         self._smoothing = smoothing
         self._packed: PackedTrees | None = None  # once it is needed
         self._cover = model["live"] if "live" in model else self._model["counts"].sum(axis=1)
@@ -85,7 +87,12 @@ class TreePredictor:
         feature, threshold, left, right = (self._model[name] for name in ("feature", "threshold", "left", "right"))
         stored = StoredTrees(np.array([0, len(feature)]), feature, threshold, left, right)
         trees = one_category_left(stored, self._categorical, self._sparse, outputs)
-        return replace(trees, cover=self._cover, codes=codes)
+        sides = self._missing_left() & trees.asks_number
+        return replace(trees, cover=self._cover, codes=codes, missing_left=sides)
+
+    def _missing_left(self) -> npt.NDArray[np.bool_]:
+        """Nodes at which missing numbers go left, if they ask for a number; shape (nodes,)."""
+        return missing_left(self._model, self._cover)
 
     def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
         return smoothed_shares(self._model, n_classes, self._smoothing)

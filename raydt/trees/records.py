@@ -335,6 +335,8 @@ def shares_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.f
 
 @inner_kernel
 def threshold_between(a: float, b: float) -> float:
-    """Midpoint of neighbouring distinct values a < b; a where rounding would reach b."""
+    """Midpoint of neighbouring distinct values a < b; a where rounding would reach b; infinity if b is missing."""
+    if b != b:
+        return np.inf
     t = 0.5 * a + 0.5 * b
     return t if a <= t < b else a

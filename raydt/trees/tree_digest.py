@@ -115,7 +115,10 @@ def _write(tree: Any, bits: Any, certified: bool, changed: Any, contents: Any, e
     for i in range(len(changed)):
         node = changed[i]
         now = tree.statistics[node]
-        carry = np.uint64(np.uint32(tree.nodes[node].feature))  # four bytes, and all that follow are eight
+        first = np.int64(tree.nodes[node].feature)
+        if tree.nodes[node].missing:  # of dense features only, of which there are fewer than 2^30
+            first = -2 * first - np.int64(tree.nodes[node].missing)
+        carry = np.uint64(np.uint32(first))  # four bytes, and all that follow are eight
         at = np.int64(2 * _WORDS)
         for word in (bits[0][node], now.s, now.c):
             carry = _append(contents, i, at, carry, word)

@@ -42,7 +42,8 @@ class TreeSum:
     """Trees over d dense and s sparse features, one after the other, each in preorder.
 
     A node tests one feature. Without ``members`` its test is ``x <= threshold``, else whether ``x`` is one of them.
-    A row that passes goes left, and a missing number fails. Sparse features follow the dense ones and are 0 or 1.
+    A row that passes goes left. A missing number fails, but passes the tests ``x <= threshold`` of ``missing_left``.
+    Sparse features follow the dense ones and are 0 or 1.
     """
 
     dense: int  #: ``dense``, ``sparse``: d and s.
@@ -64,6 +65,7 @@ class TreeSum:
     #: Shape (outputs,): class of each output. The class that is predicted is that of the largest output, of equals the
     #: first; with one output and ``logistic`` it is class 1 if the output is above 0. Empty where labels are numbers.
     codes: Ints
+    missing_left: npt.NDArray[np.bool_]  #: Shape (nodes,): false where the test is no ``x <= threshold`` of a number.
 
     @property
     def trees(self) -> int:
@@ -79,6 +81,11 @@ class TreeSum:
     def is_set(self) -> npt.NDArray[np.bool_]:
         """Which nodes test whether a value is one of some, shape (nodes,)."""
         return np.diff(self.first_member) > 0
+
+    @property
+    def asks_number(self) -> npt.NDArray[np.bool_]:
+        """Which nodes test whether a dense number is below a threshold, shape (nodes,)."""
+        return (self.feature >= 0) & (self.feature < self.dense) & ~self.is_set
 
     def members_of(self, node: int) -> Floats:
         """The values that pass the test of a node."""
@@ -108,6 +115,7 @@ class TreeSum:
             value=np.concatenate([np.diag(self.origin), self.value]).reshape(n + k, k),
             cover=None if self.cover is None else after(self.cover, total),
             origin=np.zeros(k),
+            missing_left=after(self.missing_left, False),
         )
 
     def apply(self, X: npt.NDArray[np.float64], sparse: SparseRows | None = None) -> Ints:
@@ -135,18 +143,19 @@ def tests_of(trees: TreeSum) -> Any:
         trees.left,
         trees.right,
         np.int64(trees.dense),
+        trees.missing_left,
     )
 
 
 @inner_kernel
 def passes(tests: Any, node: int, x: Any, indices: Any, begin: int, end: int) -> bool:
     """Whether a row passes the test of a node: ``x`` are its dense features, ``indices[begin:end]`` its ones."""
-    feature, threshold, first, members, _, _, dense = tests
+    feature, threshold, first, members, _, _, dense, missing_left = tests
     j = feature[node]
     if j >= dense:
         return not is_one(indices, begin, end, j - dense)
     if first[node] == first[node + 1]:
-        return bool(x[j] <= threshold[node])
+        return bool(x[j] <= threshold[node] or (missing_left[node] and x[j] != x[j]))
     found = False
     for at in range(first[node], first[node + 1]):
         found |= x[j] == members[at]
@@ -206,6 +215,7 @@ def one_category_left(stored: StoredTrees, categorical: npt.NDArray[Any], sparse
         mean=False,
         link="identity",
         codes=np.arange(value.shape[1]),
+        missing_left=np.zeros(len(feature), dtype=np.bool_),
     )
 
 

@@ -129,7 +129,7 @@ def test_configs(entry, tmp_path):
         ("bom", [], 0),
         pytest.param("alias-bomb", [], 2, marks=pytest.mark.nightly),
         pytest.param("small-number", ["stream.model=changelog"], 2, marks=pytest.mark.nightly),
-        ("label-null", ["source.label=y", "source.path=../files/nan.csv", "source.limit=12"], 2),
+        ("label-null", ["source.label=y", "source.path=../files/infinite.csv", "source.limit=12"], 2),
     ],
 )
 def test_the_command_line_ends_with_the_code(config, changes, wanted, tmp_path):

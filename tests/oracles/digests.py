@@ -59,8 +59,13 @@ def row_parts(ids: npt.NDArray[np.int64], **columns: npt.NDArray[Any]) -> list[t
 def node_root(tree: Mapping[str, npt.NDArray[Any]], names: list[str]) -> npt.NDArray[np.uint8]:
     """Root of the tree of nodes in preorder: each node's hash is of its numbers, and of the hashes below it."""
 
+    missing = tree.get("missing", np.zeros_like(tree["feature"])).astype(np.int32)
+    numbers = {**tree, "feature": np.where(missing > 0, -2 * tree["feature"] - missing, tree["feature"])}
+
     def below(node: int) -> bytes:
-        content = b"".join(tree[name][node].astype(tree[name].dtype.newbyteorder("<")).tobytes() for name in names)
+        content = b"".join(
+            numbers[name][node].astype(numbers[name].dtype.newbyteorder("<")).tobytes() for name in names
+        )
         counts = tree["counts"][node].tolist()
         while counts and counts[-1] == 0:
             counts.pop()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tests.oracles.fudyadt import Example, FudyadtTwin, Node
+from tests.oracles.fudyadt import Example, FudyadtTwin, Node, Split
 
 
 @dataclass
@@ -24,10 +24,10 @@ class Place:
     own: Fraction
 
 
-def gain(twin: FudyadtTwin, examples: Sequence[Example], feature: int, threshold: float) -> Fraction:
+def gain(twin: FudyadtTwin, examples: Sequence[Example], split: Split) -> Fraction:
     """Gini gain of a split, equation (1)."""
-    left = [e for e in examples if twin.is_left(feature, threshold, e.x)]
-    right = [e for e in examples if not twin.is_left(feature, threshold, e.x)]
+    left = [e for e in examples if twin.is_left(split, e.x)]
+    right = [e for e in examples if not twin.is_left(split, e.x)]
     n = len(examples)
     if n == 0:
         return Fraction(0)
@@ -40,8 +40,10 @@ def places(twin: FudyadtTwin) -> Iterator[Place]:
 
     def visit(node: Node, depth: int) -> Iterator[Place]:
         examples = list(twin.below(node))
-        gains = (gain(twin, examples, *split) for split in twin.candidates(examples))
-        own = Fraction(0) if node.is_leaf else gain(twin, examples, node.feature, node.threshold)
+        gains = (gain(twin, examples, split) for split in twin.candidates(examples))
+        own = Fraction(0)
+        if not node.is_leaf:
+            own = gain(twin, examples, (node.feature, node.threshold, node.missing))
         yield Place(node, depth, examples, twin.impurity(twin.counts(examples)), max(gains, default=Fraction(0)), own)
         for child in (node.left, node.right):
             if child is not None:

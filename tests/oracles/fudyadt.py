@@ -3,7 +3,8 @@
 Source: Bressan, Damay, Sozio, "Fully-Dynamic Decision Trees" (2022), Algorithms 1 and 2. Where this leaves the
 paper: BUILD runs at the depth of the rebuilt node (line 10 passes ``i``); the topmost node with s(u) <= s_hat is
 looked for from the root, as s is not monotone along a path; s = 0 gives s_hat = 0; a split has examples on both
-sides and may have zero gain; K classes; a categorical split is one value against the rest.
+sides and may have zero gain; K classes; a categorical split is one value against the rest; a number may be missing, and
+each threshold then parts the others with the missing ones on its right, and on its left.
 
 With ``certificate`` UPDATE follows the certificates of ``docs/explanation/guarantees.md`` in place of line 6.
 
@@ -13,6 +14,7 @@ anything are :func:`score` and :func:`mass`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -37,6 +39,10 @@ from raydt.examples.updates import (
 from raydt.learners.fully_dynamic import auto_epsilon
 
 ALIVE = np.iinfo(np.int64).max
+#: Sides of missing numbers.
+UNDECIDED, TO_LEFT, TO_RIGHT = 0, 1, 2
+#: Feature, threshold and side of missing numbers.
+Split = tuple[int, float, int]
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Node:
     examples: list[Example] = field(default_factory=list)
     at_build: list[Example] = field(default_factory=list)
     m0: float = 0.0
+    missing: int = UNDECIDED
 
     @property
     def is_leaf(self) -> bool:
@@ -144,6 +151,7 @@ class FudyadtTwin:
         """Algorithm 1: ``example`` enters or leaves; ``time`` is recorded as ``built`` of what is rebuilt."""
         path = self.path(example.x)
         if insert:
+            self.decide(path, example.x)
             path[-1].examples.append(example)
         else:
             path[-1].examples.remove(example)
@@ -223,8 +231,8 @@ class FudyadtTwin:
         if split is None:
             node.examples = examples
             return node
-        node.feature, node.threshold = split
-        goes_left = [self.goes_left(node, e.x) for e in examples]
+        node.feature, node.threshold, node.missing = split
+        goes_left = [self.is_left(split, e.x) for e in examples]
         node.left = self.build([e for e, left in zip(examples, goes_left, strict=True) if left], depth + 1, time)
         node.right = self.build([e for e, left in zip(examples, goes_left, strict=True) if not left], depth + 1, time)
         node.m0 = self.mass_left(node)
@@ -240,32 +248,61 @@ class FudyadtTwin:
 
     # ------------------------------------------------------------------ splits
 
-    def candidates(self, examples: list[Example]) -> Iterator[tuple[int, float]]:
-        """Every split with examples on both sides, by feature, then threshold."""
-        for j, categorical in enumerate(self.categorical):
-            values = sorted({e.x[j] for e in examples})
-            if categorical:
-                if len(values) > 1:
-                    yield from ((j, v) for v in values)
-            else:
-                yield from ((j, midpoint(a, b)) for a, b in pairwise(values))
+    def candidates(self, examples: list[Example]) -> Iterator[Split]:
+        """Every split with examples on both sides, by feature, side of missing numbers (right first), threshold."""
+        for j in range(len(self.categorical)):
+            yield from self.candidates_of(j, examples)
 
-    def best_split(self, examples: list[Example]) -> tuple[int, float] | None:
+    def candidates_of(self, j: int, examples: list[Example]) -> Iterator[Split]:
+        """Those of one feature. The infinite threshold asks whether there is a number."""
+        values = sorted({e.x[j] for e in examples if not math.isnan(e.x[j])})
+        lacking = any(math.isnan(e.x[j]) for e in examples)
+        if self.categorical[j]:
+            if len(values) > 1:
+                yield from ((j, v, UNDECIDED) for v in values)
+            return
+        thresholds = [midpoint(a, b) for a, b in pairwise(values)]
+        if not lacking:
+            yield from ((j, t, UNDECIDED) for t in thresholds)
+        elif values:
+            yield from ((j, t, TO_RIGHT) for t in [*thresholds, math.inf])
+            yield from ((j, t, TO_LEFT) for t in thresholds)
+
+    def best_split(self, examples: list[Example]) -> Split | None:
         """The split of the highest score, the first of several; None if nothing separates the examples."""
         total = self.counts(examples)
         best, best_score = None, -1.0
-        for feature, threshold in self.candidates(examples):
-            left = self.counts([e for e in examples if self.is_left(feature, threshold, e.x)])
+        for split in self.candidates(examples):
+            left = self.counts([e for e in examples if self.is_left(split, e.x)])
             s = self.score(left, total)
             if s > best_score:
-                best, best_score = (feature, threshold), s
+                best, best_score = split, s
         return best
 
-    def is_left(self, feature: int, threshold: float, x: Sequence[float]) -> bool:
-        return x[feature] == threshold if self.categorical[feature] else x[feature] <= threshold
+    def is_left(self, split: Split, x: Sequence[float]) -> bool:
+        feature, threshold, missing = split
+        if self.categorical[feature]:
+            return x[feature] == threshold
+        return missing == TO_LEFT if math.isnan(x[feature]) else x[feature] <= threshold
 
     def goes_left(self, node: Node, x: Sequence[float]) -> bool:
-        return self.is_left(node.feature, node.threshold, x)
+        missing = self.side_of_missing(node) if math.isnan(x[node.feature]) else UNDECIDED
+        return self.is_left((node.feature, node.threshold, missing), x)
+
+    def side_of_missing(self, v: Node) -> int:
+        """The side that was decided, or that of more examples; the right one if they are as many."""
+        if v.missing != UNDECIDED:
+            return v.missing
+        assert v.left is not None
+        assert v.right is not None
+        left, right = (len(list(self.below(child))) for child in (v.left, v.right))
+        return TO_LEFT if left > right else TO_RIGHT
+
+    def decide(self, path: list[Node], x: Sequence[float]) -> None:
+        """From the first example on that is learned without a number, its side is that of all."""
+        for v in path[:-1]:
+            if math.isnan(x[v.feature]):
+                v.missing = self.side_of_missing(v)
 
     def counts(self, examples: list[Example]) -> list[int]:
         counts = [0] * self.n_classes
@@ -362,7 +399,7 @@ class FudyadtTwin:
                 return DUPLICATE_ID, self.no_prediction
             return 0, self.insert(seq, id, x, y)
         if op == DELETE_VALUE:
-            equal = [e for e in self.live.values() if e.x == x and e.y == y]
+            equal = [e for e in self.live.values() if np.array_equal(e.x, x, equal_nan=True) and e.y == y]
             if not equal:
                 return UNKNOWN_VALUE, self.no_prediction
             self.delete(min(equal, key=lambda e: e.born), seq, 2 * seq + 1)
@@ -413,24 +450,29 @@ class FudyadtTwin:
             "m0": np.array([v.m0 for v in nodes], np.float64),
             "gone": np.array([self.gone(v) for v in nodes], np.int64),
         }
-        return (certificates if self.certificate is not None else {}) | {
-            "feature": np.array([v.feature for v in nodes], np.int32),
-            "threshold": np.array([v.threshold for v in nodes], np.float64),
-            "left": np.array([place.get(id(v.left), -1) for v in nodes], np.int32),
-            "right": np.array([place.get(id(v.right), -1) for v in nodes], np.int32),
-            "s": np.array([v.s for v in nodes], np.int64),
-            "c": np.array([v.c for v in nodes], np.int64),
-            "built": np.array([v.built for v in nodes], np.int64),
-            "counts": self.counts_of(nodes),
-            "id": np.array([e.id for e in rows], np.int64),
-            "y": np.array([e.y for e in rows], self.label_type),
-            "born": np.array([e.born for e in rows], np.int64),
-            "leaf": np.array([leaf[e.id] for e in rows], np.int32),
-            "seq": np.array([self.seq], np.int64),
-            "warmup_left": np.array([self.warmup_left], np.int64),
-            "rebuilds": np.array([self.rebuilds], np.int64),
-            "rebuilt_rows": np.array([self.rebuilt_rows], np.int64),
-        }
+        decided = {"missing": np.array([v.missing for v in nodes], np.int8)}
+        return (
+            (certificates if self.certificate is not None else {})
+            | (decided if decided["missing"].any() else {})
+            | {
+                "feature": np.array([v.feature for v in nodes], np.int32),
+                "threshold": np.array([v.threshold for v in nodes], np.float64),
+                "left": np.array([place.get(id(v.left), -1) for v in nodes], np.int32),
+                "right": np.array([place.get(id(v.right), -1) for v in nodes], np.int32),
+                "s": np.array([v.s for v in nodes], np.int64),
+                "c": np.array([v.c for v in nodes], np.int64),
+                "built": np.array([v.built for v in nodes], np.int64),
+                "counts": self.counts_of(nodes),
+                "id": np.array([e.id for e in rows], np.int64),
+                "y": np.array([e.y for e in rows], self.label_type),
+                "born": np.array([e.born for e in rows], np.int64),
+                "leaf": np.array([leaf[e.id] for e in rows], np.int32),
+                "seq": np.array([self.seq], np.int64),
+                "warmup_left": np.array([self.warmup_left], np.int64),
+                "rebuilds": np.array([self.rebuilds], np.int64),
+                "rebuilt_rows": np.array([self.rebuilt_rows], np.int64),
+            }
+        )
 
     def canonical(self) -> dict[str, Any]:
         return canonical(self.state())
@@ -472,7 +514,8 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     # A class without live rows shows only if a later one has some, or if it is one of the first two.
     classes = max(2, int(np.flatnonzero(counts[0]).max(initial=0)) + 1)
     order = np.argsort(state["id"])
-    names = ("feature", "left", "right", "s", "c", "built", *(name for name in ("m0", "gone") if name in state))
+    some = [name for name in ("m0", "gone", "missing") if name in state]
+    names = ("feature", "left", "right", "s", "c", "built", *some)
     tree = {name: np.asarray(state[name]).tolist() for name in names} | {"counts": counts[:, :classes].tolist()}
     rows = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "born", "leaf")}
     return {**tree, **rows, "threshold": np.where(inner, state["threshold"], 0.0).tolist()}

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from tests.oracles.fudyadt import Example, FudyadtTwin, Node, midpoint
+from tests.oracles.fudyadt import UNDECIDED, Example, FudyadtTwin, Node, Split
 from tests.oracles.sparse_splits import CRITERION, SCORES, BucketTwin, Counts
 
 
@@ -72,6 +71,7 @@ class SparseTreeTwin(FudyadtTwin):
     def update(self, example: Example, insert: bool, time: int) -> None:
         path = self.path(example.x)
         if insert:
+            self.decide(path, example.x)
             path[-1].examples.append(example)
         else:
             path[-1].examples.remove(example)
@@ -123,7 +123,7 @@ class SparseTreeTwin(FudyadtTwin):
         if split is None:
             node.examples = examples
             return node
-        node.feature, node.threshold = split
+        node.feature, node.threshold, node.missing = split
         sides: list[list[Example]] = [[], []]
         for e in examples:
             sides[self.goes_left(node, e.x)].append(e)
@@ -141,24 +141,21 @@ class SparseTreeTwin(FudyadtTwin):
         finder.bucket = {j: finder.rule.place(finder.counts(j)) for j in finder.ones}
         return finder
 
-    def best_of(self, node: WatchedNode, examples: list[Example]) -> tuple[int, float] | None:
-        """The split of the smallest (score, feature, threshold), unless it does not tell the classes apart."""
+    def best_of(self, node: WatchedNode, examples: list[Example]) -> Split | None:
+        """The split of the smallest (score, feature, side, threshold), unless it does not tell the classes apart."""
         best = None
-        for feature, threshold in self.splits(examples):
-            right = [e.y for e in examples if not self.is_left(feature, threshold, e.x)]
+        for split in self.splits(examples):
+            right = [e.y for e in examples if not self.is_left(split, e.x)]
             n1, c11 = len(right), sum(right)
             s = self.score(Counts(node.n - n1 - node.c1 + c11, node.c1 - c11, n1 - c11, c11))
             if best is None or s < best[0]:
-                best = s, feature, threshold, c11 * node.n == n1 * node.c1
-        return None if best is None or best[3] else best[1:3]
+                best = s, split, c11 * node.n == n1 * node.c1
+        return None if best is None or best[2] else best[1]
 
-    def splits(self, examples: list[Example]) -> Iterator[tuple[int, float]]:
+    def splits(self, examples: list[Example]) -> Iterator[Split]:
         """By feature, then threshold; of sparse features those that are 1 somewhere, though it be everywhere."""
-        for j, categorical in enumerate(self.categorical):
-            values = sorted({e.x[j] for e in examples})
-            if j >= self.dense:
-                yield from ((j, 0.5) for v in values if v == 1.0)
-            elif categorical:
-                yield from ((j, v) for v in values if len(values) > 1)
-            else:
-                yield from ((j, midpoint(a, b)) for a, b in pairwise(values))
+        for j in range(self.dense):
+            yield from self.candidates_of(j, examples)
+        for j in range(self.dense, len(self.categorical)):
+            if any(e.x[j] == 1.0 for e in examples):
+                yield j, 0.5, UNDECIDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 
@@ -12,6 +13,7 @@ def leaf_of(trees: Any, tree: int, row: Any) -> int:
         x = float(row[int(trees.feature[node])])
         members = trees.members[trees.first_member[node] : trees.first_member[node + 1]].tolist()
         left = x in members if members else x <= float(trees.threshold[node])
+        left |= math.isnan(x) and bool(trees.missing_left[node])
         node = int(trees.left[node] if left else trees.right[node])
     return node
 

@@ -19,7 +19,7 @@ from raydt.trees.counted_tree import TreeRules, new_tree, route
 from raydt.trees.records import FREE, LEAVES, MEMBER, NODES, USED
 from tests.volume import examples
 
-KINDS = ("binary", "few", "category", "constant", "many", "mass", "most")
+KINDS = ("binary", "few", "category", "constant", "many", "mass", "most", "few or none", "many or none")
 AWKWARD = np.array([-1e300, -5e-324, 0.0, 5e-324, 0.1, 1.0, 1.0000000000000002, 16777216.000000004, 1e308, 1.7e308])
 
 
@@ -33,6 +33,8 @@ def table(rng: np.random.Generator, n: int, classes: int, kinds: list[str]) -> t
         "many": lambda: rng.normal(size=n),
         "mass": lambda: np.where(rng.random(n) < 0.7, 1.0, rng.normal(size=n)),
         "most": lambda: rng.integers(0, 256, n) * 0.1,
+        "few or none": lambda: rng.choice([*AWKWARD, np.nan, np.nan], n),
+        "many or none": lambda: np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)),
     }
     X = np.column_stack([columns[kind]() for kind in kinds])
     ranks = np.column_stack([np.unique(x, return_inverse=True)[1] for x in X.T])
@@ -76,8 +78,8 @@ def built(
             stack += [int(tree.nodes["right"][node]), int(tree.nodes["left"][node])]
     place = np.full(len(tree.nodes), -1)
     place[order] = np.arange(len(order))
-    assert all(members["leaf"][i] == route(tree, categorical, X, i) for i in range(n))
-    nodes = {name: tree.nodes[name][order].tobytes() for name in ("feature", "threshold", "depth", "label")}
+    assert all(members["leaf"][i] == route(tree, categorical, X, i, False) for i in range(n))
+    nodes = {name: tree.nodes[name][order].tobytes() for name in ("feature", "threshold", "missing", "depth", "label")}
     nodes["statistics"] = tree.statistics[order].tobytes()
     nodes["counts"] = tree.counts[order].tobytes()
     return {**nodes, "leaf": place[members["leaf"]].tolist()}, int(histograms.reg[COUNTED])

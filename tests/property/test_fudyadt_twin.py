@@ -50,9 +50,9 @@ long_cuts = st.sampled_from(((1,), (7,), (90, 3), (1000,)))
 
 
 @st.composite
-def numbers(draw: st.DrawFn, long: bool = False) -> tuple[Stream, dict[str, Any]]:
+def numbers(draw: st.DrawFn, long: bool = False, missing: bool = False) -> tuple[Stream, dict[str, Any]]:
     """A stream with numbers for its classes, and the option that declares their range, if it has no warm-up."""
-    stream = draw(long_streams(events=250) if long else streams())
+    stream = draw(long_streams(events=250, missing=missing) if long else streams(missing=missing))
     palette = draw(st.sampled_from(PALETTES))
     labels = tuple(float("nan") if y < 0 else palette[int(y)] for y in stream.y)
     ranges = ((0.0, 4.0), (-3.0, 7.25), (1.0, 1.5), (-1e250, 1e250))
@@ -93,12 +93,16 @@ def compare(
     )
     X = rows_of(stream)
     assert session.coordinator.predict(X).tolist() == [twin.predict(x) for x in X.tolist()]
+    criterion = {"criterion": "squared_error"} if stream.regression else {}
+    settings = LEARNER.Options(kind="fudyadt", **criterion, **options)
+    state, groups = session.state()
+    predictor = LEARNER.predictor(settings, stream.features, session.model())
+    assert predictor.predict(X).tolist() == [twin.predict(x) for x in X.tolist()]
+    classes = 0 if stream.regression else twin.n_classes
+    report = audit(LEARNER, settings, stream.features, classes, state, twin.history(), groups)
+    assert (report.conformance, report.failures) == ("holds", [])
     if not stream.regression:
         return
-    settings = LEARNER.Options(kind="fudyadt", criterion="squared_error", **options)
-    state, groups = session.state()
-    report = audit(LEARNER, settings, stream.features, 0, state, twin.history(), groups)
-    assert (report.conformance, report.failures) == ("holds", [])
     # Of the numbers for epsilon that are drawn, only 0 is below the bound, and only where alpha and beta are not 0.
     below = options.get("epsilon", 0) == 0 and options["alpha"] > 0 and options["beta"] > 0
     assert report.feasibility == ("proven" if below else "not_promised")
@@ -128,6 +132,30 @@ def test_differential_long_streams(
     compare(stream, options, sizes, data)
 
 
+@examples(100)
+@given(streams(missing=True), fudyadt_options(), cuts(), st.data())
+def test_differential_with_missing_values(
+    stream: Stream, options: dict[str, Any], sizes: list[int], data: st.DataObject
+) -> None:
+    compare(stream, options, sizes, data)
+
+
+@examples(8)
+@given(long_streams(events=300, missing=True), fudyadt_options(), long_cuts, st.data())
+def test_differential_long_streams_with_missing_values(
+    stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
+) -> None:
+    compare(stream, options, sizes, data)
+
+
+@examples(60)
+@given(numbers(missing=True), fudyadt_options(numbers=True), cuts(), st.data())
+def test_differential_of_numbers_with_missing_values(
+    case: tuple[Stream, dict[str, Any]], options: dict[str, Any], sizes: list[int], data: st.DataObject
+) -> None:
+    compare(case[0], options | case[1], sizes, data)
+
+
 @examples(130)
 @given(numbers(), fudyadt_options(numbers=True), cuts(), st.data())
 def test_differential_random_streams_of_numbers(
@@ -145,7 +173,11 @@ def test_differential_long_streams_of_numbers(
 
 
 @examples(60)
-@given(numbers(), fudyadt_options(certificate=True, numbers=True), st.booleans())
+@given(
+    st.booleans().flatmap(lambda lacks: numbers(missing=lacks)),
+    fudyadt_options(certificate=True, numbers=True),
+    st.booleans(),
+)
 def test_every_tree_of_a_stream_of_numbers_is_feasible(
     case: tuple[Stream, dict[str, Any]], options: dict[str, Any], published: bool
 ) -> None:
@@ -161,7 +193,7 @@ def test_every_tree_of_a_stream_of_numbers_is_feasible(
 
 
 @examples(60)
-@given(streams(), fudyadt_options(), st.data(), st.sampled_from((0.5, 3.0, 15.0, 1e6)), st.integers(0, 2))
+@given(streams(missing=True), fudyadt_options(), st.data(), st.sampled_from((0.5, 3.0, 15.0, 1e6)), st.integers(0, 2))
 def test_smoothed_shares_equal_the_twin(
     stream: Stream, options: dict[str, Any], data: st.DataObject, smoothing: float, unseen: int
 ) -> None:

@@ -19,12 +19,16 @@ DENSE, SPARSE = 4, 5
 
 @st.composite
 def sums(draw: st.DrawFn) -> TreeSum:
-    """Trees of random shapes, whose tests are of numbers, of one or several categories, and of sparse features."""
+    """Trees of random shapes, whose tests are of numbers, of one or several categories, and of sparse features.
+
+    Missing numbers go either way.
+    """
     left: list[int] = []
     right: list[int] = []
     feature: list[int] = []
     threshold: list[float] = []
     members: list[list[float]] = []
+    missing_left: list[bool] = []
     starts = [0]
 
     def grow(budget: int) -> int:
@@ -32,6 +36,7 @@ def sums(draw: st.DrawFn) -> TreeSum:
         for array, nothing in ((left, -1), (right, -1), (feature, -1), (threshold, 0.0)):
             array.append(nothing)  # type: ignore[arg-type]
         members.append([])
+        missing_left.append(False)
         if budget and draw(st.integers(0, 3)):
             kind = draw(st.sampled_from(("number", "number", "category", "categories", "sparse")))
             feature[node] = draw(
@@ -41,6 +46,8 @@ def sums(draw: st.DrawFn) -> TreeSum:
             if kind.startswith("categor"):
                 most = 1 if kind == "category" else 3
                 members[node] = sorted(draw(st.sets(st.sampled_from(NUMBERS[3:7]), min_size=most, max_size=most)))
+            # Thresholds are below a number, but for the largest one, which parts all numbers from missing ones.
+            missing_left[node] = kind == "number" and threshold[node] != NUMBERS[-3] and draw(st.booleans())
             left[node] = grow(budget - 1)
             right[node] = grow(budget - 1)
         return node
@@ -54,6 +61,7 @@ def sums(draw: st.DrawFn) -> TreeSum:
         *(DENSE, SPARSE, np.array(starts), np.array(feature), np.array(threshold), first),
         np.array([x for some in members for x in some], dtype=np.float64),
         *(np.array(left), np.array(right), value, None, np.zeros(2), False, "identity", np.arange(2)),
+        np.array(missing_left),
     )
 
 

@@ -32,7 +32,9 @@ pytestmark = pytest.mark.timeout(900)
 shard_counts = st.sampled_from((1, 2, 3, 7))
 
 
-long_streams = st.builds(long_stream, st.integers(0, 2**32 - 1), dense=st.sampled_from((0, 0, 2)))
+long_streams = st.builds(
+    long_stream, st.integers(0, 2**32 - 1), dense=st.sampled_from((0, 0, 2)), missing=st.booleans()
+)
 
 
 def options_for(dense: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -131,10 +133,13 @@ def test_differential_long_streams(stream: MixedStream, data: st.DataObject, siz
     compare(stream, data.draw(options_for(stream.dense)), sizes, data)
 
 
-@pytest.mark.parametrize(("finder", "dense"), [("updgini", 0), ("updent", 0), ("updgini", 2)])
-def test_the_audit_can_fail(finder: str, dense: int) -> None:
+@pytest.mark.parametrize(
+    ("finder", "dense", "missing"),
+    [("updgini", 0, False), ("updent", 0, False), ("updgini", 2, False), ("updgini", 2, True)],
+)
+def test_the_audit_can_fail(finder: str, dense: int, missing: bool) -> None:
     """On a large tree: what these options promise is proven, and what others promise is refuted."""
-    stream = long_stream(5, 300, dense)
+    stream = long_stream(5, 300, dense, missing)
     options: dict[str, Any] = {"finder_alpha": 0.1, "alpha": 0.0, "beta": 0.03, "feature_groups": 4, "finder": finder}
     options |= {"epsilon": 0.004, "alpha": 0.1} if dense else {}
     session, twin = same(stream, options, lambda: 2, [40])

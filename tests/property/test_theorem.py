@@ -266,6 +266,32 @@ def assert_feasible(stream: Stream, options: dict[str, Any]) -> None:
                 assert place.node.m0 - 2 * twin.gone(place.node) <= least + n * Fraction(1, 10**13)
 
 
+@examples(40)
+@given(
+    streams(max_events=90, missing=True),
+    st.sampled_from(((0.1, 0.2), (0.5, 0.5), (0.8, 0.3))),
+    st.sampled_from((2, 3)),
+    st.sampled_from((auto_epsilon, provable_epsilon)),
+)
+def test_random_streams_with_missing_values_stay_feasible(
+    stream: Stream, promise: tuple[float, float], min_samples_split: int, rule: Rule
+) -> None:
+    """Against every threshold with the missing numbers on either side, after every update."""
+    alpha, beta = promise
+    epsilon = rule(alpha, beta, min_samples_split)
+    twin = FudyadtTwin(stream.categorical, epsilon=epsilon, alpha=alpha, min_samples_split=min_samples_split)
+    for batch in stream.batches([1]):
+        twin.process(batch)
+        if twin.warmup_left == 0:
+            assert violations(twin, alpha, beta) == [], f"after update {batch.start}"
+
+
+@examples(60)
+@given(streams(max_events=90, missing=True), fudyadt_options(certificate=True))
+def test_certificates_keep_streams_with_missing_values_feasible(stream: Stream, options: dict[str, Any]) -> None:
+    assert_feasible(stream, options)
+
+
 @examples(60)
 @given(streams(max_events=90), fudyadt_options(certificate=True))
 def test_certificates_keep_random_streams_feasible(stream: Stream, options: dict[str, Any]) -> None:
@@ -312,8 +338,8 @@ class Adversary:
     def lacks(self, examples: list[Example]) -> Fraction:
         """What the root's split lacks to the better one of both."""
         root = self.twin.root
-        gains = [gain(self.twin, examples, *split) for split in ((0, 0.5), (1, 0.0))]
-        return max(gains) - gain(self.twin, examples, root.feature, root.threshold)
+        gains = [gain(self.twin, examples, split) for split in ((0, 0.5, 0), (1, 0.0, 0))]
+        return max(gains) - gain(self.twin, examples, (root.feature, root.threshold, root.missing))
 
     def strike(self) -> None:
         live = list(self.twin.live.values())

@@ -23,7 +23,7 @@ def rows_of(case: Case, n: int, seed: int) -> tuple[Any, SparseRows | None]:
     X = np.stack([draw.integers(-1, 6, n), draw.random(n) * 1.4 - 0.2, draw.integers(-1, 4, n)], axis=1)
     X[: n // 4, :2] = draw.standard_normal((n // 4, 2)) * 1e3
     if case.missing:
-        X[::5, 0] = np.nan
+        X[::5, 0] = X[3::7, 1] = np.nan  # the latter were complete in training
     if not case.sparse:
         return X, None
     lengths = draw.integers(0, 4, n)

@@ -64,7 +64,7 @@ def test_forget_gives_a_receipt_and_leaves_no_count() -> None:
         (lambda t: t.forget([5], missing="pass"), "estimators.missing_choice", {"given": "pass"}),
         (lambda t: t.partial_fit(X[:2], Y[:2], ids=[777, 5]), "estimators.refused", {"subject": "id 5", "row": 1}),
         (lambda t: t.partial_fit(X[:2], [0, 9]), "estimators.new_class", {"label": 9}),
-        (lambda t: t.partial_fit(np.where(X[:3] > 9, X[:3], np.nan), Y[:3]), "rows.no_value", {}),
+        (lambda t: t.partial_fit(np.where(X[:3] > 9, X[:3], np.inf), Y[:3]), "rows.infinite", {}),
         (lambda t: t.partial_fit([[0, 0, 0, 2**53 + 1]], [0]), "rows.inexact", {"row": 0, "column": "x3"}),
         (lambda t: t.partial_fit(np.full((2, 4), 2**64 - 1, "u8"), Y[:2]), "rows.inexact", {"column": "x0"}),
         (lambda t: t.predict(np.full((2, 4), -(2**53) - 1)), "rows.inexact", {"column": "x0"}),

@@ -23,7 +23,6 @@ from raydt import (
     load_model,
 )
 from raydt.errors import ConfigError, InputError, UpdateError
-from raydt.messages import message_of
 from tests.refusals import refused
 
 COLOURS = ["red", "green", "blue", "grey"]
@@ -47,7 +46,7 @@ REFUSALS: list[tuple[Any, str | None, dict[str, Any]]] = [
     (lambda tree: tree.partial_fit(NEW, [0, 1], subjects=[1, 2]), "estimators.subjects_always", {}),
     (lambda tree: tree.fit(NEW, [0, 1], subjects=[1]), "estimators.other_subjects", {"rows": 2, "subjects": 1}),
     (lambda tree: tree.partial_fit(NEW.assign(x=[0, np.inf]), [0, 1]), "rows.infinite", {"row": 1, "column": "x"}),
-    (lambda tree: tree.fit(NEW.assign(x=[0.0, np.nan]), [0, 1]), "rows.no_value", {"row": 1, "column": "x"}),
+    (lambda tree: tree.fit(NEW.assign(x=[0.0, np.inf]), [0, 1]), "rows.infinite", {"row": 1, "column": "x"}),
     (lambda tree: tree.fit(NEW, [0]), "estimators.other_labels", {"rows": 2, "labels": 1}),
     (lambda tree: tree.fit(NEW, [0, 1], ids=[7, 7]), "estimators.repeated_id", {"id": 7}),
     (lambda tree: tree.fit(NEW.assign(when=pd.Timestamp(0)), [0, 1]), None, {}),
@@ -112,7 +111,6 @@ def test_a_failing_fit_keeps_a_loaded_model(tmp_path: Path) -> None:
 
 MISSING = [
     (np.array([[1.0, 0.0], [np.nan, 0.0]]), [0]),
-    (np.array([[1.0, 0.0], [np.inf, 0.0]]), [0]),
     (pd.DataFrame({"a": [1.0, np.nan], "b": [0.0, 1.0]}), ["a"]),
     (pa.table({"a": [1.0, float("nan")], "b": [0.0, 1.0]}), ["a"]),
     (pa.table({"a": [1, None], "b": [0.0, 1.0]}), ["a"]),
@@ -146,18 +144,22 @@ def test_categories_that_no_column_has(named: Any, name: str, parameters: dict[s
 
 
 @pytest.mark.parametrize(("X", "categorical"), MISSING)
-def test_a_missing_category_is_refused(X: Any, categorical: Any) -> None:
-    tree = FullyDynamicTreeClassifier(categorical_features=categorical)
-    with pytest.raises(InputError) as caught:
-        tree.fit(X, [0, 1])
-    said = message_of(caught.value)
-    assert said is not None
-    assert said.id in ("rows.no_value", "rows.no_category")
-    assert caught.value.row == 1
+def test_a_missing_category_is_a_category_of_its_own(X: Any, categorical: Any) -> None:
+    """It is told from the other one, may come first in a prediction, and is found by its values."""
+    tree = FullyDynamicTreeClassifier(categorical_features=categorical).fit(X, [0, 1])
+    assert tree.predict(X).tolist() == [0, 1]
+    assert tree.forget_examples(X, [0, 1]).active == 0
     good = X[:1] if not isinstance(X, pa.Table) else X.slice(0, 1)
     tree.fit(good, [0])
-    for call in (lambda: tree.predict(X), lambda: tree.partial_fit(X, [0, 1]), lambda: tree.forget_examples(X, [0, 0])):
-        with refused(said.id, InputError, row=1):
+    assert tree.predict(X).tolist() == [0, 0]
+    assert tree.partial_fit(X, [0, 0]).audit().ok
+
+
+def test_an_infinite_category_is_refused() -> None:
+    tree = FullyDynamicTreeClassifier(categorical_features=[0]).fit([[1.0, 0.0]], [0])
+    X = np.array([[1.0, 0.0], [np.inf, 0.0]])
+    for call in (lambda: tree.fit(X, [0, 1]), lambda: tree.predict(X), lambda: tree.partial_fit(X, [0, 1])):
+        with refused("rows.infinite_category", InputError, row=1):
             call()
 
 

@@ -117,6 +117,26 @@ def test_categories_that_are_numbers_of_their_values_are_exported(to: Any) -> No
         model.export("lightgbm")
 
 
+@pytest.mark.parametrize("to", FORMATS)
+def test_missing_values_go_where_they_do_in_the_tree(to: Any) -> None:
+    """Splits that ask whether a category is missing, numbers on either side, and sides that are not decided."""
+    import pandas as pd
+
+    draw = np.random.default_rng(2)
+    colours = np.array(["red", "green", None], dtype=object)[draw.integers(0, 3, 300)]
+    size = np.where(draw.random(300) < 0.3, np.nan, ROWS[:, 0])
+    frame = pd.DataFrame({"size": size, "colour": colours, "whole": ROWS[:, 1]})
+    y = (pd.isna(colours) ^ ~(size > 0.4)) & (ROWS[:, 1] < 0.8)
+    model = FullyDynamicTreeClassifier(smoothing=0).fit(frame, y)
+    frame["whole"] = np.where(draw.random(300) < 0.3, np.nan, ROWS[:, 1])
+    numbers = model.interface().categories["colour"]
+    table = np.column_stack([size, [numbers.get(colour, -1) for colour in colours], frame["whole"]])
+    trees = model.tree_sum()
+    assert trees.missing_left.any()
+    assert -1 in trees.members
+    assert largest_difference(model.predict_proba(frame), outputs_of(to, model.export(to), table, trees)) == 0.0
+
+
 def test_what_lightgbm_would_round_is_refused() -> None:
     model = FullyDynamicTreeClassifier().fit(ROWS, TARGETS)
     trees, interface = model.tree_sum(), model.interface()

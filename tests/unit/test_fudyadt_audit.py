@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
@@ -16,7 +19,16 @@ from raydt.learners.fudyadt.audit import audit
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from tests.oracles.feasibility import places, violations
-from tests.oracles.fudyadt import Example, FudyadtTwin, Node, twin_with
+from tests.oracles.fudyadt import (
+    TO_LEFT,
+    TO_RIGHT,
+    UNDECIDED,
+    Example,
+    FudyadtTwin,
+    Node,
+    Split,
+    twin_with,
+)
 from tests.refusals import findings
 from tests.strategies import Stream, fudyadt_options, streams
 from tests.volume import examples
@@ -84,7 +96,7 @@ def test_epsilon_at_the_bound_is_not_promised() -> None:
 
 
 @examples(120)
-@given(streams(), fudyadt_options())
+@given(st.booleans().flatmap(lambda lacks: streams(missing=lacks)), fudyadt_options())
 def test_differential_verdicts_and_measures_equal_brute_force(stream: Stream, options: dict[str, Any]) -> None:
     twin = twin_with(stream.categorical, options)
     for updates in stream.batches([len(stream)]):
@@ -104,15 +116,15 @@ def test_differential_verdicts_and_measures_equal_brute_force(stream: Stream, op
 class LastOfEqual(FudyadtTwin):
     """Breaks ties of splits the wrong way."""
 
-    def best_split(self, examples: list[Example]) -> tuple[int, float] | None:
+    def best_split(self, examples: list[Example]) -> Split | None:
         best = super().best_split(examples)
         if best is None:
             return None
         top = self.gain_key(examples, best)
         return [split for split in self.candidates(examples) if self.gain_key(examples, split) == top][-1]
 
-    def gain_key(self, examples: list[Example], split: tuple[int, float]) -> Any:
-        left = self.counts([e for e in examples if self.is_left(*split, e.x)])
+    def gain_key(self, examples: list[Example], split: Split) -> Any:
+        left = self.counts([e for e in examples if self.is_left(split, e.x)])
         total = self.counts(examples)
         n, n_left = len(examples), sum(left)
         squares = sum((a * n - n_left * b) ** 2 for a, b in zip(left, total, strict=True))
@@ -122,7 +134,7 @@ class LastOfEqual(FudyadtTwin):
 class FirstSplit(FudyadtTwin):
     """Takes the first split it sees."""
 
-    def best_split(self, examples: list[Example]) -> tuple[int, float] | None:
+    def best_split(self, examples: list[Example]) -> Split | None:
         return next(self.candidates(examples), None)
 
 
@@ -134,6 +146,44 @@ class DeafToDeletions(FudyadtTwin):
             super().update(example, insert, time)
         else:
             self.path(example.x)[-1].examples.remove(example)
+
+
+class MissingRight(FudyadtTwin):
+    """Tries missing numbers on the right only."""
+
+    def candidates_of(self, j: int, examples: list[Example]) -> Iterator[Split]:
+        return (split for split in super().candidates_of(j, examples) if split[2] != TO_LEFT)
+
+
+class FewerExamples(FudyadtTwin):
+    """Decides for the side of fewer examples."""
+
+    def side_of_missing(self, v: Node) -> int:
+        return v.missing or TO_LEFT + TO_RIGHT - super().side_of_missing(v)
+
+
+def with_holes(updates: UpdateBatch, from_row: int) -> UpdateBatch:
+    """The same, but that later rows lack numbers: of class 1 more often."""
+    X, draw = updates.X.copy(), np.random.default_rng(5)
+    lost = draw.random(X.shape) < np.where(updates.y == 1, 0.5, 0.1)[:, None]
+    lost[:from_row] = False
+    X[lost & ~np.array(CATEGORICAL)] = np.nan
+    return replace(updates, X=X)
+
+
+@pytest.mark.parametrize("options", [OPTIONS, CERTIFIED])
+@pytest.mark.parametrize(
+    ("kind", "from_row"), [(FudyadtTwin, 0), (FudyadtTwin, 280), (MissingRight, 0), (FewerExamples, 280)]
+)
+def test_sides_of_missing_numbers_are_checked(kind: type[FudyadtTwin], options: dict[str, Any], from_row: int) -> None:
+    twin = run(twin_for(options, kind), with_holes(batch(), from_row))
+    report = audited(twin, options)
+    if kind is FudyadtTwin:
+        assert (report.conformance, report.failures) == ("holds", [])
+        assert {v.missing for v in twin.preorder(twin.root)} >= {UNDECIDED, TO_LEFT, TO_RIGHT}
+    else:
+        assert report.conformance == "violated"
+        assert {"audits.node_value:missing", "audits.build_best"} & set(findings(report))
 
 
 WRONG_ALGORITHMS: list[tuple[type[FudyadtTwin], str]] = [

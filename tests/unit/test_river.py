@@ -80,15 +80,12 @@ def test_numbers_may_be_categories_and_keys_need_not_be_text() -> None:
     [
         ({"a": 1.0}, 0, "missing_key", {"column": "b"}),
         ({"a": 1.0, "b": "w", "c": 2}, 0, "new_key", {"column": "c"}),
-        ({"a": math.nan, "b": "w"}, 0, "not_finite", {"column": "a", "value": math.nan}),
         ({"a": math.inf, "b": "w"}, 0, "not_finite", {"column": "a", "value": math.inf}),
-        ({"a": None, "b": "w"}, 0, "not_finite", {"column": "a", "value": None}),
         ({"a": 10**400, "b": "w"}, 0, "not_finite", {"column": "a", "value": 10**400}),
         ({"a": 2**53 + 1, "b": "w"}, 0, "inexact", {"column": "a", "value": 2**53 + 1}),
         ({"a": np.int64(-(2**53) - 1), "b": "w"}, 0, "inexact", {"column": "a", "value": -(2**53) - 1}),
         ({"a": "1", "b": "w"}, 0, "other_value", {"column": "a", "value": "1", "was": "numbers"}),
         ({"a": 1.0, "b": 3}, 0, "other_value", {"column": "b", "value": 3, "was": "text"}),
-        ({"a": 1.0, "b": None}, 0, "not_category", {"column": "b", "value": None}),
         ({"a": 1.0, "b": "new"}, None, "no_label", {}),
         ({"a": 1.0, "b": "new"}, math.nan, "no_label", {}),
         ({"a": 1.0, "b": "new"}, "text", "mixed_labels", {"first": 0, "label": "text"}),
@@ -113,14 +110,22 @@ def test_a_bad_first_example_decides_nothing() -> None:
     tree = RiverTreeClassifier()
     for x, name, column in (
         ({}, "no_features", None),
-        ({"a": math.nan}, "not_finite", "a"),
-        ({"b": None}, "not_finite", "b"),
+        ({"a": math.inf}, "not_finite", "a"),
     ):
         with refused(f"estimators.{name}", InputError, column=column):
             tree.learn_one(x, 1)
         assert tree.predict_one({"a": 1}) is None
     tree.learn_one({"c": 1}, 1)
     assert tree.predict_one({"c": 2}) == 1
+
+
+def test_missing_values_are_learned_and_forgotten() -> None:
+    tree = RiverTreeClassifier()
+    for i in range(40):
+        tree.learn_one({"a": None if i % 4 == 0 else float(i % 4), "b": None if i % 8 == 4 else "w"}, int(i % 4 == 0))
+    assert [tree.predict_one({"a": a, "b": "w"}) for a in (math.nan, None, 1.0, 3.0)] == [1, 1, 0, 0]
+    tree.forget_one({"a": math.nan, "b": "w"}, 1)
+    assert tree.audit().ok
 
 
 def test_a_string_is_no_list_of_features() -> None:

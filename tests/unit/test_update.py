@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[pa.Table | None, list[str] | None, str, dict[str, Any]]
     ),
     "live id": (changed("key", ["a", "k0100"]), ["k0001"], "updates.live_id", {"row": 1, "column": "key"}),
     "insert twice": (changed("key", ["a", "b", "a"]), None, "updates.repeated_id", {"row": 2, "column": "key"}),
-    "NaN": (changed("a", [0.0, float("nan")]), None, "rows.no_value", {"row": 1, "column": "a"}),
+    "infinity": (changed("a", [0.0, float("inf")]), None, "rows.infinite", {"row": 1, "column": "a"}),
     "null id": (changed("key", ["n", None]), None, "rows.no_id", {"row": 1, "column": "key"}),
     "no label": (changed("y", ["no", None]), None, "rows.no_label", {"row": 1, "column": "y"}),
     "label": (changed("y", ["no", "ja"]), None, "rows.other_label", {"row": 1, "column": "y", "value": "'ja'"}),

@@ -18,11 +18,10 @@ from raydt.messages import message
 from tests.refusals import refused
 
 LINES = "key,a,colour,y\n"
-CORRECT, REPLAY = message("updates.correct"), message("updates.other_learner", learners="").removesuffix("replay with ")
+CORRECT = message("updates.correct")
 #: Text of the rows or ids, the message, its place, and its remedy.
 ADVICE: dict[str, tuple[str | None, str | None, str, dict[str, Any], str]] = {
-    "no value": (LINES + "n,,red,no\n", None, "rows.no_value", {"row": 0, "column": "a"}, REPLAY),
-    "no category": (LINES + "n,1,,no\n", None, "rows.no_category", {"row": 0, "column": "colour"}, REPLAY),
+    "infinite": (LINES + "n,inf,red,no\n", None, "rows.infinite", {"row": 0, "column": "a"}, CORRECT),
     "all ids lost": (LINES + ",1,red,no\n,2,red,no\n", None, "rows.no_id", {"row": 0, "column": "key"}, CORRECT),
     "a text": (
         LINES + "n,1,red,no\nm,2,red,no\nl,x,red,no\n",

@@ -132,6 +132,10 @@ class NaivePredictor(TreePredictor):
 
         run([partial(score, part) for part in ranges(len(which), _FEW_ROWS)])
 
+    def _missing_left(self) -> npt.NDArray[np.bool_]:
+        """None: missing numbers have the last bin, and go right."""
+        return np.zeros(len(self._model["feature"]), dtype=np.bool_)
+
     def tree_sum(self, n_classes: int) -> TreeSum:
         """Refuse if leaves predict by naive Bayes, whose shares no split accounts for; else as of any tree."""
         if len(self._leaves):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import block, blocks
+from raydt.arrays.blocks import block, blocks, equal_rows
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
@@ -199,9 +199,7 @@ class ForestShard:
         slots, row = np.asarray(slots), np.asarray(X)
         self.trees.reserve(int(slots.max(initial=-1)) + 1)
         mine = block(self.trees.examples.X, slots, self.columns)
-        other = row[self.columns]
-        equal: npt.NDArray[np.bool_] = ((mine == other) | (np.isnan(mine) & np.isnan(other))).all(axis=1)
-        return equal
+        return equal_rows(mine, row[self.columns])
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """This shard's columns of some rows."""

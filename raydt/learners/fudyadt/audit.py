@@ -85,6 +85,7 @@ def audit(
         scheduled = None if options.certified else epsilon
         broken += compare_counters(truth, scheduled, history.warmup, warming) + _built(truth)
         broken += compare_warmup(state, history)
+        broken += compare_nodes("missing", "side of missing numbers", truth.tree.missing, truth.sides())
     worst, infeasible = _feasibility(truth, options.beta, "variance" if options.numeric else "gini")
     if options.certified:
         certificates = Certificates(truth, state, options.beta)

@@ -18,10 +18,12 @@ from raydt.learners.fudyadt.histograms import (
     MOST_VALUES,
     Histograms,
     best_value,
+    best_value_missing_left,
     choose_counted,
     count_side,
     divide,
     encode_columns,
+    has_missing,
     mark_rows,
     most_counted,
     new_histograms,
@@ -29,13 +31,25 @@ from raydt.learners.fudyadt.histograms import (
     value_at,
 )
 from raydt.learners.fudyadt.presort import DIGITS, fill_codes, label_bits_of, sort_column
-from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan_column, sum_left
-from raydt.trees.counted_tree import start_children, start_node, stays_leaf
-from raydt.trees.records import NODES, link, split_node, threshold_between
+from raydt.learners.fudyadt.split_search import scan_column, scan_missing_left
+from raydt.learners.fudyadt.split_sides import (
+    is_constant,
+    lacking,
+    mark_sides,
+    missing_side,
+    partition,
+    sum_left,
+    threshold_of,
+)
+from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, start_children, start_node, stays_leaf
+from raydt.trees.records import NODES, link, split_node
 
 
 class BuildScratch(NamedTuple):
-    """Working memory of one BUILD of up to n rows; the last line of ``E`` lists the rows of each open node."""
+    """Working memory of one BUILD of up to n rows; the last line of ``E`` lists the rows of each open node.
+
+    ``gaps`` tells which columns lack numbers; only their segments are ``turned``.
+    """
 
     E: npt.NDArray[np.int64]
     spare: npt.NDArray[np.int64]
@@ -47,6 +61,8 @@ class BuildScratch(NamedTuple):
     left: npt.NDArray[np.int64]
     histograms: Histograms
     numbers: npt.NDArray[np.int32]
+    gaps: npt.NDArray[np.bool_]
+    turned: npt.NDArray[np.int64]
 
 
 def new_scratch(rows: int, columns: int, classes: int) -> BuildScratch:
@@ -62,6 +78,8 @@ def new_scratch(rows: int, columns: int, classes: int) -> BuildScratch:
         empty(classes, dtype=np.int64),
         new_histograms(rows, columns, classes, MOST_VALUES if classes > 1 else 0),
         empty(rows if classes == 1 else 0, dtype=np.int32),
+        np.empty(columns, dtype=np.bool_),
+        empty(rows, dtype=np.int64),
     )
 
 
@@ -125,11 +143,15 @@ def start_root(tree: Any, members: Any, root: int, listing: Any, rules: Any, sta
 
 @task_kernel
 def sort_columns(listing: Any, scratch: Any, label_bits: int, begin: int, end: int) -> None:
-    """Sort those of the columns from ``begin`` to before ``end`` that are not counted."""
+    """Sort those of the columns from ``begin`` to before ``end`` that are not counted; note which lack numbers."""
     E, H, labels, n = scratch.E, scratch.histograms, listing.labels, len(listing.slots)
     for j in range(begin, end):
-        if not H.width[j]:
+        if H.width[j]:
+            last = H.bits[j].view(np.float64)[np.int64(H.width[j]) - 1]
+            scratch.gaps[j] = last != last
+        else:
             sort_column(E[j, :n], j, labels, label_bits, listing.X, listing.rows, scratch.spare, scratch.digits)
+            scratch.gaps[j] = lacking(E[j, :n], listing.X, listing.rows, np.int64(j), label_bits) > 0
 
 
 @task_kernel
@@ -163,7 +185,7 @@ def grow(tree: Any, members: Any, listing: Any, rules: Any, stamp: int, scratch:
         )
         _, left_open, right_open, _, _ = sides
         if left_open or right_open:
-            in_order = in_order_of(listing, feature, left_open)
+            in_order = in_order_of(tree, node, listing, left_open)
             last = columns + (histogram >= 0)
             partition_columns(
                 scratch, first, stop, histogram, label_bits, in_order, left_open, right_open, np.int64(0), last
@@ -186,7 +208,8 @@ def search(
 ) -> tuple[float, int, int]:
     """Find a node's best split among the columns from ``begin`` to before ``end``.
 
-    Returns its score and feature (-1: none), and the element or code that ends its left side.
+    Returns its score and feature (-1: none), and the element or code that ends its left side, plus the number of
+    elements or codes where missing numbers are on the left.
     """
     E, H, counts, left, categorical = scratch.E, scratch.histograms, tree.counts, scratch.left, listing.categorical
     label_bits, perfect = label_bits_of(counts.shape[1]), np.inf
@@ -206,6 +229,18 @@ def search(
             best, feature, at = score, j, here
             if best >= perfect:  # both sides pure: no later feature can do better
                 break
+        if scratch.gaps[j]:  # with missing numbers on the left
+            if histogram >= 0 and H.width[j]:
+                score, here = best_value_missing_left(H, j, histogram, stop - first, counts, node, left, best)
+            else:
+                score, here = scan_missing_left(
+                    E[j, first:stop], listing.X, listing.rows, np.int64(j), counts, tree.sums, node, listing.numbers,
+                    left, label_bits, best, scratch.spare, scratch.turned,
+                )  # fmt: skip
+            if here >= 0:
+                best, feature, at = score, j, here
+                if best >= perfect:
+                    break
     return best, feature, at
 
 
@@ -237,8 +272,9 @@ def divide_node(
         for i in range(size):
             link(tree, members, node, slots[(listed[i] & 0xFFFFFFFF) >> label_bits])
         return np.int64(0), False, False, of_left, of_right
-    threshold, n_left = _divide_rows(listing, scratch, first, stop, histogram, label_bits, feature, at)
+    threshold, missing, n_left = _divide_rows(listing, scratch, first, stop, histogram, label_bits, feature, at)
     left, right = split_node(tree, node, feature, threshold)
+    tree.nodes[node].missing = missing
     for k in range(K):
         tree.counts[left, k] = scratch.left[k]
         tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]
@@ -295,29 +331,35 @@ def push_children(
 
 
 @task_kernel
-def in_order_of(listing: Any, feature: int, left_open: bool) -> int:
-    """The column that a split leaves partitioned already (-1: none)."""
-    in_order: int = np.int64(feature if left_open and not listing.categorical[feature] else -1)
+def in_order_of(tree: Any, node: int, listing: Any, left_open: bool) -> int:
+    """The column that the split of a node leaves partitioned already (-1: none)."""
+    feature = np.int64(tree.nodes[node].feature)
+    parted = left_open and not listing.categorical[feature] and tree.nodes[node].missing != TO_LEFT
+    in_order: int = np.int64(feature if parted else -1)
     return in_order
 
 
 @inlined_kernel
 def _divide_rows(
     listing: Any, scratch: Any, first: int, stop: int, histogram: int, label_bits: int, feature: int, at: int
-) -> tuple[float, int]:
-    """Threshold of a split and the number of rows on its left; marks their sides and counts the left."""
+) -> tuple[float, int, int]:
+    """Threshold of a split, the side of missing numbers, and the rows on its left; marks sides and counts the left."""
     E, H, side, left = scratch.E, scratch.histograms, scratch.side, scratch.left
-    category = listing.categorical[feature]
+    category, gap = listing.categorical[feature], scratch.gaps[feature]
     if histogram >= 0 and H.width[feature]:
         listed = E[len(E) - 1, first:stop]
         threshold = value_at(H, feature, histogram, at, category, len(left))
-        return threshold, mark_rows(H, feature, threshold, category, listed, label_bits, side, left)
+        missing = np.int64(UNDECIDED)
+        if at >= H.width[feature]:
+            missing = np.int64(TO_LEFT)
+        elif gap and has_missing(H, feature, histogram, len(left)):
+            missing = np.int64(TO_RIGHT)
+        goes = missing == TO_LEFT
+        return threshold, missing, mark_rows(H, feature, threshold, category, goes, listed, label_bits, side, left)
     S = E[feature, first:stop]
-    threshold = listing.X[listing.rows[(S[at] & 0xFFFFFFFF) >> label_bits], feature]
-    if not category:
-        after = listing.X[listing.rows[(S[at + 1] & 0xFFFFFFFF) >> label_bits], feature]
-        threshold = threshold_between(threshold, after)
-    return threshold, mark_sides(S, at, category, label_bits, side, left)
+    threshold = threshold_of(S, at, category, listing.X, listing.rows, feature, label_bits)
+    missing = np.int64(missing_side(S, at, gap, listing.X, listing.rows, feature, label_bits))
+    return threshold, missing, mark_sides(S, at, category, label_bits, side, left)
 
 
 @task_kernel

@@ -152,8 +152,10 @@ class DividedBuild:
             of = self._scratch
             H = of.histograms
             tables = {name: np.empty_like(getattr(H, name)) for name in ("table", "found", "rank")}
-            spare, digits, left = empty(self._n, np.int64), np.empty_like(of.digits), np.empty_like(of.left)
-            self._rooms.append(of._replace(spare=spare, digits=digits, left=left, histograms=H._replace(**tables)))
+            spare, turned = empty(self._n, np.int64), empty(self._n, np.int64)
+            digits, left = np.empty_like(of.digits), np.empty_like(of.left)
+            own = of._replace(spare=spare, turned=turned, digits=digits, left=left, histograms=H._replace(**tables))
+            self._rooms.append(own)
         return self._rooms[i]
 
     def _fill_columns(self) -> None:
@@ -196,7 +198,7 @@ class DividedBuild:
         _, left, right, _, _ = sides
         if not (left or right):
             return top
-        in_order = int(in_order_of(listing, feature, left))
+        in_order = int(in_order_of(tree, node, listing, left))
 
         def part_columns(part: slice, room: BuildScratch) -> None:
             rest = in_order, left, right, part.start, part.stop
@@ -227,6 +229,7 @@ class DividedBuild:
             H.cells[: len(one.cells)] = one.cells
         scratch = of._replace(
             spare=of.spare[one.first : one.stop],
+            turned=of.turned[one.first : one.stop],
             side=side,
             stack=empty((rows + 2, 4), np.int64),
             digits=np.empty_like(of.digits),

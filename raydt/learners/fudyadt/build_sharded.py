@@ -5,9 +5,10 @@ groups, the best split it has; and with one bit per row, the side on which its o
 The coordinator picks the winners by the total order, combines the bits of the winning shards, and sends them
 with the next round: no second round is needed to learn the sides.
 
-A reply is one int64 array: ``open * groups * (3 + K)`` words of candidates (bits of the score, bits of the
-threshold, feature, class counts on the left), then ``ceil(rows / 64)`` words of sides. Where labels are numbers, K is 1
-and two words more of each candidate are the sums of the labels on the left and of their squares.
+A reply is one int64 array: ``open * groups * (4 + K)`` words of candidates (bits of the score, bits of the
+threshold, feature, side of missing numbers, class counts on the left), then ``ceil(rows / 64)`` words of sides. Where
+labels are numbers, K is 1 and two words more of each candidate are the sums of the labels on the left and of their
+squares.
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.fudyadt.split_search import is_constant, mark_sides, partition, scan_column, sum_left
+from raydt.learners.fudyadt.split_search import scan_column, scan_missing_left
+from raydt.learners.fudyadt.split_sides import (
+    is_constant,
+    mark_sides,
+    missing_side,
+    partition,
+    sum_left,
+    threshold_of,
+)
 from raydt.trees.counted_tree import start_children, stays_leaf
-from raydt.trees.records import link, split_node, threshold_between
+from raydt.trees.records import link, split_node
 
 #: Words of a candidate before the class counts.
-SCORE, THRESHOLD, FEATURE, LEFT = 0, 1, 2, 3
+SCORE, THRESHOLD, FEATURE, MISSING, LEFT = range(5)
 #: Flags of a round: what becomes of the two children of an open node.
 KEEP_LEFT, KEEP_RIGHT = 1, 2
 
@@ -42,6 +51,7 @@ class ShardColumns(NamedTuple):
     group: npt.NDArray[np.int64]  #: Shape (columns,).
     groups: int
     categorical: npt.NDArray[np.bool_]  #: Shape (columns,).
+    gaps: npt.NDArray[np.bool_]  #: Shape (columns,): whether numbers are missing.
     numbers: npt.NDArray[np.int32]  #: Shape (rows,): numeric labels in units; with classes it is empty.
 
 
@@ -57,9 +67,9 @@ class Sorted(NamedTuple):
 
 @kernel
 def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, scratch: Any, out: Any) -> None:
-    """Fill ``out`` (open, groups, 3 + K) with the best split of each group; ``side`` with the shard's own choice.
+    """Fill ``out`` (open, groups, 4 + K) with the best split of each group; ``side`` with the shard's own choice.
 
-    With numeric labels, ``out`` has 3 + 1 + 2 words of a candidate.
+    With numeric labels, ``out`` has 4 + 1 + 2 words of a candidate.
     Columns ascend over the groups of a shard, so that "the first best" is the total order. O(rows x columns) a level.
     """
     E, bounds, side, label_bits = level.E, level.bounds, level.side, level.label_bits
@@ -81,9 +91,18 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, 
             category, numbers, spare = categorical[j], columns.numbers, scratch[3]
             score, at = scan_column(S, category, node_counts, node_sums, f, numbers, left, label_bits, best, spare)
             if at >= 0:
-                scores[f, g, SCORE] = score
+                scores[f, g, SCORE] = best = score
                 column_of[g] = j
                 at_of[g] = at
+            if columns.gaps[j]:
+                score, at = scan_missing_left(
+                    S, X, rows, np.int64(j), node_counts, node_sums, f, numbers, left, label_bits, best, spare,
+                    level.spare,
+                )  # fmt: skip
+                if at >= 0:
+                    scores[f, g, SCORE] = score
+                    column_of[g] = j
+                    at_of[g] = at
         shard_best = -1.0
         shard_column, shard_at = np.int64(-1), np.int64(-1)
         for g in range(groups):
@@ -93,11 +112,9 @@ def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, 
                 continue
             at = at_of[g]
             segment = E[j, first:stop]
-            threshold = X[rows[(segment[at] & 0xFFFFFFFF) >> label_bits], j]
-            if not categorical[j]:
-                threshold = threshold_between(threshold, X[rows[(segment[at + 1] & 0xFFFFFFFF) >> label_bits], j])
-            scores[f, g, THRESHOLD] = threshold
+            scores[f, g, THRESHOLD] = threshold_of(segment, at, categorical[j], X, rows, j, label_bits)
             out[f, g, FEATURE] = columns.feature[j]
+            out[f, g, MISSING] = missing_side(segment, at, columns.gaps[j], X, rows, j, label_bits)
             mark_counts(segment, at, categorical[j], label_bits, left)
             for k in range(K):
                 out[f, g, LEFT + k] = left[k]
@@ -117,7 +134,13 @@ def mark_counts(E: Any, at: int, categorical: bool, label_bits: int, left: Any) 
     """Count the classes on the left of a split of one segment; unlike the sides, without a write for each row."""
     mask = (1 << label_bits) - 1
     left[:] = 0
-    i = at
+    i, n = at, len(E)
+    if at >= n:
+        last = n - 1
+        while E[last] >> 32 == E[n - 1] >> 32:
+            left[E[last] & mask] += 1
+            last -= 1
+        i = at - n
     while i >= 0 and (not categorical or E[i] >> 32 == E[at] >> 32):
         left[E[i] & mask] += 1
         i -= 1
@@ -218,6 +241,7 @@ def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any,
         if g < 0:
             continue
         left, right = split_node(tree, node, candidates[f, g, FEATURE], thresholds[f, g, THRESHOLD])
+        tree.nodes[node].missing = candidates[f, g, MISSING]
         for k in range(K):
             tree.counts[left, k] = candidates[f, g, LEFT + k]
             tree.counts[right, k] = tree.counts[node, k] - tree.counts[left, k]

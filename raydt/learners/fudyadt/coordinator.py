@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import as_slice
+from raydt.arrays.blocks import as_slice, equal_rows
 from raydt.arrays.digest import Part
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.rows_on_shards import RowBlock
@@ -93,11 +93,11 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
-        return self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0)))
+        return self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
-            return (self.store.X[slots] == row.X).all(axis=1)
+            return equal_rows(self.store.X[slots], row.X)
         return np.logical_and.reduce((yield Ask("equal", {"slots": slots, "x": row.X[0]})))
 
     def finish(self) -> Exchange[None]:
@@ -147,7 +147,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         """
         live = self.live
         if self.smoothing == 0:
-            leaves = [route(live.tree, live.categorical, X, np.int32(row)) for row in range(len(X))]
+            leaves = [route(live.tree, live.categorical, X, np.int32(row), False) for row in range(len(X))]
             return shares_of(live.tree.counts[leaves], n_classes)
         shares = np.repeat(shares_of(live.tree.counts[:1], n_classes), len(X), axis=0)
         smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), self.smoothing, shares)

@@ -249,9 +249,56 @@ def best_value(
 
 
 @inner_kernel
+def has_missing(H: Any, j: int, slot: int, K: int) -> bool:
+    """Whether a node has missing numbers of a counted column, whose code is the last."""
+    begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
+    last = np.int64(H.width[j]) - 1
+    value = H.bits[j].view(np.float64)[last]
+    some = False
+    if value != value:
+        for k in range(K):
+            some |= H.cells[begin + last * K + k] > 0
+    return some
+
+
+@inner_kernel
+def best_value_missing_left(
+    H: Any, j: int, slot: int, n: int, counts: Any, node: int, left: Any, best: float
+) -> tuple[float, int]:
+    """As ``split_search.scan_missing_left``: the code of the last number on the left, plus the number of codes."""
+    K = len(left)
+    at = -1
+    if not has_missing(H, j, slot, K):
+        return best, at
+    begin = slot * H.reg[CELLS] + np.int64(H.offset[j])
+    cells = H.cells[begin : begin + H.width[j] * K]
+    last = np.int64(H.width[j]) - 1
+    n_left = 0
+    for k in range(K):
+        left[k] = cells[last * K + k]
+        n_left += left[k]
+    for code in range(last):
+        here = 0
+        for k in range(K):
+            here += cells[code * K + k]
+            left[k] += cells[code * K + k]
+        n_left += here
+        if n_left == n:
+            break
+        if here == 0:
+            continue
+        score = split_score(left, counts, node, n_left, n)
+        if score > best:
+            best, at = score, code + H.width[j]
+    return best, at
+
+
+@inner_kernel
 def value_at(H: Any, j: int, slot: int, code: int, categorical: bool, K: int) -> float:
     """Threshold of the split after ``code``: its value, or the midpoint to the next one the node has."""
     values = H.bits[j].view(np.float64)
+    if code >= H.width[j]:
+        code -= H.width[j]
     value: float = values[code]
     if categorical:
         return value
@@ -266,7 +313,15 @@ def value_at(H: Any, j: int, slot: int, code: int, categorical: bool, K: int) ->
 
 @inner_kernel
 def mark_rows(
-    H: Any, j: int, threshold: float, categorical: bool, elements: Any, label_bits: int, side: Any, left: Any
+    H: Any,
+    j: int,
+    threshold: float,
+    categorical: bool,
+    missing_left: bool,
+    elements: Any,
+    label_bits: int,
+    side: Any,
+    left: Any,
 ) -> int:
     """As ``split_search.mark_sides``, for a counted column and the rows of a list."""
     values = H.bits[j].view(np.float64)
@@ -276,7 +331,8 @@ def mark_rows(
     n_left = 0
     for i in range(len(elements)):
         row = np.uint64(elements[i]) >> np.uint64(label_bits)
-        goes = np.int64(goes_left(values[H.codes[row, j]], threshold, categorical))
+        value = values[H.codes[row, j]]
+        goes = np.int64(goes_left(value, threshold, categorical) or (missing_left and value != value))
         side[row] = 1 - goes
         left[elements[i] & mask] += goes
         n_left += goes

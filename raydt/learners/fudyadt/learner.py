@@ -16,10 +16,19 @@ from raydt.learners.fudyadt.describe import FuDyADTDescription
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import FuDyADTShard
 from raydt.messages import message
-from raydt.trees.canonical_arrays import CERTIFICATE, NUMBERS, RANGE, SUMS, TREE, Arrays, check_tree, state_arrays
+from raydt.trees.canonical_arrays import (
+    CERTIFICATE,
+    NUMBERS,
+    RANGE,
+    SUMS,
+    Arrays,
+    check_tree,
+    state_arrays,
+    tree_arrays,
+)
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.regression_sums import MOST_UNITS, LabelRange
-from raydt.trees.state_schema import HELD, Schema, check_classes, check_leaves, check_sums, require
+from raydt.trees.state_schema import HELD_OR_MISSING, Schema, check_classes, check_leaves, check_sums, require
 
 
 class FuDyADT(Learner):
@@ -42,14 +51,19 @@ class FuDyADT(Learner):
         return 2 if what == "state" and found else 1
 
     def traits(self, options: FuDyADTOptions) -> Traits:
-        """Numbers and categories; any number of classes, or numeric labels."""
+        """Numbers and categories, also missing ones; any number of classes, or numeric labels."""
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if not options.numeric:
             return Traits(
-                Reading(with_numbers="criterion: squared_error"), divided="large", retrained=every, reads="columns"
+                Reading(missing=True, with_numbers="criterion: squared_error"),
+                divided="large",
+                retrained=every,
+                reads="columns",
             )
         needs = "" if options.label_range else message("learners.needs_range")
-        return Traits(Reading(regression=True), warmup=needs, divided="large", retrained=every, reads="columns")
+        return Traits(
+            Reading(missing=True, regression=True), warmup=needs, divided="large", retrained=every, reads="columns"
+        )
 
     def fixed_by(self, options: FuDyADTOptions, state: Arrays) -> FuDyADTOptions:
         """The range of numeric labels, which the warm-up has found."""
@@ -67,14 +81,14 @@ class FuDyADT(Learner):
         certified = options.certified and "m0" in model
         if state and options.certified and not certified:
             raise ValueError(message("states.published", array="m0"))
-        arrays = TREE + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
-        return Schema(arrays + (state_arrays(options.numeric) if state else ()), (HELD,))
+        arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
+        return Schema(arrays + (state_arrays(options.numeric) if state else ()), (HELD_OR_MISSING,))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
     ) -> None:
         """Require one tree whose leaves count their examples."""
-        inner = check_tree(model)
+        inner = check_tree(model, features)
         if not options.numeric:
             check_classes(model, "counts", n["labels"])
         else:
@@ -97,7 +111,7 @@ class FuDyADT(Learner):
         return TreePredictor(features, model, options.smoothing)
 
     def cases(self) -> Sequence[Case]:
-        """Rebuilds by the shards and by the coordinator; two classes, three, and numbers; both schedules."""
+        """Rebuilds by the shards and by the coordinator; classes and numbers; missing values; both schedules."""
         numbers = {"criterion": "squared_error"}
         often = {"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 3}
         return (
@@ -119,6 +133,15 @@ class FuDyADT(Learner):
                 numbers | {"alpha": 0.01, "beta": 0.02},
                 classes=0,
                 warmup=6,
+                plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
+            ),
+            # Missing values, with rebuilds of both.
+            Case("missing", often, classes=3, missing=True, plan=WorkPlan(36, shared_store=False)),
+            Case(
+                "numbers, missing",
+                often | numbers | {"label_range": (0.0, 4.0)},
+                classes=0,
+                missing=True,
                 plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
             ),
         )

@@ -50,7 +50,7 @@ def largest_build(classes: int) -> int:
 
 @inner_kernel
 def code_of(bits: int) -> int:
-    """Order-preserving integer of a float64 given by its bits (finite, no -0.0)."""
+    """Order-preserving integer of a float64 given by its bits (no -0.0); a missing number comes last."""
     return bits if bits >= 0 else bits ^ _FLIP
 
 

@@ -12,18 +12,27 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.audits.recorded_tree import Bools, Floats, Ints, RankedColumn, RecordedTree, best_of, best_splits, each
+from raydt.audits.recorded_tree import (
+    LEFT,
+    RIGHT,
+    Best,
+    Bools,
+    Floats,
+    Ints,
+    RankedColumn,
+    RecordedTree,
+    best_of,
+    best_splits,
+    each,
+)
 from raydt.audits.routed_history import BuildHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
-
-#: Score, feature and threshold of the best split at each node.
-Best: TypeAlias = tuple[Floats, Ints, Floats]
 
 
 class Gini:
@@ -71,7 +80,7 @@ class Gini:
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
     def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
-        """Return score, feature and threshold of the best split at each node."""
+        """Return the best split at each node."""
         return best_splits(columns, rows, labels, node, statistics)
 
 
@@ -192,6 +201,7 @@ class Recomputed(BuildHistory):
         self.replayed = np.zeros(n, np.bool_)  #: Nodes whose S0(v) asks for a split and was searched for the best one.
         #: That best split; score -1 where nothing separates S0(v).
         self.built_score, self.built_feature, self.built_threshold = np.full(n, -1.0), np.full(n, -1), np.zeros(n)
+        self.built_left = np.zeros(n, np.bool_)  #: Whether missing numbers go left at it.
 
         sampled = _sample(tree.s, len(features), budget)
         place = np.zeros(n, np.int64)
@@ -200,7 +210,7 @@ class Recomputed(BuildHistory):
             place[at] = np.arange(len(at))
             self._look_at_now(at, rows, place[node])
             if self.complete:
-                then = self.look_back(rows, node)
+                then = self.look_back(rows, node, right)
                 self._look_at_build(at, rows[then], place[node[then]], ~right[then], sampled[at])
         self.live_counts = rules.impurity.counts(self.live)
         self.built_counts = rules.impurity.counts(self.built)
@@ -225,12 +235,17 @@ class Recomputed(BuildHistory):
         wanted &= self.rules.exceeds(counts, self.rules.half_alpha)
         self.replayed[at] = wanted
         found = self._search(at, wanted, counts, rows, local)
-        self.built_score[at], self.built_feature[at], self.built_threshold[at] = found
+        self.built_score[at], self.built_feature[at], self.built_threshold[at], self.built_left[at] = found
 
     def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
         return self.rules.impurity.count(local, self.labels[rows], nodes)
 
-    def _search(self, at: Ints, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> tuple[Floats, Ints, Floats]:
+    def sides(self) -> Ints:
+        """Return the side of missing numbers at each node; where BUILD has chosen it and S0 was searched, the best."""
+        by_gain = np.where(self.built_left, LEFT, RIGHT)
+        return np.where(self.lacking & self.replayed, by_gain, super().sides())
+
+    def _search(self, at: Ints, wanted: Bools, counts: Ints, rows: Ints, local: Ints) -> Best:
         """Best splits of those of the nodes ``at`` one level that are ``wanted``."""
         rows, local = rows[wanted[local]], local[wanted[local]]
         there = np.where(wanted[:, None], counts, 0)

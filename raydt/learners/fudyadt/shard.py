@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import block, blocks
+from raydt.arrays.blocks import block, blocks, equal_rows
 from raydt.arrays.memory import grown
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
@@ -112,7 +112,9 @@ class FuDyADTShard:
                 spare,
                 np.empty(DIGITS, dtype=np.int64),
             )
-        columns = X, rows, self.columns, self._group_of, len(self.groups), self._categorical, numbers
+        last = rows[(E[:, -1] & 0xFFFFFFFF) >> bits] if n else rows
+        gaps = np.isnan(X[last, np.arange(width)]) if width else np.zeros(0, dtype=np.bool_)
+        columns = X, rows, self.columns, self._group_of, len(self.groups), self._categorical, gaps, numbers
         self._columns = ShardColumns(*columns)
         bounds, side = np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8)
         self._level = Sorted(E, bounds, side, spare, bits)
@@ -147,8 +149,7 @@ class FuDyADTShard:
 
     def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal ``x`` in every column of this shard."""
-        equal: npt.NDArray[np.bool_] = (self._columns_of(slots) == np.asarray(x)[self.columns]).all(axis=1)
-        return equal
+        return equal_rows(self._columns_of(slots), np.asarray(x)[self.columns])
 
     def _candidates(self, counts: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         level, columns = self._level, self._columns

@@ -1,8 +1,13 @@
-"""The best split of a sorted segment, and the partition of segments: what coordinator and shards share.
+"""The best split of a sorted segment: what coordinator and shards share.
 
 All statistics are integer counts. ``split_score`` is the only function that turns them into a float64, and a
-split is compared by (greater score, smaller feature, smaller threshold), so that the result depends neither on
-who evaluates a feature nor on the order in which features are evaluated.
+split is compared by (greater score, smaller feature, missing numbers on the right, smaller threshold), so that the
+result depends neither on who evaluates a feature nor on the order in which features are evaluated.
+
+Missing numbers are the last elements of a segment. With them on the right, the segment is scanned as it is, and a
+threshold between the last number and them, infinity, is the question whether there is a number. With them on the left,
+a copy is scanned in which they come first; ``at`` is then the place of the last number on the left plus the length of
+the segment.
 
 Symbols (paper, Definition 2.1): n = |S|, c_k = examples of class k in S, l_k those on the left side,
 D_k = l_k n - n_left c_k. The Gini gain is G = sum_k D_k^2 / (n_left n_right) / n^2; the score leaves out n^2,
@@ -17,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
+from raydt.learners.fudyadt.split_sides import is_constant, lacking
 
 #: Elements of a block that is judged as a whole before its elements are.
 BLOCK = 64
@@ -154,13 +160,6 @@ def _scan_values(S: Any, counts: Any, node: int, left: Any, mask: int, best: flo
     return best, at
 
 
-@inner_kernel
-def is_constant(S: Any) -> bool:
-    """Whether all rows of a sorted segment have the same value."""
-    same: bool = S[0] >> 32 == S[len(S) - 1] >> 32
-    return same
-
-
 @kernel
 def scan(
     S: Any, categorical: bool, counts: Any, node: int, left: Any, label_bits: int, best: float, spare: Any
@@ -245,71 +244,37 @@ def scan_column(
     return scan(S, categorical, counts, node, left, label_bits, best, spare)
 
 
-@inner_kernel
-def sum_left(S: Any, label_bits: int, side: Any, numbers: Any) -> tuple[int, int]:
-    """Sums of the labels, and of their squares, of the rows of a segment that are on the left."""
-    bits = np.uint64(label_bits)
-    q = squares = 0
-    for i in range(len(S)):
-        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
-        number = np.int64(numbers[row]) * (1 - np.int64(side[row]))
-        q += number
-        squares += number * number
-    return q, squares
+@kernel
+def scan_missing_left(
+    S: Any,
+    X: Any,
+    rows: Any,
+    column: int,
+    counts: Any,
+    sums: Any,
+    node: int,
+    numbers: Any,
+    left: Any,
+    label_bits: int,
+    best: float,
+    spare: Any,
+    turned: Any,
+) -> tuple[float, int]:
+    """Scan a segment of a number as :func:`scan_column`, with its missing numbers on the left.
 
-
-@inner_kernel
-def mark_sides(S: Any, at: int, categorical: bool, label_bits: int, side: Any, left: Any) -> int:
-    """Write the side (0 left, 1 right) of each row of a segment split after element ``at``; count the left.
-
-    Returns the number of rows on the left; ``left`` receives their class counts.
+    ``turned`` (as long as the segment, or longer) is scratch. Of the threshold that parts the missing from all others
+    the gain is that of infinity with the missing on the right, to the last bit, so that it is never above ``best``.
     """
-    start = 0
-    if categorical:
-        start = at
-        while start > 0 and S[start - 1] >> 32 == S[at] >> 32:
-            start -= 1
-    mask = (1 << label_bits) - 1
-    for k in range(len(left)):
-        left[k] = 0
-    bits = np.uint64(label_bits)
-    for i in range(start):
-        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 1
-    ones = 0
-    for i in range(start, at + 1):
-        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 0
-        ones += S[i] & 1
-    for i in range(at + 1, len(S)):
-        side[np.uint64(S[i] & 0xFFFFFFFF) >> bits] = 1
-    if len(left) == 2:
-        left[0], left[1] = at - start + 1 - ones, ones
-    else:
-        for i in range(start, at + 1):
-            left[S[i] & mask] += 1
-    return at - start + 1
-
-
-@inner_kernel
-def partition(S: Any, label_bits: int, side: Any, spare: Any, keep_left: bool, keep_right: bool) -> None:
-    """Stable partition of one segment by side; a side that is not kept is dropped, the other moves up."""
     n = len(S)
-    bits = np.uint64(label_bits)
-    one = np.uint64(1)
-    kept = np.uint64(0)
-    if not keep_left:
-        for i in range(n):
-            element = S[i]
-            S[kept] = element
-            kept += np.uint64(side[np.uint64(element & 0xFFFFFFFF) >> bits])
-        return
-    moved = np.uint64(0)
-    for i in range(n):
-        element = S[i]
-        right = np.uint64(side[np.uint64(element & 0xFFFFFFFF) >> bits])
-        S[kept] = element
-        spare[moved] = element
-        moved += right
-        kept += one - right
-    if keep_right:
-        for i in range(np.int64(moved)):
-            S[np.int64(kept) + i] = spare[i]
+    m = lacking(S, X, rows, column, label_bits)
+    if m == 0 or m == n:
+        return best, -1
+    T = turned[:n]
+    for i in range(m):
+        T[i] = S[n - m + i]
+    for i in range(m, n):
+        T[i] = S[i - m]
+    score, at = scan_column(T, False, counts, sums, node, numbers, left, label_bits, best, spare)
+    if at < m:
+        return best, -1
+    return score, at - m + n

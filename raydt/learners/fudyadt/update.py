@@ -64,7 +64,7 @@ def advance(
             leaf = unlink(tree, members, slot)
             by, birth = -1, 2 * examples.born[slot] + 1
         else:
-            leaf = route(tree, cached.categorical, batch.X, steps[i].row)
+            leaf = route(tree, cached.categorical, batch.X, steps[i].row, kind == ADD)
             if numeric and reg[WARMUP_LEFT] == 0:
                 batch.means[i] = mean_at(tree, leaf)
             if kind == LOOK or reg[WARMUP_LEFT] == 0:

@@ -21,7 +21,15 @@ import numpy.typing as npt
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.finder_counters import BucketLimits, compare_group
 from raydt.audits.recorded_tree import FOREVER, Bools, MalformedTreeError, RecordedTree
-from raydt.audits.tree_audit import compare_counters, compare_counts, compare_rows, compare_warmup, found, report_of
+from raydt.audits.tree_audit import (
+    compare_counters,
+    compare_counts,
+    compare_nodes,
+    compare_rows,
+    compare_warmup,
+    found,
+    report_of,
+)
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.sparse_tree.recompute import FeatureCounts, RecountedSparseTree, Sets
@@ -60,6 +68,7 @@ def audit(
     if history.complete:
         broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(options, truth, warming)
         broken += compare_warmup(state, history)
+        broken += compare_nodes("missing", "side of missing numbers", tree.missing, truth.sides())
     broken += _structures(options, features, truth, groups, warming)
     worst, infeasible = _feasibility(options, truth)
 

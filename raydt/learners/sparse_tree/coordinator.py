@@ -23,14 +23,14 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.rebuild_log import logged, new_log
 from raydt.learners.sequential import ADD, LOOK, REMOVE, Slots, enter_steps, steps_of
 from raydt.learners.sparse_tree.coordinator_build import Builder
-from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps, roll_back, walk
+from raydt.learners.sparse_tree.coordinator_update import StepRules, list_steps, roll_back, route, walk
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import WARMUP_LEFT, target_of
 from raydt.trees.predictor import TreePredictor
-from raydt.trees.records import NODES, route
+from raydt.trees.records import NODES
 
 #: Steps of the shortest window, which is the first, and of the longest.
 SHORTEST, LONGEST = 16, 4096

@@ -16,6 +16,7 @@ from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.learners.rebuild_log import SHARDS, record
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
+from raydt.learners.sparse_tree.shard_build import MISSING
 from raydt.learners.tree_coordinator import LiveTree
 from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import start_node, with_room
@@ -112,7 +113,8 @@ class Builder(LiveTree):
             if chosen < 0:
                 continue
             feature, n1, c11 = found[i, chosen, :3].tolist()
-            left, right = _split(t, node, feature, found[i, chosen, 3:].view(np.float64)[0], n1, c11)
+            threshold = found[i, chosen, 3:].view(np.float64)[0]
+            left, right = _split(t, node, feature, threshold, n1, c11, int(found[i, chosen, MISSING]))
             on_right = sides[shard_of[chosen]][mine]
             splits.append((node, left, right))
             for child, part in ((left, slots[mine][~on_right]), (right, slots[mine][on_right])):
@@ -129,9 +131,10 @@ class Builder(LiveTree):
 
 
 @kernel
-def _split(tree: Any, node: int, feature: int, threshold: float, n1: int, c11: int) -> tuple[int, int]:
+def _split(tree: Any, node: int, feature: int, threshold: float, n1: int, c11: int, missing: int) -> tuple[int, int]:
     """Split a leaf whose counts are right; the counts of its children follow."""
     left, right = split_node(tree, node, feature, threshold)
+    tree.nodes[node].missing = missing
     tree.counts[right, 1] = c11
     tree.counts[right, 0] = n1 - c11
     for k in range(2):

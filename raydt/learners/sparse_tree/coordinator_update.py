@@ -1,7 +1,8 @@
 """The coordinator's half of an update: rows are routed, counted along their paths, and listed in their leaves.
 
 A window of steps is taken as if no node had to be rebuilt, and rolled back after the first that shows otherwise
-(``speculation``). Class counts are kept at all nodes, not only at leaves.
+(``speculation``). It ends with a step that decides sides of missing numbers, which are provisional until it is final.
+Class counts are kept at all nodes, not only at leaves.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import kernel
+from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.arrays.sparse import is_one
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
-from raydt.trees.records import count_path, level_at, link, majority, route, unlink
+from raydt.trees.counted_tree import TO_RIGHT, UNDECIDED, passes_left, side_of_missing
+from raydt.trees.records import count_path, level_at, link, majority, unlink
+
+#: What a provisional side of missing numbers adds to the side.
+PROVISIONAL = 2
 
 
 class StepRules(NamedTuple):
@@ -27,12 +33,52 @@ class StepRules(NamedTuple):
 
 
 @kernel
+def route(tree: Any, categorical: Any, rows: Any, row: int) -> int:
+    """Leaf of one row of ``Rows``. A sparse feature that is 0 goes left. O(depth log ones)."""
+    node, dense = 0, len(categorical)
+    while tree.nodes[node].feature >= 0:
+        j = tree.nodes[node].feature
+        if j < dense:
+            left = passes_left(tree, node, rows.X[row, j], categorical[j])
+        else:
+            left = not is_one(rows.indices, rows.indptr[row], rows.indptr[row + 1], j - dense)
+        node = np.int64(tree.nodes[node].left) if left else np.int64(tree.nodes[node].right)
+    return node
+
+
+@inner_kernel
+def _decide(tree: Any, dense: int, rows: Any, row: int, leaf: int) -> bool:
+    """Decide the sides of missing numbers that a row is the first to lack; whether there are any."""
+    decided = False
+    node = np.int64(tree.nodes[leaf].parent)
+    while node >= 0:
+        j = tree.nodes[node].feature
+        if j < dense and tree.nodes[node].missing == UNDECIDED and rows.X[row, j] != rows.X[row, j]:
+            tree.nodes[node].missing = side_of_missing(tree, node) + PROVISIONAL
+            decided = True
+        node = np.int64(tree.nodes[node].parent)
+    return decided
+
+
+@inner_kernel
+def _end_decision(tree: Any, leaf: int, stays: bool) -> None:
+    """Make the provisional sides of a path final, or undecided."""
+    node = np.int64(tree.nodes[leaf].parent)
+    while node >= 0:
+        side = np.int64(tree.nodes[node].missing)
+        if side > TO_RIGHT:
+            tree.nodes[node].missing = side - PROVISIONAL if stays else UNDECIDED
+        node = np.int64(tree.nodes[node].parent)
+
+
+@kernel
 def walk(
     tree: Any, examples: Any, rows: Any, steps: Any, leaf_of: Any, begin: int, stop: int, rules: Any
 ) -> tuple[int, int]:
     """Take steps from ``begin`` to before ``stop``, or through the first after which a node must be rebuilt.
 
-    That is an inner node that must be a leaf, or one that is due by the schedule. ``leaf_of`` takes the leaf of each
+    That is an inner node that must be a leaf, or one that is due by the schedule. A step that decides a side of missing
+    numbers is the last, too. ``leaf_of`` takes the leaf of each
     step. Returns the step after the last that was taken, and the root-most such node, -1 if there is none.
     """
     for i in range(begin, stop):
@@ -49,6 +95,7 @@ def walk(
         if kind == LOOK:
             continue
         by = 1 if kind == ADD else -1
+        decided = kind == ADD and _decide(tree, len(rules.categorical), rows, np.int64(steps[i].row), leaf)
         count_path(tree, leaf, examples.y[slot], by)
         broken = -1  # the last one found is the root-most, as the path is taken from the leaf up
         node = leaf
@@ -61,7 +108,7 @@ def walk(
                 if rules.scheduled and tree.statistics[node].c > tree.statistics[node].allowed:
                     broken = node
             node = tree.nodes[node].parent
-        if broken >= 0:
+        if broken >= 0 or decided:
             return i + 1, broken
     return stop, -1
 
@@ -74,6 +121,7 @@ def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int)
         if kind == LOOK:
             continue
         count_path(tree, leaf_of[i], y[steps[i].slot], 1 if kind == REMOVE else -1)
+        _end_decision(tree, leaf_of[i], False)
         node = leaf_of[i]
         while node >= 0:
             tree.statistics[node].c -= 1
@@ -83,6 +131,8 @@ def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int)
 @kernel
 def list_steps(tree: Any, members: Any, steps: Any, leaf_of: Any, begin: int, stop: int) -> None:
     """Put the examples of steps that are final into the lists of their leaves, or take them out; note their paths."""
+    if begin < stop and steps[stop - 1].kind == ADD:
+        _end_decision(tree, leaf_of[stop - 1], True)
     for i in range(begin, stop):
         kind, slot = steps[i].kind, steps[i].slot
         if kind == LOOK:

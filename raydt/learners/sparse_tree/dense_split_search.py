@@ -1,6 +1,7 @@
 """The exact search over dense features of a node that is built: every threshold of a number, every value of a category.
 
-A split counts what is on its right, as a sparse feature counts its ones, so that one score compares all kinds.
+Missing numbers are tried on the right of each threshold, and of an infinite one, and then on its left. A split counts
+what is on its right, as a sparse feature counts its ones, so that one score compares all kinds.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.finders.scores import score_of
+from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED
 from raydt.trees.records import threshold_between
 
 
 @kernel
-def _scan(entropy: bool, table: Any, c1: int, values: Any, labels: Any, categorical: bool, out: Any) -> float:
-    """Best cut of one sorted column, the smaller of equals: its score, inf if there is none.
+def _scan(
+    entropy: bool, table: Any, c1: int, values: Any, labels: Any, categorical: bool, first: int, least: float, out: Any
+) -> float:
+    """Best cut from place ``first`` on of one sorted column, the smaller of equals: its score, if below ``least``.
 
-    ``out`` takes rows and rows of class 1 on its right, and the first and last place of what is left of it.
+    ``out`` takes rows and rows of class 1 on its right, and the last place of what is left of it.
     """
     n = len(values)
-    least = np.inf
     begin, ones, ones_before = 0, 0, 0
     for i in range(n):
         ones += labels[i]
-        if i + 1 < n and values[i + 1] == values[i]:
+        if i < first or (i + 1 < n and (values[i + 1] == values[i] or values[i] != values[i])):
             continue
         left, left_ones = (i + 1 - begin, ones - ones_before) if categorical else (i + 1, ones)
         if left < n:
@@ -44,22 +47,27 @@ def best_cut(
     X: npt.NDArray[np.float64],
     kinds: npt.NDArray[np.int8],
     labels: npt.NDArray[np.int8],
-) -> tuple[int, int, int, float]:
-    """Return the best split by the columns of ``X``, shape (rows, columns): smallest (score, column, threshold).
+) -> tuple[int, int, int, float, int]:
+    """Return the best split by the columns of ``X``, shape (rows, columns): smallest (score, column, side, threshold).
 
-    The result has the column, -1 if none has two values; rows and rows of class 1 on the right; and the threshold.
+    The result has the column, -1 if none has two values; rows and rows of class 1 on the right; the threshold; and the
+    side of missing numbers, of which the right one comes first.
     """
-    best, least, c1 = (-1, 0, 0, 0.0), np.inf, int(labels.sum())
+    best, least, c1 = (-1, 0, 0, 0.0, UNDECIDED), np.inf, int(labels.sum())
     out = np.zeros(3, dtype=np.int64)
     for column, kind in enumerate(kinds):
-        order = np.argsort(X[:, column], kind="stable")
-        values = X[order, column]
-        score = _scan(entropy, table, c1, values, labels[order], bool(kind), out)
-        if score < least:
-            n1, c11, last = out.tolist()
-            least = score
-            cut = float(values[last]) if kind else float(between(values[last], values[last + 1]))
-            best = column, n1, c11, cut
+        order = np.argsort(X[:, column], kind="stable")  # missing numbers come last
+        lacking = int(np.isnan(X[:, column]).sum())
+        for side in (TO_RIGHT, TO_LEFT) if lacking else (UNDECIDED,):
+            if side == TO_LEFT:
+                order = np.roll(order, lacking)
+            values, first = X[order, column], lacking if side == TO_LEFT else 0
+            score = _scan(entropy, table, c1, values, labels[order], bool(kind), first, least, out)
+            if score < least:
+                n1, c11, last = out.tolist()
+                least = score
+                cut = float(values[last]) if kind else float(between(values[last], values[last + 1]))
+                best = column, n1, c11, cut, side
     return best
 
 

@@ -16,10 +16,10 @@ from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
 from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import STATE, SparseTreeShard
-from raydt.trees.canonical_arrays import TREE, Arrays, check_tree, state_arrays
+from raydt.trees.canonical_arrays import Arrays, check_tree, state_arrays, tree_arrays
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.state_schema import (
-    HELD,
+    HELD_OR_MISSING,
     Array,
     Schema,
     check_classes,
@@ -51,12 +51,11 @@ class SparseTree(Learner):
     def schema(self, options: SparseTreeOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """A tree by nodes, and counters by node and sparse feature."""
         if not state:
-            return Schema(TREE)
+            return Schema(tree_arrays(model))
         buckets = len(buckets_of(options.finder, options.finder_alpha).s)
         counters = (Array(name, np.int32, ("counters",)) for name in STATE[:-1])
-        return Schema(
-            TREE + state_arrays(False), (HELD, *counters, Array("bucket", np.int16, ("counters",), 0, buckets))
-        )
+        bucket = Array("bucket", np.int16, ("counters",), 0, buckets)
+        return Schema(tree_arrays(model) + state_arrays(False), (HELD_OR_MISSING, *counters, bucket))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
@@ -65,7 +64,7 @@ class SparseTree(Learner):
 
         That a feature lies within its bucket is left to the audit: one that does not is moved with the next update.
         """
-        check_tree(model)
+        check_tree(model, features)
         require(n["counted"] == 2, "counts", "states.columns", columns=n["counted"])
         check_classes(model, "counts", n["labels"])
         sparse_split = model["feature"] >= len(features.names)
@@ -92,6 +91,7 @@ class SparseTree(Learner):
                 sparse=True,
                 needs_sparse=True,
                 dense=dense,
+                missing=dense,
                 classes=2,
                 sparse_classes=2,
                 with_dense="" if dense else "finder: updgini",
@@ -99,11 +99,12 @@ class SparseTree(Learner):
         )
 
     def cases(self) -> Sequence[Case]:
-        """Both finders, with dense features and without, rebuilt often."""
+        """Both finders, with dense features and without, with missing values and without, rebuilt often."""
         often = {"alpha": 0.0, "beta": 0.02, "max_depth": 3}
         return (
             Case("updent", often | {"finder": "updent"}, dense=False, sparse=True),
             Case("updgini", often | {"finder": "updgini", "epsilon": 0.5}, sparse=True, warmup=6),
+            Case("updgini, missing", often | {"finder": "updgini", "epsilon": 0.5}, sparse=True, missing=True),
         )
 
 

@@ -62,7 +62,7 @@ class RecountedSparseTree(BuildHistory):
             live = self.alive[rows]
             self.counted.append(self._look(self.now, rows[live], node[live], right[live]))
             if self.complete:
-                old = self.look_back(rows, node)
+                old = self.look_back(rows, node, right)
                 self._look(self.then, rows[old], node[old], right[old])
         self.live_counts, self.built_counts = self.now.counts, self.then.counts
 

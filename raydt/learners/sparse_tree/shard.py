@@ -32,6 +32,7 @@ from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard_build import (
     CANDIDATE,
     FEATURE,
+    MISSING,
     THRESHOLD,
     LevelCandidates,
     LevelRows,
@@ -40,6 +41,7 @@ from raydt.learners.sparse_tree.shard_build import (
 )
 from raydt.learners.sparse_tree.shard_nodes import NODE, Groups
 from raydt.learners.sparse_tree.shard_update import Limits, ShardSteps, roll_back, watch
+from raydt.trees.counted_tree import TO_LEFT
 from raydt.trees.records import number_nodes
 
 #: Entries made room for at once, at most.
@@ -226,10 +228,10 @@ class SparseTreeShard(ShardWithRows):
         changed = False
         X = self._held.X[rows]
         for g, columns, own in self._dense:
-            column, *counts, threshold = best_cut(entropy, self._table, X[:, own], self._kinds[columns], ones)
+            column, *counts, threshold, side = best_cut(entropy, self._table, X[:, own], self._kinds[columns], ones)
             if column < 0:
                 continue
-            cut = np.array([columns[column], *counts, np.float64(threshold).view(np.int64)])
+            cut = np.array([columns[column], *counts, np.float64(threshold).view(np.int64), side])
             best_candidates(entropy, self._table, totals, np.stack([found[g], cut])[None], winner)
             if winner[0] == 1:
                 found[g], changed = cut, True
@@ -238,7 +240,8 @@ class SparseTreeShard(ShardWithRows):
         if changed and 0 <= feature < len(self._features.names):
             column = self._held.X[rows, np.searchsorted(self.columns, feature)]
             threshold = found[winner[0], THRESHOLD:].view(np.float64)[0]
-            right[:] = column != threshold if self._kinds[feature] else column > threshold
+            left = column == threshold if self._kinds[feature] else column <= threshold
+            right[:] = ~(left | (np.isnan(column) & (found[winner[0], MISSING] == TO_LEFT)))
 
 
 @kernel

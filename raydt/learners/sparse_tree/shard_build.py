@@ -13,9 +13,11 @@ from raydt.finders.pool import find_or_add, release
 from raydt.finders.scores import score_of
 from raydt.finders.structure import assign
 from raydt.learners.sparse_tree.shard_nodes import unit_of
+from raydt.trees.counted_tree import UNDECIDED
 
-#: A candidate: feature (-1: none), rows and rows of class 1 on its right, bits of the threshold.
-FEATURE, RIGHT, RIGHT_ONES, THRESHOLD, CANDIDATE = 0, 1, 2, 3, 4
+#: A candidate: feature (-1: none), rows and rows of class 1 on its right, bits of the threshold, and the side of
+#: missing numbers.
+FEATURE, RIGHT, RIGHT_ONES, THRESHOLD, MISSING, CANDIDATE = range(6)
 #: The threshold between 0 and 1, as bits.
 _HALF = np.float64(0.5).view(np.int64)
 
@@ -103,6 +105,7 @@ def open_nodes(
                     continue
                 candidate = found.candidates[i, group]
                 candidate[FEATURE], candidate[THRESHOLD] = dense + pool.feature[e], _HALF
+                candidate[MISSING] = UNDECIDED
                 candidate[RIGHT], candidate[RIGHT_ONES] = pool.n1[e], pool.c11[e]
                 score = score_of(buckets.entropy, table, n, c1, pool.n1[e], pool.c11[e])
                 if score < least or (score == least and pool.feature[e] < pool.feature[chosen]):
