@@ -232,8 +232,9 @@ def test_rows_of_a_state_are_taken_by_their_owners() -> None:
     for shards in OWNERS:
         many = Owned(shards)
         many.store.fill(pending)
-        for rows in many.rows:
-            rows.fill({"id": ids, "y": y, "born": born, "pending": pending})
+        for shard, rows in enumerate(many.rows):
+            own, columns = rows.owners.of(ids) == shard, {"id": ids, "y": y, "born": born, "pending": pending}
+            rows.fill({name: column[own] for name, column in columns.items()})
         assert many.of(many.store.owners.first_slots(ids)) == [ids.tolist(), y.tolist(), born.tolist()]
         assert many.find(np.array([5, 3, 8, 9])) == [6, 4, 9, -1]
         assert many.end() == [3, [[6, 9], [1]], [ids.tolist(), y.tolist(), born.tolist()], pending.tolist()]

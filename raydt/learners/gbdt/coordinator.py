@@ -45,7 +45,15 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.targets import Summary, constant_of, summary_of
 from raydt.learners.gbdt.trainer import HeldOut, ThreadTrainer, bins_of_all, held_out_rows, trained_on
 from raydt.learners.gbdt.trees import extent
-from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
+from raydt.learners.gbdt.update_batch import (
+    TO_DELETE,
+    TO_INSERT,
+    Counts,
+    PendingUpdates,
+    TrainingRecord,
+    UpdateLog,
+    in_model,
+)
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 Slots = npt.NDArray[np.int32]
@@ -247,11 +255,6 @@ class GBDTCoordinator(BatchCoordinator):
         bins = bins_of_all([Bins.from_arrays(part) for part in parts], self._rows.columns, len(self.features.names))
         return trained_on(self.options, bins, targets, self.ensemble)
 
-    def _held(self) -> Slots:
-        """Slots of the rows in the model: not those that wait to be inserted, but those that wait to be deleted."""
-        held = np.setdiff1d(self.store.slots(), self._pending.inserts)
-        return np.union1d(held, self._pending.deletes).astype(np.int32)
-
     def _update(self, slots: Slots, role: int, anew: Slots) -> Counts:
         """Delete rows from the trees or insert them, and compute derivatives of others anew."""
         if not len(slots):
@@ -285,7 +288,8 @@ class GBDTCoordinator(BatchCoordinator):
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
         if self._restored and self._trainer is not None:
-            yield from self._trainer.resume(self.store.y, self._held(), self._pending.inserts)
+            held = in_model(self.store, self._pending)
+            yield from self._trainer.resume(self.store.y, held, self._pending.inserts)
         self._restored = False
 
     # ---------------------------------------------------------------- the model

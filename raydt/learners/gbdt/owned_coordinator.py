@@ -166,26 +166,35 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
 
     def _resume(self) -> Exchange[None]:
         """Tell the shards which rows are theirs and, after a restore, have them make what is not saved."""
+        owners, state, e = self._owned.owners, self._state, self._ensemble
         if not self._told:
-            shards = self._owned.owners.shards
-            rows = {name: self._state[name] for name in COLUMNS} if self._state is not None else None
-            yield Tell("own", {"shards": shards, "rows": rows}, [{"index": index} for index in range(shards)])
+            each: list[dict[str, Any]] = [{"index": index} for index in range(owners.shards)]
+            if state is not None:
+                owner = owners.of(state["id"])
+                for index, payload in enumerate(each):
+                    payload["rows"] = {name: state[name][owner == index] for name in COLUMNS}
+            slots = owners.first_slots(state["id"]) if state is not None else None
+            yield Tell("own", {"shards": owners.shards, "slots": slots}, each)
             self._told = True
-        state, self._state, e = self._state, None, self._ensemble
-        if state is None or e is None:
-            return
-        yield from self._encode(True)
-        each: list[Payload] = []
-        owner = self._owned.owners.of(state["id"])
-        for shard in range(self._owned.owners.shards if e.leaf.shape[1] else 0):  # else the shards have theirs
+        if state is not None and e is not None:
+            yield from self._encode(True)
+            yield Tell("restore_rows", {"trees": e.trees}, self._rows_in_trees(e, state["id"]))
+            e.release()
+            yield from together("sum_up", {})
+        self._state = None
+
+    def _rows_in_trees(self, e: Ensemble, ids: npt.NDArray[np.int64]) -> list[Payload] | None:
+        """Return what a state has of the rows of each owner in the trees; None if the owners have that."""
+        if not e.leaf.shape[1]:
+            return None
+        owner, each = self._owned.owners.of(ids), list[Payload]()
+        for shard in range(self._owned.owners.shards):
             own = np.flatnonzero(owner == shard)
             local = np.flatnonzero(e.leaf[0, own] != e.absent)
             own = own[local]
             given = {"leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]}
             each.append({"rows": {"local": local, **given}})
-        yield Tell("restore_rows", {"trees": e.trees}, each or None)
-        e.release()
-        yield from together("sum_up", {})
+        return each
 
     # ---------------------------------------------------------------- what shards are asked for
 

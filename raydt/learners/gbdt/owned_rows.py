@@ -162,11 +162,6 @@ class OwnedRows:
 
     # ---------------------------------------------------------------- all rows
 
-    def trained(self) -> Slots:
-        """Local slots of the rows in the model, ascending: also of those that wait to be deleted."""
-        held = np.setdiff1d(self.store.slots(), self.pending.inserts)
-        return np.union1d(held, self.pending.deletes).astype(np.int32)
-
     def equal(self, y: Any, masks: Sequence[npt.NDArray[np.uint8]]) -> tuple[int, int]:
         """Return local slot and birth of the oldest live row of a label that is in all masks (bits by local slot).
 
@@ -210,11 +205,10 @@ class OwnedRows:
         return {**arrays, "pending": self.pending.status(local), "slots": self.slots(local)}
 
     def fill(self, rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take the own rows of a state, in :meth:`RowOwners.first_slots`, of which ``rows`` has :data:`COLUMNS`."""
-        own = np.flatnonzero(self.owners.of(rows["id"]) == self.index)
-        pending = rows["pending"][own]
-        self.store.fill(rows["id"][own], rows["y"][own], rows["born"][own], pending != TO_DELETE)
-        local = np.arange(len(own), dtype=np.int32)
+        """Take the own rows of a state into local slots 0, 1, ...; ``rows`` has their :data:`COLUMNS`."""
+        pending = rows["pending"]
+        self.store.fill(rows["id"], rows["y"], rows["born"], pending != TO_DELETE)
+        local = np.arange(len(pending), dtype=np.int32)
         self.pending, self._undo = PendingUpdates(), None
         self.pending.add(local[pending == TO_INSERT], local[pending == TO_DELETE])
 

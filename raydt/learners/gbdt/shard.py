@@ -30,7 +30,7 @@ from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.targets import summary_of
 from raydt.learners.gbdt.trainer import held_out_rows
-from raydt.learners.gbdt.update_batch import TO_INSERT
+from raydt.learners.gbdt.update_batch import TO_INSERT, in_model
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import limited
 
@@ -111,13 +111,16 @@ class GBDTShard(ShardWithRows):
 
     # ---------------------------------------------------------------- the own rows
 
-    def _on_own(self, shards: int, index: int, rows: Any) -> None:
-        """Begin as one of so many owners, without rows or with those of a state, whose features are moved."""
+    def _on_own(self, shards: int, index: int, slots: Any = None, rows: Any = None) -> None:
+        """Begin as one of so many owners: without rows or with the own ones of a state.
+
+        Features of rows of the state, of any owner, are moved to ``slots``.
+        """
         self._columns, self._index = RowsOnShards(self._features, shards).columns, index
         self._owners = owners = RowOwners(shards)
         self._rows = OwnedRows(owners, index, np.dtype(np.float64 if self._options.regression else np.int32))
         if rows is not None:
-            self._held.place(owners.first_slots(rows["id"]))
+            self._held.place(slots)
             self._rows.fill(rows)
 
     @property
@@ -146,11 +149,10 @@ class GBDTShard(ShardWithRows):
             rows.delete(slot)
         return {"slots": rows.slots(np.array([slot][:own], dtype=np.int32)), "counts": rows.counts()}
 
-    def _shared(self, mine: npt.NDArray[Any]) -> Steps[list[npt.NDArray[Any]]]:
-        """Return what each shard has."""
+    def _of_all(self, mine: npt.NDArray[Any]) -> Steps[npt.NDArray[Any]]:
+        """Return what all shards have, sorted."""
         yield [_NOTHING] * self._owners.shards
-        theirs: list[npt.NDArray[Any]] = yield mine
-        return theirs
+        return np.sort(np.concatenate((yield mine)))
 
     # ---------------------------------------------------------------- bins and cells
 
@@ -167,11 +169,10 @@ class GBDTShard(ShardWithRows):
         """
         rows = self.rows_here
         mine = self._training = rows.store.slots()
-        self._slots = np.sort(np.concatenate((yield from self._shared(rows.slots(mine)))))
+        self._slots = yield from self._of_all(rows.slots(mine))
         held = mine[:0]
         if hold_out:
-            born = np.sort(np.concatenate((yield from self._shared(rows.store.born[mine]))))
-            drawn = held_out_rows(born, self._options)[1]
+            drawn = held_out_rows((yield from self._of_all(rows.store.born[mine])), self._options)[1]
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
         rows.pending.inserts = held
@@ -259,9 +260,9 @@ class GBDTShard(ShardWithRows):
         return self._meeting.begin(self._encode_first(restored))
 
     def _encode_first(self, restored: bool) -> Steps[None]:
+        rows = self.rows_here
         if restored:
-            mine = self.rows_here.slots(self.rows_here.trained())
-            self._slots = np.sort(np.concatenate((yield from self._shared(mine))))
+            self._slots = yield from self._of_all(rows.slots(in_model(rows.store, rows.pending)))
         slots, self._slots = self._slots, _NO_SLOTS
         taken, own, shards = (yield from self._encode(slots)), self.own, self._owners.shards
         self._encoded = self._mine(slots)
@@ -296,7 +297,7 @@ class GBDTShard(ShardWithRows):
         self._training, self._scores = _NO_SLOTS, self._scores[:0]
         mine = waiting.inserts if role == INSERTED else waiting.deletes
         if role == INSERTED:
-            slots = np.sort(np.concatenate((yield from self._shared(self.rows_here.slots(mine)))))
+            slots = yield from self._of_all(self.rows_here.slots(mine))
             for local, ones in (yield from self._encode(slots)):
                 self.own.cells.arrange(local, ones)
         own, end = self.own, self.own.ensemble.leaf.shape[1]
