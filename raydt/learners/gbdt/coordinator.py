@@ -45,15 +45,7 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.targets import Summary, constant_of, summary_of
 from raydt.learners.gbdt.trainer import HeldOut, ThreadTrainer, bins_of_all, held_out_rows, trained_on
 from raydt.learners.gbdt.trees import extent
-from raydt.learners.gbdt.update_batch import (
-    TO_DELETE,
-    TO_INSERT,
-    Counts,
-    PendingUpdates,
-    TrainingRecord,
-    UpdateLog,
-    in_model,
-)
+from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
 Slots = npt.NDArray[np.int32]
@@ -288,7 +280,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
         if self._restored and self._trainer is not None:
-            held = in_model(self.store, self._pending)
+            held = self._pending.in_model(self.store.slots())
             yield from self._trainer.resume(self.store.y, held, self._pending.inserts)
         self._restored = False
 

@@ -30,7 +30,7 @@ from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.targets import summary_of
 from raydt.learners.gbdt.trainer import held_out_rows
-from raydt.learners.gbdt.update_batch import TO_INSERT, in_model
+from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import limited
 
@@ -262,7 +262,7 @@ class GBDTShard(ShardWithRows):
     def _encode_first(self, restored: bool) -> Steps[None]:
         rows = self.rows_here
         if restored:
-            self._slots = yield from self._of_all(rows.slots(in_model(rows.store, rows.pending)))
+            self._slots = yield from self._of_all(rows.slots(rows.pending.in_model(rows.store.slots())))
         slots, self._slots = self._slots, _NO_SLOTS
         taken, own, shards = (yield from self._encode(slots)), self.own, self._owners.shards
         self._encoded = self._mine(slots)
