@@ -160,7 +160,8 @@ class Owned:
         return [int(store.born[slot]) if slot >= 0 else -1 for store, slot in zip(stores, slots, strict=True)]
 
     def end(self) -> list[Any]:
-        all_rows = in_order_of_birth([rows.columns() for rows in self.rows])
+        all_rows = in_order_of_birth([rows.births() for rows in self.rows])
+        all_rows |= self.run(self.store.columns(all_rows["slots"]))
         waiting = [all_rows["born"][all_rows["pending"] == kind].tolist() for kind in (TO_INSERT, TO_DELETE)]
         assert [self.store.inserts, self.store.deletes] == [len(births) for births in waiting]
         assert self.of(all_rows["slots"]) == [all_rows[name].tolist() for name in ("id", "y", "born")]

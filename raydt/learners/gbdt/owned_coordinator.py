@@ -1,8 +1,8 @@
 """The coordinator of the GBDT where shards own the rows: it has the trees, and of the rows only their number.
 
 What an algorithm of the coordinator needs of all rows, it asks the owners to do with theirs: to train on them, to take
-those that wait through the trees, to add up labels. Only for a state it puts ids, labels and births of all rows
-together, and forgets them at once.
+those that wait through the trees, to add up labels. Only for a state it puts births of all rows together,
+with ids and labels of the new ones, and forgets them at once.
 
 Invariant: the model is that of :class:`~raydt.learners.gbdt.coordinator.GBDTCoordinator`, bit for bit.
 """
@@ -47,6 +47,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         # What was fetched from the shards:
         self._only: float | None = None
         self._listed: Arrays | None = None
+        self._columns: Arrays | None = None
         self._hashes: list[dict[str, Any]] | None = None
         self._counts: npt.NDArray[np.int64] | None = None
 
@@ -209,9 +210,13 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
             self._only = constant_of(summary)
 
     def gather_state(self) -> Exchange[None]:
-        """Fetch ids, labels and births of all rows, and which wait."""
+        """Fetch births of all rows, and which of them wait."""
         yield from self._resume()
-        self._listed = in_order_of_birth((yield Ask("columns", {})))
+        self._listed = in_order_of_birth((yield Ask("births", {})))
+
+    def gather_rows(self, slots: Slots) -> Exchange[None]:
+        """Fetch ids and labels of some rows of a state."""
+        self._columns = yield from self._owned.columns(slots)
 
     def gather_digest(self) -> Exchange[None]:
         """Have the rows hashed."""
@@ -250,9 +255,10 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         return self._rows_of_state["born"]
 
     def rows(self, slots: Slots) -> Arrays:
-        """Return ``id`` and ``y`` of the youngest rows of a state."""
-        stored = len(self._rows_of_state["born"]) - len(slots)
-        return {name: self._rows_of_state[name][stored:] for name in ("id", "y")}
+        """Return ``id`` and ``y`` of some rows of a state, after :meth:`gather_rows`. Once."""
+        assert self._columns is not None, "gather_rows comes first"
+        columns, self._columns = self._columns, None
+        return columns
 
     def state(self, slots: Slots) -> Arrays:
         """Trees and bins, which updates are pending, and the totals; the rest is with the shards. Once."""

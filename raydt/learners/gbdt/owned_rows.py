@@ -32,7 +32,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 #: What a state has of each row beside its features and what the model has of it.
 COLUMNS = ("id", "y", "born", "pending")
 #: Requests that an owner answers by the methods of these names.
-OF_OWNERS = ("admit", "retract", "end_batch", "summaries", "summary_of_inserts", "columns")
+OF_OWNERS = ("admit", "retract", "end_batch", "summaries", "summary_of_inserts", "births", "columns")
 #: Birth of no example: after all others.
 NEVER = np.iinfo(np.int64).max
 
@@ -83,6 +83,17 @@ class OwnedStore:
             admission.fault[decided] = reply["fault"][: len(decided)]
         self.take(counts)
         return stop
+
+    def columns(self, slots: Slots) -> Exchange[Arrays]:
+        """Return ``id`` and ``y`` of some rows."""
+        owner = self.owners.shard_of(slots)
+        own = [np.flatnonzero(owner == shard) for shard in range(self.owners.shards)]
+        replies = yield Ask("columns", {}, [{"slots": slots[positions]} for positions in own])
+        columns = {name: np.empty(len(slots), dtype=array.dtype) for name, array in replies[0].items()}
+        for positions, reply in zip(own, replies, strict=True):
+            for name, array in columns.items():
+                array[positions] = reply[name]
+        return columns
 
     def end_batch(self) -> Exchange[None]:
         """Have nothing wait any more: slots of deleted examples are free."""
@@ -197,12 +208,15 @@ class OwnedRows:
 
     # ---------------------------------------------------------------- states
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return :data:`COLUMNS` and ``slots`` of all rows of a state."""
-        store = self.store
-        local = np.concatenate([store.slots(), self.pending.deletes])
-        arrays = {"id": store.id[local], "y": store.y[local], "born": store.born[local]}
-        return {**arrays, "pending": self.pending.status(local), "slots": self.slots(local)}
+    def births(self) -> dict[str, npt.NDArray[Any]]:
+        """Return ``born``, ``pending`` and ``slots`` of all rows of a state."""
+        local = np.concatenate([self.store.slots(), self.pending.deletes])
+        return {"born": self.store.born[local], "pending": self.pending.status(local), "slots": self.slots(local)}
+
+    def columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Return ``id`` and ``y`` of some of the own rows."""
+        local = self.owners.local(slots)
+        return {"id": self.store.id[local], "y": self.store.y[local]}
 
     def fill(self, rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take the own rows of a state into local slots 0, 1, ...; ``rows`` has their :data:`COLUMNS`."""
@@ -220,9 +234,10 @@ class OwnedRows:
 
 
 def in_order_of_birth(of_owners: Sequence[dict[str, npt.NDArray[Any]]]) -> Arrays:
-    """Put together what owners have of the rows of a state (:meth:`OwnedRows.columns`), the oldest row first.
+    """Put together what owners have of the rows of a state (:meth:`OwnedRows.births`), the oldest row first.
 
     Their arrays go as they are used, so that none is here twice.
     """
-    order = np.argsort(np.concatenate([columns["born"] for columns in of_owners]), kind="stable")
-    return {name: np.concatenate([columns.pop(name) for columns in of_owners])[order] for name in (*COLUMNS, "slots")}
+    order = np.argsort(np.concatenate([births["born"] for births in of_owners]), kind="stable")
+    names = ("born", "pending", "slots")
+    return {name: np.concatenate([births.pop(name) for births in of_owners])[order] for name in names}

@@ -225,7 +225,7 @@ class GBDTShard(ShardWithRows):
         Yields once for each block of rows; returns the own ones and their sparse features.
         """
         own, mine = self.own, self._mine(slots)
-        own.ensemble.reserve(int(mine.max(initial=-1)) + 1)
+        own.ensemble.reserve(self._owners.local_capacity(int(slots.max(initial=-1)) + 1))  # alike at all shards
         own.cells.make_room(mine)
         taken = []
         for begin in range(0, len(slots), _ENCODED):
