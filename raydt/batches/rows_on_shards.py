@@ -262,10 +262,6 @@ class ShardWithRows:
         assert self.reader is not None
         self._held.put(slots, self.reader.take(rows, blocks), None, None)
 
-    def _on_place(self, slots: Any) -> None:
-        """Move the rows of a state, in slots 0, 1, ..., to others."""
-        self._held.place(slots)
-
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         """Features of some rows."""
         return self._held.gather(slots)
