@@ -22,6 +22,9 @@ from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
 Slots = npt.NDArray[np.int32]
 
+#: Rows that are compared with one at once.
+_COMPARED = 1 << 14
+
 
 class RowBlock(NamedTuple):
     """n rows: ``X``, shape (n, dense features), and the sparse features that are 1 (``indptr``, ``indices``)."""
@@ -80,11 +83,11 @@ class RowsOnShards:
     def put(self, slots: Slots, rows: RowBlock) -> Exchange[None]:
         """Tell the shards new rows, each its part."""
         if len(slots):
-            yield Tell("rows", {"slots": slots}, self._parts(rows))
+            yield Tell("rows", {"slots": slots}, self.parts(rows))
 
     def equal(self, slots: Slots, row: RowBlock) -> Exchange[npt.NDArray[np.bool_]]:
         """Which of the rows in some slots equal one row. O(slots x features) on the shards."""
-        replies = yield Ask("equal", {"slots": slots}, self._parts(row))
+        replies = yield Ask("equal", {"slots": slots}, self.parts(row))
         equal: npt.NDArray[np.bool_] = np.logical_and.reduce(replies)
         return equal
 
@@ -107,7 +110,7 @@ class RowsOnShards:
         sparse = merged([SparseRows(part["indptr"], part["indices"], n) for part in parts]) if n else None
         return RowBlock.of(X, sparse)
 
-    def _parts(self, rows: RowBlock) -> list[dict[str, Any]]:
+    def parts(self, rows: RowBlock) -> list[dict[str, Any]]:
         """Return the part of some rows that each shard owns."""
         return [self._part(rows, shard) for shard in range(len(self._groups))]
 
@@ -192,6 +195,15 @@ class HeldRows:
                 rows[g] |= sparse.of_groups(np.array([g]), self._features.groups).arrays()
         return rows
 
+    def among(self, slots: Slots, row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+        """Which of many slots have a row that equals one, as :meth:`equal`; those that never had a row may."""
+        found = np.zeros(len(slots), dtype=np.bool_)
+        (seen,) = np.nonzero(slots < self.used)
+        for begin in range(0, len(seen), _COMPARED):
+            some = seen[begin : begin + _COMPARED]
+            found[some] = self.equal(slots[some], **row)
+        return found
+
     def place(self, slots: Slots) -> None:
         """Move the rows in slots 0, 1, ..., all that there are, into others."""
         former = np.arange(len(slots), dtype=np.int32)
@@ -249,10 +261,6 @@ class ShardWithRows:
         """Keep new rows that this shard has read; there are no sparse features."""
         assert self.reader is not None
         self._held.put(slots, self.reader.take(rows, blocks), None, None)
-
-    def _on_place(self, slots: Any) -> None:
-        """Move the rows of a state, in slots 0, 1, ..., to others."""
-        self._held.place(slots)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         """Features of some rows."""

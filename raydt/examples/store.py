@@ -181,6 +181,16 @@ class ExampleStore:
             self.changes += 1  # before, so that a change that is broken off is counted
         return int(_admit(op, key, begin, skip, self._index, self.reg, admission))
 
+    def retract(self, old: npt.NDArray[np.int32], new: npt.NDArray[np.int32]) -> None:
+        """Take back the last updates that were admitted, of which these slots were emptied and filled (-1: none)."""
+        for emptied, filled in zip(old[::-1].tolist(), new[::-1].tolist(), strict=True):
+            if filled >= 0:
+                self.discard(filled)
+                self.release(np.array([filled], dtype=np.int32))
+            if emptied >= 0:
+                _fill(self._index, np.array([emptied], dtype=np.int32))
+                self.reg[LIVE] += 1
+
     def discard(self, slot: int) -> None:
         """Take one slot out of the map (deletion by value); free it later with :meth:`release`."""
         self.changes += 1

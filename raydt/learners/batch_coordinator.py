@@ -109,6 +109,10 @@ class BatchCoordinator(ABC):
         """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
         yield from ()
 
+    def gather_rows(self, slots: Slots) -> Exchange[None]:
+        """Fetch from the shards what ``rows`` needs of these examples, if anything; lost with an update."""
+        yield from ()
+
     def gather_digest(self) -> Exchange[None]:
         """Fetch from the shards what ``digest`` needs of them, by default as for ``state``; lost with an update."""
         yield from self.gather_state()
@@ -135,7 +139,7 @@ class BatchCoordinator(ABC):
         refused = np.flatnonzero(faults[:end]) if faults is not None else np.empty(0, dtype=np.int64)
         while begin < end:
             limit = int(refused[refused >= begin].min(initial=end))
-            stop = self.store.admit(batch.op[:limit], batch.id, begin, skip_refused, admitted)
+            stop = yield from self._admit_run(batch, slice(begin, limit), skip_refused, admitted)
             logs.append((yield from self._enter(batch, slice(begin, stop), admitted, result)))
             if stop == end:
                 break
@@ -152,6 +156,11 @@ class BatchCoordinator(ABC):
             begin = stop + 1
         result.applied = end
         return logs
+
+    def _admit_run(self, batch: UpdateBatch, part: slice, skip_refused: bool, admitted: Admission) -> Exchange[int]:
+        """Admit updates of a part, as :meth:`ExampleStore.admit`; returns where that stopped."""
+        yield from ()
+        return self.store.admit(batch.op[: part.stop], batch.id, part.start, skip_refused, admitted)
 
     def _find_deleted(self, batch: UpdateBatch, position: int, row: int, admitted: Admission) -> Exchange[None]:
         """Admit a deletion by value: of the oldest live example that equals its row."""

@@ -68,7 +68,8 @@ def _drive(learner: Learner, case: Case, shards: int, plan: WorkPlan) -> None:
     session.coordinator.predict(batch.X, **sparse)
     if case.classes:
         session.coordinator.predict_proba(batch.X, case.classes, **sparse)
-    session.coordinator.store.find(batch.id)
+    if plan.shared_store:  # else shards may have the ids
+        session.coordinator.store.find(batch.id)
     if case.classes > 2:
         with contextlib.suppress(InputError):  # of a learner that takes no more classes
             session.apply(_of_a_new_class(batch))

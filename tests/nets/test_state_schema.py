@@ -151,13 +151,14 @@ def test_no_state_on_the_way_is_refused(trial: Trial, warmup: int | None, tmp_pa
         session.apply(batch, skip_refused=True)
         seq = batch.start + len(batch)
         check()
-    store = session.coordinator.store
-    live = store.id[store.slots()]
+    state, _ = session.state()
+    live = np.unique(state["id"])  # those that wait to be deleted are not known any more
     nothing = np.empty((0, len(features.names)))
-    y = np.empty(0, dtype=store.y.dtype)
+    y = np.empty(0, dtype=state["y"].dtype)
     op, rows = np.full(len(live), DELETE, dtype=np.int8), np.full(len(live), -1)
     sparse = SparseRows.empty(features.sparse, 0) if features.sparse else None
-    session.apply(UpdateBatch(seq, op, live, nothing, y, len(stream.source.classes), rows, batch.warmup, sparse=sparse))
+    classes, warmup = len(stream.source.classes), batch.warmup
+    session.apply(UpdateBatch(seq, op, live, nothing, y, classes, rows, warmup, sparse=sparse), skip_refused=True)
     check()
     session.finish()
     check()

@@ -117,6 +117,7 @@ def assert_same_work(log: dict[str, Any], expected: Sequence[Any], where: str) -
 def assert_same_scores(session: InProcessSession, twin: OnlineGBDTTwin, stream: Stream) -> None:
     """Predictions of the model for every row of the stream."""
     X = np.array([row for row in stream.rows if row is not None], np.float64).reshape(-1, len(stream.categorical))
+    session.model()  # fetches what predictions need
     assert session.coordinator.predict(X).tolist() == [twin.model.predict(x) for x in X.tolist()]
 
 

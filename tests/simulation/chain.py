@@ -142,6 +142,9 @@ class ChainCoordinator:
 
     gather_state = gather_digest = gather
 
+    def gather_rows(self, slots):
+        yield from ()
+
     def process(self, batch, *, skip_refused=False):
         m = len(batch)
         self.store.reserve(m)

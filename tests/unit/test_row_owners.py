@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 
 from raydt.examples.admission import nothing_admitted
 from raydt.examples.bucket_digest import BucketDigest, joined_root
-from raydt.examples.owned_store import OwnedStore
 from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import (
     BUCKETS,
@@ -25,8 +25,10 @@ from raydt.examples.row_owners import (
 )
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import CODES
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.exchange.messages import Buckets
+from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows, OwnedStore, in_order_of_birth
+from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 from tests.oracles.digests import key_of, row_root
 from tests.volume import examples
 
@@ -61,70 +63,182 @@ UPDATES = st.lists(
 )
 
 
-class Fed:
-    """A store and what it was told of each example."""
+class One:
+    """One store of all rows, and its updates that wait."""
 
-    def __init__(self, store: Any) -> None:
-        self.store, self.seq = store, 0
+    def __init__(self) -> None:
+        self.store, self.pending = ExampleStore(0, None, CODES), PendingUpdates()
 
-    def feed(self, op: np.ndarray, ids: np.ndarray, skip: bool) -> list[Any]:
-        """Apply updates as a coordinator does; returns what is decided of each, slots replaced by births."""
-        store, m = self.store, len(op)
-        if isinstance(store, OwnedStore):
-            store.reserve_for(ids)
-        else:
-            store.reserve(m)
-        admitted, begin, told = nothing_admitted(op), 0, []
-        while begin < m:
-            changes = store.changes
-            stop = store.admit(op, ids, begin, skip, admitted)
-            assert (admitted.old[begin:stop] < 0).all() or store.changes > changes
-            added = begin + np.flatnonzero(admitted.new[begin:stop] >= 0)
-            store.born[admitted.new[added]] = self.seq + added
-            store.y[admitted.new[added]] = (self.seq + added) % 3
-            if stop < m and not admitted.fault[stop]:
-                assert op[stop] == DELETE_VALUE
-                live = store.in_order_of_birth()
-                if len(live):
-                    admitted.old[stop] = live[0]
-                    store.discard(int(live[0]))
-            elif stop < m and not skip:
-                begin = stop
-                break
-            begin = stop + 1
-        gone = admitted.old[admitted.old >= 0]
-        told = [admitted.fault.tolist(), store.born[gone].tolist(), store.id[gone].tolist(), store.y[gone].tolist()]
-        store.release(gone)
-        self.seq += m
-        live = store.in_order_of_birth()
-        found = store.find(ids)
-        born = np.where(found >= 0, store.born[np.maximum(found, 0)] if len(live) else -1, -1)
-        told += [begin, store.live, store.born[live].tolist(), store.id[live].tolist(), store.y[live].tolist()]
-        return [*told, born.tolist(), sorted(store.slots().tolist()) == sorted(live.tolist())]
+    def admit(self, batch: UpdateBatch, begin: int, skip: bool, admitted: Any) -> int:
+        store = self.store
+        store.reserve(len(batch))
+        changes, stop = store.changes, store.admit(batch.op, batch.id, begin, skip, admitted)
+        assert (admitted.old[begin:stop] < 0).all() or store.changes > changes
+        added = begin + np.flatnonzero(admitted.new[begin:stop] >= 0)
+        slots = admitted.new[added]
+        store.born[slots], store.y[slots] = batch.start + added, batch.y[admitted.row[added]]
+        old = admitted.old[begin:stop]
+        self.pending.add(slots, old[old >= 0])
+        return stop
+
+    def delete_oldest(self) -> int:
+        live = self.store.in_order_of_birth()
+        if len(live):
+            self.store.discard(int(live[0]))
+            self.pending.add(live[:0], live[:1])
+        return int(live[0]) if len(live) else -1
+
+    def of(self, slots: np.ndarray) -> list[Any]:
+        return [column[slots].tolist() for column in (self.store.id, self.store.y, self.store.born)]
+
+    def find(self, ids: np.ndarray) -> list[int]:
+        """Births, -1 of none."""
+        return [int(self.store.born[slot]) if slot >= 0 else -1 for slot in self.store.find(ids).tolist()]
+
+    def end(self) -> list[Any]:
+        """What waits, by birth; all rows of a state; and the end of the batch."""
+        pending, live = self.pending, self.store.in_order_of_birth()
+        waiting = [sorted(self.store.born[slots].tolist()) for slots in (pending.inserts, pending.deletes)]
+        slots = np.concatenate([live, pending.deletes])
+        slots = slots[np.argsort(self.store.born[slots])]
+        told = [self.store.live, waiting, self.of(slots), pending.status(slots).tolist()]
+        self.store.release(pending.freed)
+        self.pending = PendingUpdates()
+        return told
 
 
-@given(st.lists(st.tuples(UPDATES, st.booleans()), max_size=4), st.sampled_from(OWNERS))
+class Owned:
+    """As :class:`One`, by owner."""
+
+    def __init__(self, shards: int) -> None:
+        self.store = OwnedStore(shards)
+        self.rows = [OwnedRows(self.store.owners, shard, CODES) for shard in range(shards)]
+
+    def run(self, exchange: Any) -> Any:
+        """Deliver the requests of the coordinator's half."""
+        try:
+            request = next(exchange)
+            while True:
+                assert request.method in OF_OWNERS
+                replies = [
+                    getattr(rows, request.method)(**request.for_shard(shard)) for shard, rows in enumerate(self.rows)
+                ]
+                request = exchange.send(replies)
+        except StopIteration as end:
+            return end.value
+
+    def admit(self, batch: UpdateBatch, begin: int, skip: bool, admitted: Any) -> int:
+        changes, stop = self.store.changes, self.run(self.store.admit(batch, begin, len(batch), skip, admitted))
+        assert ((admitted.old[begin:stop] >= 0) | (admitted.new[begin:stop] >= 0)).any() <= (
+            self.store.changes > changes
+        )
+        return int(stop)
+
+    def delete_oldest(self) -> int:
+        found = [
+            (born, shard, slot)
+            for shard, rows in enumerate(self.rows)
+            for label in range(3)
+            for slot, born in [rows.equal(label, [np.empty(0, np.uint8)])]
+            if born < NEVER
+        ]
+        if not found:
+            return -1
+        _, shard, slot = min(found)
+        self.rows[shard].delete(slot)
+        self.store.take([rows.counts() for rows in self.rows])
+        return int(self.rows[shard].slots(np.array([slot]))[0])
+
+    def of(self, slots: np.ndarray) -> list[Any]:
+        owners = self.store.owners
+        where = [(self.rows[owners.shard_of(slot)].store, owners.local(slot)) for slot in slots.astype(np.int32)]
+        return [[getattr(store, name)[slot].item() for store, slot in where] for name in ("id", "y", "born")]
+
+    def find(self, ids: np.ndarray) -> list[int]:
+        stores = [self.rows[owner].store for owner in self.store.owners.of(ids).tolist()]
+        slots = [int(store.find(ids[i : i + 1])[0]) for i, store in enumerate(stores)]
+        return [int(store.born[slot]) if slot >= 0 else -1 for store, slot in zip(stores, slots, strict=True)]
+
+    def end(self) -> list[Any]:
+        all_rows = in_order_of_birth([rows.births() for rows in self.rows])
+        all_rows |= self.run(self.store.columns(all_rows["slots"]))
+        waiting = [all_rows["born"][all_rows["pending"] == kind].tolist() for kind in (TO_INSERT, TO_DELETE)]
+        assert [self.store.inserts, self.store.deletes] == [len(births) for births in waiting]
+        assert self.of(all_rows["slots"]) == [all_rows[name].tolist() for name in ("id", "y", "born")]
+        told = [self.store.live, waiting, self.of(all_rows["slots"]), all_rows["pending"].tolist()]
+        self.run(self.store.end_batch())
+        return told
+
+
+def fed(store: Any, batch: UpdateBatch, skip: bool, ends: bool) -> list[Any]:
+    """Apply updates as a coordinator does; returns what is decided of each, slots replaced by what is in them."""
+    admitted, begin = nothing_admitted(batch.op), 0
+    while begin < len(batch):
+        stop = store.admit(batch, begin, skip, admitted)
+        if stop < len(batch) and not admitted.fault[stop]:
+            assert batch.op[stop] == DELETE_VALUE
+            admitted.old[stop] = store.delete_oldest()
+        elif stop < len(batch) and not skip:
+            begin = stop
+            break
+        begin = stop + 1
+    told = [begin, admitted.fault.tolist(), [(slots >= 0).tolist() for slots in (admitted.old, admitted.new)]]
+    told += [store.of(slots[slots >= 0]) for slots in (admitted.old, admitted.new)]
+    return [*told, store.find(batch.id), store.end() if ends else None]
+
+
+@given(st.lists(st.tuples(UPDATES, st.booleans(), st.booleans()), max_size=4), st.sampled_from(OWNERS))
 @examples(150)
 def test_every_update_is_decided_as_by_one_store(batches: Any, shards: int) -> None:
-    one, many = Fed(ExampleStore(0, None, CODES)), Fed(OwnedStore(RowOwners(shards), CODES))
-    for updates, skip in batches:
+    """Also where one is refused by one owner and others have admitted what comes after it."""
+    one, many, seq = One(), Owned(shards), 0
+    for updates, skip, ends in batches:
         op, ids = (np.array(column) for column in zip(*updates, strict=True)) if updates else (np.empty(0),) * 2
-        given_updates = op.astype(np.int8), ids.astype(np.int64), skip
-        assert many.feed(*given_updates) == one.feed(*given_updates)
+        op, carries = op.astype(np.int8), CARRIES_ROW[op.astype(np.int8)]
+        y = ((seq + np.flatnonzero(carries)) % 3).astype(CODES)
+        batch = UpdateBatch(seq, op, ids.astype(np.int64), np.empty((len(y), 0)), y, 3, np.full(len(op), -1))
+        assert fed(many, batch, skip, ends) == fed(one, batch, skip, ends)
+        seq += len(op)
+    assert many.end() == one.end()
 
 
-def test_examples_that_are_filled_in_are_those_of_one_store() -> None:
-    ids, listed = np.array([5, 3, 5, 8], dtype=np.int64), np.array([False, True, True, True])
+def test_one_round_decides_unless_an_update_is_refused() -> None:
+    ids = np.arange(40, dtype=np.int64)
+    y, none = np.zeros(40, dtype=CODES), np.empty((40, 0))
+    for shards, twice in itertools.product((1, 3), (False, True)):
+        many, requests = Owned(shards), []
+        op, key = np.full(40, INSERT, dtype=np.int8), ids.copy()
+        key[5] = 3 if twice else 5
+        batch = UpdateBatch(0, op, key, none, y, 1, np.full(40, -1))
+        exchange = many.store.admit(batch, 0, 40, False, nothing_admitted(op))
+
+        def listening(exchange: Any = exchange, requests: list[str] = requests) -> Any:
+            request = next(exchange)
+            while True:
+                requests.append(request.method)
+                try:
+                    request = exchange.send((yield request))
+                except StopIteration as end:
+                    return end.value
+
+        assert many.run(listening()) == (5 if twice else 40)
+        assert requests == ["admit", *["retract"] * (twice and shards > 1)]
+        assert many.store.live == sum(rows.store.live for rows in many.rows) == (5 if twice else 40)
+
+
+def test_rows_of_a_state_are_taken_by_their_owners() -> None:
+    ids = np.array([5, 3, 5, 8], dtype=np.int64)
+    pending = np.array([TO_DELETE, NOT_PENDING, TO_INSERT, TO_INSERT], dtype=np.int8)
     y, born = np.array([0, 1, 2, 0], dtype=CODES), np.array([1, 4, 6, 9], dtype=np.int64)
     for shards in OWNERS:
-        store = OwnedStore(RowOwners(shards), CODES)
-        store.fill(ids, y, born, listed)
-        slots = store.first_slots(ids)
-        assert store.live == 3
-        assert [column[slots].tolist() for column in (store.id, store.y, store.born)] == [
-            ids.tolist(), y.tolist(), born.tolist()
-        ]  # fmt: skip
-        assert store.find(np.array([5, 3, 8, 9])).tolist() == [*slots[[2, 1, 3]].tolist(), -1]
+        many = Owned(shards)
+        many.store.fill(pending)
+        for shard, rows in enumerate(many.rows):
+            own, columns = rows.owners.of(ids) == shard, {"id": ids, "y": y, "born": born, "pending": pending}
+            rows.fill({name: column[own] for name, column in columns.items()})
+        assert many.of(many.store.owners.first_slots(ids)) == [ids.tolist(), y.tolist(), born.tolist()]
+        assert many.find(np.array([5, 3, 8, 9])) == [6, 4, 9, -1]
+        assert many.end() == [3, [[6, 9], [1]], [ids.tolist(), y.tolist(), born.tolist()], pending.tolist()]
 
 
 class Shards:

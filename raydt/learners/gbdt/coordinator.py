@@ -3,26 +3,26 @@
 One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
 the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
 passes through the trees, first its deletions, then its insertions (``passes``), or all trees and bins are made again.
-Predictions are made by the model of the last such end. Where the trees are trained and updated is up to a trainer
-(``trainer``), chosen once.
+Predictions are made by the model of the last such end.
+
+Here the rows are this process's own, and it trains and updates the trees itself (``trainer``). Where shards own the
+rows, ``owned_coordinator`` has them do it.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
-from raydt.batches.binning import Bins, joined
+from raydt.batches.binning import Bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.evaluation.ranking import LEVELS
 from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.features import Features
-from raydt.examples.owned_store import OwnedStore
-from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import (
     DELETE,
@@ -35,14 +35,15 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
-from raydt.learners.gbdt.digest import ModelDigest, joined_hashes
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of
-from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
+from raydt.learners.gbdt.digest import ModelDigest
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
+from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.trainer import HeldOut, ShardTrainer, ThreadTrainer, held_out_rows, no_rows
+from raydt.learners.gbdt.targets import Summary, constant_of, summary_of
+from raydt.learners.gbdt.trainer import HeldOut, ThreadTrainer, bins_of_all, held_out_rows, trained_on
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
@@ -55,21 +56,16 @@ class GBDTCoordinator(BatchCoordinator):
 
     def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         self.options, self.features = options, features
-        self._trainer: ThreadTrainer | ShardTrainer | None = None  # of the ensemble, once there is one
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
-        self._owned = None if plan.shared_store else OwnedStore(RowOwners(shards), self._dtype)  # shards have the rows
-        # Either has all that is used of a store, and labels by slot.
-        self._store = cast(ExampleStore, self._owned) if self._owned else ExampleStore(0, None, self._dtype)
+        self._store = ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
+        self._trainer: ThreadTrainer | None = None  # of the ensemble, once there is one
         self._seq = self._warmup = self._begun = 0  # updates in all, of the warm-up, and before the present batch D'
         self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
         self._extent: tuple[int, int, int] | None = None  # nodes, leaves and depth of the trees, where they are known
         self._digest = ModelDigest(features.sparse)
-        self._hashes: list[dict[str, Any]] | None = None  # of the rows, where shards have them
-        self._counts: npt.NDArray[np.int64] | None = None  # rows of each node, where shards have them
-        self._restored: Slots | None = None  # of the rows of a state, as long as what is not saved is not made
-        self._displaced = False  # and shards have these rows in slots 0, 1, ...
+        self._restored = False  # what is not saved has to be made
 
     @property
     def ensemble(self) -> Ensemble | None:
@@ -84,7 +80,7 @@ class GBDTCoordinator(BatchCoordinator):
         yield from self._resume()
         if batch.start == 0:
             self._warmup = batch.warmup
-        self._owned.reserve_for(batch.id) if self._owned else self._store.reserve(m)
+        self._reserve(m)
         nothing = np.nan if self.options.regression else -1
         result = BatchResult(m, np.full(m, nothing, dtype=self._dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
@@ -95,7 +91,7 @@ class GBDTCoordinator(BatchCoordinator):
             end = min(boundary, m)
             part = slice(begin, end)
             yield from self._admit(batch, part, admitted, result, skip_refused, self._faults(batch, part, admitted))
-            self._predict_before(batch, slice(begin, result.applied), admitted, result)
+            yield from self._predict_before(batch, slice(begin, result.applied), admitted, result)
             self._seq = batch.start + result.applied
             if result.applied < end:
                 break
@@ -111,9 +107,13 @@ class GBDTCoordinator(BatchCoordinator):
         self._log = UpdateLog()
         yield from self._resume()
         self._warmup = min(self._warmup, self._seq)
-        if len(self._pending):
+        if any(self._waiting()):
             yield from self._apply()
         return self._log.arrays()
+
+    def _reserve(self, updates: int) -> None:
+        """Make room for so many updates, before anything has changed."""
+        self.store.reserve(updates)
 
     def _faults(self, batch: UpdateBatch, part: slice, admitted: Admission) -> npt.NDArray[np.int8]:
         """Why updates of a part are refused, int8, shape (updates of the batch,): targets no ledger entry can hold."""
@@ -126,27 +126,34 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
         """Keep the admitted updates of a part pending, and give the shards the new rows."""
+        old, new = admitted.old[part], admitted.new[part]
+        self._pending.add(new[new >= 0], old[old >= 0])
+        yield from self._put(batch, part, admitted)
+        return {}
+
+    def _put(self, batch: UpdateBatch, part: slice, admitted: Admission) -> Exchange[None]:
+        """Give the shards the new rows of a part, or have them read these."""
         added = as_slice(np.flatnonzero(admitted.new[part] >= 0) + part.start)
         slots, rows = admitted.new[added], admitted.row[added]
-        old = admitted.old[part]
-        self._pending.add(slots, old[old >= 0])
         if batch.blocks:  # there is no model yet
             yield from self._read(slots, batch.row[added], batch.blocks)
-            return {}
+            return
         new = RowBlock.of(batch.X[as_slice(rows)], None if batch.sparse is None else batch.sparse[rows])
         if self._trainer is not None:
             self._trainer.take(slots, new)
         yield from self._rows.put(slots, new)
-        return {}
 
     def _end(self) -> int:
         """Update before which the present D' (or the warm-up) ends; O(1)."""
         if self._seq < self._warmup:
             return self._warmup
-        held = self.store.live - len(self._pending.inserts) + len(self._pending.deletes) if self.ensemble else 0
+        inserts, deletes = self._waiting()
+        held = self.store.live - inserts + deletes if self.ensemble else 0
         return self._begun + self.options.every(held, self._warmup)
 
-    def _predict_before(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> None:
+    def _predict_before(
+        self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult
+    ) -> Exchange[None]:
         """Predictions of the rows of a part by the model of the last end of a D'."""
         asked = np.flatnonzero((batch.op[part] != DELETE) & (batch.op[part] != DELETE_VALUE)) + part.start
         asked = asked[admitted.fault[asked] == 0]
@@ -163,127 +170,121 @@ class GBDTCoordinator(BatchCoordinator):
             if not self.options.regression:
                 result.give_levels(asked, predictor.levels_of(scores))
             return
-        after = self.store.slots()
-        for i in asked.tolist():  # without a model, from the labels of the examples that are live just then
-            deleted_later = admitted.old[i + 1 : part.stop]
-            slots = np.concatenate([after, deleted_later[deleted_later >= 0]])
-            result.predictions[i] = constant_of(self.store.y[slots[self.store.born[slots] < batch.start + i]])
+        # Without a model, from the labels of the examples that are live just then.
+        deleted = np.flatnonzero(admitted.old[part] >= 0) + part.start
+        found = yield from self._summaries(batch.start + asked, admitted.old[deleted], batch.start + deleted)
+        result.predictions[asked] = [constant_of(summary) for summary in found]
         if not self.options.regression:
             result.give_levels(asked, LEVELS * (result.predictions[asked] == 1))
+
+    def _summaries(
+        self, seqs: npt.NDArray[np.int64], deleted: Slots, since: npt.NDArray[np.int64]
+    ) -> Exchange[list[Summary]]:
+        """Return summaries of the labels of the examples that were live before each of some updates (``seqs``).
+
+        ``deleted`` are slots whose examples an update has deleted: number ``since``.
+        """
+        yield from ()
+        after, y, born, found = self.store.slots(), self.store.y, self.store.born, []
+        for seq in seqs.tolist():
+            slots = np.concatenate([after, deleted[since > seq]])
+            found.append(summary_of(y[slots[born[slots] < seq]]))
+        return found
 
     # ---------------------------------------------------------------- the model changes
 
     def _apply(self) -> Exchange[None]:
         """Apply the pending updates: train, or take them through the trees."""
         began = time.perf_counter()
-        pending, self._pending, self._begun = self._pending, PendingUpdates(), self._seq
-        self._note(pending.inserts)
-        counts = Counts()
-        self._record.changes += len(pending)
-        former, live = self.ensemble, pending.inserts
-        inserts = pending.inserts
-        if former is not None:
-            due = self._record.is_due(self.options, len(pending), self.store.live, len(former.leaf))
-            live = self.store.slots() if due else live[:0]
-        if len(live):
-            self._record.add_training(self._seq, len(live))
-            counts.trained = len(live)
-            inserts = yield from self._train(live)
+        inserts, deletes = self._waiting()
+        self._begun = self._seq
+        counts, former, changes = Counts(), self.ensemble, inserts + deletes
+        self._record.changes += changes
+        live = self.store.live
+        if live and (former is None or self._record.is_due(self.options, changes, live, len(former.leaf))):
+            self._record.add_training(self._seq, live)
+            counts.trained = live
+            yield from self._train()
         elif former is not None:
-            counts.add((yield from self._update(pending.deletes, DELETED, live[:0])))
-        counts.add((yield from self._insert(inserts)))
+            counts.add((yield from self._delete()))
+        counts.add((yield from self._insert()))
         if counts.trees_checked and not counts.trained:
             assert self.ensemble is not None
-            self._record.add_update(counts.work(self.ensemble, len(pending)), len(pending))
-        self.store.release(pending.freed)
+            self._record.add_update(counts.work(self.ensemble, changes), changes)
+        yield from self._end_batch()
         self._totals.add(counts)
         if counts.subtrees or counts.trained or self.ensemble is not former:
             self._extent = None
-        self._log.add(self._seq - 1, len(pending.deletes), len(pending.inserts), counts, time.perf_counter() - began)
+        self._log.add(self._seq - 1, deletes, inserts, counts, time.perf_counter() - began)
 
-    def _train(self, slots: Slots) -> Exchange[Slots]:
-        """Make the bins from some rows and train on these; returns those held out (only the first time)."""
-        o, y, former = self.options, self.store.y, self.ensemble
+    def _waiting(self) -> tuple[int, int]:
+        """Return how many examples wait to be inserted and to be deleted."""
+        return len(self._pending.inserts), len(self._pending.deletes)
+
+    def _end_batch(self) -> Exchange[None]:
+        """End a batch D': no update waits, and slots of deleted examples are free."""
+        yield from ()
+        pending, self._pending = self._pending, PendingUpdates()
+        self.store.release(pending.freed)
+
+    def _train(self) -> Exchange[None]:
+        """Make the bins from the live rows and train on these; those held out (only the first time) are left waiting.
+
+        The first rows of all are in the order in which they came.
+        """
+        o, y, first = self.options, self.store.y, self.ensemble is None
+        slots = self._pending.inserts if first else self.store.slots()
         parts = yield Ask("learn", {"slots": slots})
-        learned = [Bins.from_arrays(part) for part in parts]
-        dense, columns = len(self.features.names), self._rows.columns
-        owned = [(own, dense + part.sparse) for own, part in zip(columns, learned, strict=True)]
-        bins = joined(learned).select(np.argsort(np.concatenate([part for both in owned for part in both])))
-        rest, held = held_out_rows(slots, o) if o.early_stopping and former is None else (slots, slots[:0])
-        origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
-        classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
-        most = former.iterations if former else o.max_iter
-        ensemble = Ensemble(o, bins, classes, origin, exponent, most, 0)
+        rest, held = held_out_rows(slots, o) if o.early_stopping and first else (slots, slots[:0])
         self._note_all()
-        self._trainer = trainer = self._new_trainer(ensemble)
+        ensemble = self._new_ensemble(parts, summary_of(y[slots]))
+        self._trainer = trainer = ThreadTrainer(ensemble, self.features, self._rows)
         yield from trainer.encode(slots, y)
         watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
-        yield from trainer.train(y, rest, watched)
-        return held
+        trainer.train(y, rest, watched)
+        self._pending.inserts = held
 
-    def _new_trainer(self, ensemble: Ensemble) -> ThreadTrainer | ShardTrainer:
-        if self._owned is None:
-            return ThreadTrainer(ensemble, self.features, self._rows)
-        return ShardTrainer(ensemble, self._rows, self._owned)
+    def _new_ensemble(self, parts: Sequence[Arrays], targets: Summary) -> Ensemble:
+        """Make the ensemble of a training: of the bins of each shard, and a summary of the labels of the rows."""
+        bins = bins_of_all([Bins.from_arrays(part) for part in parts], self._rows.columns, len(self.features.names))
+        return trained_on(self.options, bins, targets, self.ensemble)
 
-    def _held(self) -> Slots:
-        """Slots of the rows in the model: not those that wait to be inserted, but those that wait to be deleted."""
-        held = np.setdiff1d(self.store.slots(), self._pending.inserts)
-        return np.union1d(held, self._pending.deletes).astype(np.int32)
-
-    def _update(self, slots: Slots, role: int, anew: Slots) -> Exchange[Counts]:
+    def _update(self, slots: Slots, role: int, anew: Slots) -> Counts:
         """Delete rows from the trees or insert them, and compute derivatives of others anew."""
         if not len(slots):
             return Counts()
         assert self._trainer is not None
-        counts, taken = yield from self._trainer.update(self.store.y, slots, role, anew)
+        counts, taken = self._trainer.update(self.store.y, slots, role, anew)
         self._note(taken)
         return counts
 
-    def _insert(self, slots: Slots) -> Exchange[Counts]:
+    def _delete(self) -> Exchange[Counts]:
+        """Delete rows from the trees."""
+        yield from ()
+        slots = self._pending.deletes
+        return self._update(slots, DELETED, slots[:0])
+
+    def _insert(self) -> Exchange[Counts]:
         """Insert rows into the trees; a class that was never seen gets trees of its own first."""
-        if not len(slots):
-            return Counts()
-        assert self._trainer is not None
-        e, y, anew = self._trainer.ensemble, self.store.y, slots[:0]
-        classes = int(y[slots].max()) + 1 if e.classes else 0
-        if classes > e.classes:
-            anew = np.setdiff1d(self.store.slots(), slots).astype(np.int32)
-            self._note_all()
-            yield from self._trainer.extend(classes, y, anew)
-        return (yield from self._update(slots, INSERTED, anew))
+        yield from ()
+        slots, y = self._pending.inserts, self.store.y
+        self._note(slots)
+        anew = slots[:0]
+        if len(slots) and not self.options.regression:
+            assert self._trainer is not None
+            classes = int(y[slots].max()) + 1
+            if classes > self._trainer.ensemble.classes:
+                anew = np.setdiff1d(self.store.slots(), slots).astype(np.int32)
+                self._note_all()
+                self._trainer.extend(classes, y, anew)
+        return self._update(slots, INSERTED, anew)
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
-        rows = self._restored
-        if rows is None:
-            return
-        if self._displaced:
-            yield Tell("place", {"slots": rows})
-            self._displaced = False
-        if self._trainer is not None:
-            yield from self._trainer.resume(self.store.y, self._held(), self._pending.inserts, rows)
-        self._restored = None
-
-    def gather(self) -> Exchange[None]:
-        """Have the rows of each node counted, where shards have them."""
-        if self._owned is not None and self.ensemble is not None:
-            yield from self._resume()
-            self._counts = np.sum((yield Ask("count_rows", {})), axis=0)
-
-    def gather_state(self) -> Exchange[None]:
-        """Let the shards have what they add to a state."""
-        if self._owned is not None:
-            yield from self._resume()
-            if self.ensemble is not None:
-                yield Tell("waiting", self._owned.rows(self._pending.inserts))
-
-    def gather_digest(self) -> Exchange[None]:
-        """Have the rows hashed, where shards have them."""
-        if self._owned is not None and self.ensemble is not None:
-            yield from self._resume()
-            inserts = self._owned.rows(self._pending.inserts)
-            self._hashes = yield Ask("hash_rows", {"inserts": inserts, "deletes": self._pending.deletes})
+        if self._restored and self._trainer is not None:
+            held = self._pending.in_model(self.store.slots())
+            yield from self._trainer.resume(self.store.y, held, self._pending.inserts)
+        self._restored = False
 
     # ---------------------------------------------------------------- the model
 
@@ -295,21 +296,17 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _constant(self) -> float:
         """The prediction without a model: the most frequent class so far, or the mean. O(live log(live))."""
-        return constant_of(self.store.y[self.store.slots()])
+        return constant_of(summary_of(self.store.y[self.store.slots()]))
 
     def digest(self) -> str:
-        """Digest of trees, sums, bins, and of label and ledger by id, after :meth:`gather_digest`.
+        """Digest of trees, sums, bins, and of label and ledger by id.
 
         The first costs O(nodes + live examples x trees), the next O(nodes), and O(trees) for each row that changed.
         """
-        e = self.ensemble
-        if self._owned is not None and e is not None:
-            assert self._hashes is not None
-            hashes, self._hashes, self._digested = self._hashes, None, None
-            return self._digest.of(e, *joined_hashes(hashes))
-        leaving = self._pending.deletes
-        leaving = leaving[np.argsort(self.store.id[leaving])]
-        return self._digest.of(e, {"id": self.store.id[leaving], **self._row_columns(leaving)}, self._row_part())
+        slots = self._pending.deletes
+        slots = slots[np.argsort(self.store.id[slots])]
+        leaving = {"id": self.store.id[slots], **self._row_columns(slots)}
+        return self._digest.of(self.ensemble, leaving, self._row_part())
 
     def _row_columns(self, slots: Slots) -> Arrays:
         """Labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
@@ -348,11 +345,7 @@ class GBDTCoordinator(BatchCoordinator):
 
     def model(self) -> Arrays:
         """Arrays of the predict-only model, after :meth:`gather`."""
-        e, arrays = self.ensemble, model_arrays(self.ensemble, self._constant())
-        if self._owned is not None and e is not None:
-            assert self._counts is not None
-            arrays["node_count"], self._counts = self._counts, None
-        return arrays
+        return model_arrays(self.ensemble, self._constant())
 
     def in_order_of_birth(self) -> Slots:
         """Slots of the live examples and of those whose deletion is pending, in order of birth. O(n log n)."""
@@ -360,7 +353,18 @@ class GBDTCoordinator(BatchCoordinator):
         return slots[np.argsort(self.store.born[slots], kind="stable")]
 
     def state(self, slots: Slots) -> Arrays:
-        """Trees and bins, which updates are pending, and the totals; leaf and ledger, unless shards have the rows."""
+        """Trees and bins, which updates are pending, and the totals; leaf and ledger."""
+        e, state = self.ensemble, {**self._model_state(), "pending": self._pending.status(slots)}
+        if e is not None:
+            e.reserve(self.store.capacity)  # for the slots of pending rows
+            state["drift"] = e.drift[slots]
+            state["leaf"], state["ledger"] = e.leaves_of(slots), e.ledger_of(slots)
+            for name in ("ledger", "drift"):  # former rows may have left something in the slots of pending ones
+                state[name][state["pending"] == TO_INSERT] = 0
+        return state
+
+    def _model_state(self) -> Arrays:
+        """Return what a state has that does not grow with the rows."""
         e, totals = self.ensemble, self._totals
         scalars = {
             "seq": self._seq,
@@ -373,29 +377,24 @@ class GBDTCoordinator(BatchCoordinator):
             **self._record.numbers(),
         }
         state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
-        state["pending"] = self._pending.status(slots)
         if e is not None:
             state |= e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
-        if e is not None and self._owned is None:
-            e.reserve(self.store.capacity)  # for the slots of pending rows
-            state["drift"] = e.drift[slots]
-            state["leaf"], state["ledger"] = e.leaves_of(slots), e.ledger_of(slots)
-            for name in ("ledger", "drift"):  # former rows may have left something in the slots of pending ones
-                state[name][state["pending"] == TO_INSERT] = 0
         return state
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
-        n, pending = len(state["id"]), state["pending"]
+        pending = state["pending"]
         self._store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
-        slots = np.arange(n, dtype=np.int32) if self._owned is None else self._owned.first_slots(state["id"])
+        slots = np.arange(len(pending), dtype=np.int32)
+        self._pending = PendingUpdates()
+        self._pending.add(slots[pending == TO_INSERT], slots[pending == TO_DELETE])
+        self._restore_model(state)
+        if "tree_nodes" in state:
+            ensemble = restored(self.options, state, max(len(state["leaf"]), self.store.capacity))
+            self._trainer = ThreadTrainer(ensemble, self.features, self._rows)
+
+    def _restore_model(self, state: Arrays) -> None:
         self._seq, self._warmup, self._begun = int(state["seq"][0]), int(state["warmup"][0]), self.options.begun(state)
         self._record = TrainingRecord.of(state)
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
-        self._pending = PendingUpdates()
-        self._pending.add(slots[pending == TO_INSERT], slots[pending == TO_DELETE])
-        self._trainer, self._restored, self._displaced, self._extent = None, slots, self._owned is not None, None
-        if "tree_nodes" in state:
-            whole = state if "leaf" in state else state | no_rows(state)  # shards have theirs
-            capacity = max(len(whole["leaf"]), self.store.capacity)
-            self._trainer = self._new_trainer(restored(self.options, whole, capacity))
+        self._trainer, self._restored, self._extent = None, True, None

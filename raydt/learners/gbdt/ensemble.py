@@ -7,7 +7,6 @@ deletion subtracts exactly what was added, so stored sums equal recomputed ones 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -57,21 +56,6 @@ def _gradients(ledger: Any, y: Any, k: int, loss: Any, slots: Any, out: Any) -> 
         out[i] = gradient(np.int64(ledger[slots[i]]), y[slots[i]], k, loss)
 
 
-def scale_of(y: npt.NDArray[np.float64]) -> tuple[float, int]:
-    """Return origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
-
-    Of equal targets it is at least their distance from 0.
-    """
-    if len(y) == 0 or (y == y[0]).all():
-        origin = float(y[0]) if len(y) else 0.0
-        farthest = abs(origin)
-    else:
-        origin = math.fsum(y) / len(y)
-        farthest = float(np.abs(y - origin).max())
-    mantissa, exponent = math.frexp(farthest)
-    return origin, exponent - (mantissa == 0.5)
-
-
 def start_of(trees: Trees, origin: float, squared: bool) -> float:
     """Return :attr:`Ensemble.start`. The second derivatives of a regression are 1: their sum is the number of rows."""
     return 0.0 if squared and not trees.H[0, 0] else origin
@@ -85,7 +69,7 @@ def one_tree(options: GBDTOptions, classes: int) -> bool:
 class Ensemble:
     """Trees, leaves and ledger, for ``capacity`` slots of examples, of a model with fixed bins of all features.
 
-    ``classes`` is K, 0 for a regression, of which ``origin`` and ``exponent`` are (:func:`scale_of`).
+    ``classes`` is K, 0 for a regression, of which ``origin`` and ``exponent`` are (``targets.scale_of``).
     """
 
     def __init__(

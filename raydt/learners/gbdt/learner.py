@@ -20,6 +20,7 @@ from raydt.learners.gbdt.describe import GBDTDescription
 from raydt.learners.gbdt.ensemble import LARGEST_EXPONENT, one_tree
 from raydt.learners.gbdt.model import saved_predictor
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.owned_coordinator import OwnedGBDTCoordinator
 from raydt.learners.gbdt.shard import GBDTShard
 from raydt.learners.gbdt.update_batch import RECORD, TO_DELETE, TO_INSERT, outlook
 from raydt.messages import message
@@ -123,6 +124,11 @@ class GBDT(Learner):
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """All models, and states with the bins of format 2."""
         return 2 if what == "state" else 1
+
+    def coordinator(self, options: Any, features: Features, shards: int, plan: WorkPlan) -> GBDTCoordinator:
+        """Make the coordinator of rows that are in its process or, with stores of their own, at the shards."""
+        kind = GBDTCoordinator if plan.shared_store else OwnedGBDTCoordinator
+        return kind(options, features, shards, plan)
 
     def schema(self, options: GBDTOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """Trees and bins, or before the first training none; rows with their leaves and ledger."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from raydt.evaluation.ranking import LEVELS, Levels
 from raydt.examples.features import Features
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, numbered, one_tree, start_of, trees_of
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.targets import constant_of, summary_of
 from raydt.learners.gbdt.trees import LEAF, Trees, gains, score_rows
 from raydt.trees.packed_trees import PackedTrees, add_values, packed
 from raydt.trees.tree_sum import StoredTrees, TreeSum, binned, constant
@@ -215,17 +215,10 @@ def predictor_of(ensemble: Ensemble, width: int) -> GBDTPredictor:
     return GBDTPredictor(e.trees, e.bins, width, e.classes, e.per, e.start)
 
 
-def constant_of(y: npt.NDArray[Any]) -> float:
-    """Return the most frequent class (of equals the smallest, 0 of none), or the mean of numbers."""
-    if y.dtype.kind == "f":
-        return math.fsum(y) / max(1, len(y))
-    return int(np.bincount(y, minlength=1).argmax())
-
-
 def saved_predictor(model: Mapping[str, npt.NDArray[Any]], options: GBDTOptions, features: Features) -> Any:
     """Predictions of :func:`model_arrays`, or of a state, which has no gains."""
     if "tree_nodes" not in model:
-        only = float(model["only"][0]) if "only" in model else constant_of(model["y"])
+        only = float(model["only"][0]) if "only" in model else constant_of(summary_of(model["y"]))
         return ConstantPredictor(only, options.regression, (len(features.names), features.sparse))
     arrays = dict(model)
     bins, classes = Bins.from_arrays(arrays), int(model["classes"][0])

@@ -1,6 +1,7 @@
 """The GBDT's half on a shard: it keeps columns of all rows, makes their bins, and trains on rows of its own.
 
-Raw rows lie where their features do; as cells, a row lies with all its features at the shard that owns its slot.
+Raw rows lie where their features do; as cells, a row lies with all its features at the shard that owns its slot, and
+with its id, label and birth (``owned_rows``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import as_slice
-from raydt.arrays.memory import grown
 from raydt.arrays.sparse import SparseRows, merged
 from raydt.batches.binning import Bins, encode, learn_bins
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards, ShardWithRows
@@ -26,8 +26,11 @@ from raydt.exchange.messages import COMBINED, GO_ON, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT
+from raydt.learners.gbdt.targets import summary_of
+from raydt.learners.gbdt.trainer import held_out_rows
+from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import limited
 
@@ -54,15 +57,20 @@ class GBDTShard(ShardWithRows):
         self._meeting = Meeting()
         self._own: RowShard | None = None  # by local slot (``RowOwners``)
         self._saved: Mapping[Any, dict[str, Any]] = {}  # a state that was restored, until all of it is used
-        self._encoded = _NO_SLOTS  # the first rows of this model
-        self._id = np.empty(0, dtype=np.int64)  # of the own rows
+        self._rows: OwnedRows | None = None  # by local slot, too; none where the coordinator has all rows
+        self._encoded = self._training = _NO_SLOTS  # the first own rows of this model, and those it is trained on
+        self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
         self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
-        self._training: Any = None  # rows of a training, and their scores
+        self._scores = np.empty((0, 0))  # of the rows of a training
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""
         if method in (COMBINED, GO_ON):
             return self._meeting.receive(method, payload)
+        if self._own is not None:
+            self._own.y = self.rows_here.store.y  # which may have grown
+        if method in OF_OWNERS:
+            return getattr(self.rows_here, method)(**payload)
         return super().handle(method, payload)
 
     def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
@@ -72,7 +80,7 @@ class GBDTShard(ShardWithRows):
         e, local = self.own.ensemble, self._mine(slots)
         width = len(e.leaf) * (e.leaf.itemsize + e.ledger.itemsize)
         pieces = self._owners.pieces(self._index, -(-len(local) * width // _PIECE))
-        ids = self._id[local]
+        ids = self.rows_here.store.id[local]
         bucket = buckets_of(ids)
         return {
             piece: {"id": ids[own], **self._of_rows(local[own])}
@@ -98,12 +106,80 @@ class GBDTShard(ShardWithRows):
         These are read when they are asked for.
         """
         self._own, self._saved = None, state if any(isinstance(part, Buckets) for part in state) else {}
+        self._digest.forget()
         self._held.restore(state)
+
+    # ---------------------------------------------------------------- the own rows
+
+    def _on_own(self, shards: int, index: int, slots: Any = None, rows: Any = None) -> None:
+        """Begin as one of so many owners: without rows or with the own ones of a state.
+
+        Features of rows of the state, of any owner, are moved to ``slots``.
+        """
+        self._columns, self._index = RowsOnShards(self._features, shards).columns, index
+        self._owners = owners = RowOwners(shards)
+        self._rows = OwnedRows(owners, index, np.dtype(np.float64 if self._options.regression else np.int32))
+        if rows is not None:
+            self._held.place(slots)
+            self._rows.fill(rows)
+
+    @property
+    def rows_here(self) -> OwnedRows:
+        """The own rows."""
+        assert self._rows is not None
+        return self._rows
+
+    def _on_delete_equal(self, y: Any, row: Any) -> Any:
+        """Find the oldest live row that equals one together with the other shards; its owner has it wait.
+
+        Returns its slot where that is, and how many rows there are.
+        """
+        return self._meeting.begin(self._delete_equal(y, row))
+
+    def _delete_equal(self, y: Any, row: Any) -> Steps[Any]:
+        rows, masks = self.rows_here, []
+        local = np.arange(self._owners.local_capacity(self._held.used), dtype=np.int32)
+        for shard in range(self._owners.shards if len(self.groups) else 0):
+            masks.append(np.packbits(self._held.among(self._owners.slots(local, shard), row)))
+        none = np.empty(0, dtype=np.uint8)  # of a shard that has nothing to compare
+        slot, born = rows.equal(y, (yield masks or [none] * self._owners.shards))
+        births = yield np.array([born])
+        own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
+        if own:
+            rows.delete(slot)
+        return {"slots": rows.slots(np.array([slot][:own], dtype=np.int32)), "counts": rows.counts()}
+
+    def _of_all(self, mine: npt.NDArray[Any]) -> Steps[npt.NDArray[Any]]:
+        """Return what all shards have, sorted."""
+        yield [_NOTHING] * self._owners.shards
+        return np.sort(np.concatenate((yield mine)))
 
     # ---------------------------------------------------------------- bins and cells
 
-    def _on_learn(self, slots: Any) -> dict[str, Any]:
-        """Make the bins from the rows of a training."""
+    def _on_learn(self, **which: Any) -> Any:
+        """Make the bins from rows: those in some slots, or all live ones, which the owners know together."""
+        if "slots" in which:
+            return self._bins_of(which["slots"])
+        return self._meeting.begin(self._learn(**which))
+
+    def _learn(self, hold_out: bool) -> Steps[dict[str, Any]]:
+        """Also decide which rows are held out, as the first ones of all in the order of their births.
+
+        Returns the bins, a summary of the labels of the own rows, and slots and labels of those held out.
+        """
+        rows = self.rows_here
+        mine = self._training = rows.store.slots()
+        self._slots = yield from self._of_all(rows.slots(mine))
+        held = mine[:0]
+        if hold_out:
+            drawn = held_out_rows((yield from self._of_all(rows.store.born[mine])), self._options)[1]
+            held = mine[np.isin(rows.store.born[mine], drawn)]
+            self._training = np.setdiff1d(mine, held)
+        rows.pending.inserts = held
+        targets, of_held = summary_of(rows.store.y[mine]), {"held": rows.slots(held), "held_y": rows.store.y[held]}
+        return {"bins": self._bins_of(self._slots), "targets": targets, **of_held}
+
+    def _bins_of(self, slots: Any) -> dict[str, Any]:
         self._held.make_room(slots)
         indices, ones = np.unique(self._held.sparse(np.array(slots)).indices, return_counts=True)
         sparse = indices[ones < len(slots)]
@@ -112,18 +188,17 @@ class GBDTShard(ShardWithRows):
             bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, sparse, slots)
         return bins.arrays()
 
-    def _on_begin(self, bins: Any, shards: int, index: int, **given: Any) -> None:
+    def _on_begin(self, bins: Any, **given: Any) -> None:
         """Take the bins of all features and make room for trees; the first rows come next."""
-        self._columns, self._index = RowsOnShards(self._features, shards).columns, index
-        self._owners = RowOwners(shards)
         self._digest.forget()
         ensemble = Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0)
         self._own_bins = ensemble.bins.select(self.columns)
         self._own = RowShard(ensemble, self._features)
+        self._own.y = self.rows_here.store.y
 
     @property
     def own(self) -> RowShard:
-        """The rows of this shard, once there is a model."""
+        """The model of the own rows, once there is one."""
         assert self._own is not None
         return self._own
 
@@ -144,25 +219,14 @@ class GBDTShard(ShardWithRows):
         e = self.own.ensemble
         return np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32)
 
-    def _keep(self, local: Slots, ids: Ids, y: npt.NDArray[Any]) -> None:
-        """Keep ids and labels of own rows."""
-        need = int(local.max(initial=-1)) + 1
-        if need > len(self._id):
-            self._id = grown(self._id, max(need, len(self._id) * 3 // 2))
-        own = self.own
-        if len(self._id) > len(own.y) or own.y.dtype != y.dtype:
-            own.y = grown(own.y.astype(y.dtype), len(self._id))
-        self._id[local], own.y[local] = ids, y
-
-    def _encode(self, slots: Slots, ids: Ids, y: npt.NDArray[Any]) -> Steps[list[tuple[Slots, RowBlock]]]:
-        """Give every shard the own columns of its rows as codes, and take what all have of the own rows, and labels.
+    def _encode(self, slots: Slots) -> Steps[list[tuple[Slots, RowBlock]]]:
+        """Give every shard the own columns of its rows as codes, and take what all have of the own rows.
 
         Yields once for each block of rows; returns the own ones and their sparse features.
         """
-        own, mine = self.own, self._owners.shard_of(slots) == self._index
-        own.ensemble.reserve(self._owners.local_capacity(int(slots.max(initial=-1)) + 1))
-        own.cells.make_room(self._owners.local(slots[mine]))
-        self._keep(self._owners.local(slots[mine]), ids[mine], y[mine])
+        own, mine = self.own, self._mine(slots)
+        own.ensemble.reserve(self._owners.local_capacity(int(slots.max(initial=-1)) + 1))  # alike at all shards
+        own.cells.make_room(mine)
         taken = []
         for begin in range(0, len(slots), _ENCODED):
             block = slots[begin : begin + _ENCODED]
@@ -188,12 +252,19 @@ class GBDTShard(ShardWithRows):
             parts.append({"codes": codes.take(theirs, axis=1), "indptr": sparse.indptr, "indices": sparse.indices})
         return parts
 
-    def _on_encode(self, slots: Any, ids: Any, y: Any) -> Any:
-        """Encode the first rows together with the other shards, and choose the features of the matrix."""
-        return self._meeting.begin(self._encode_first(np.asarray(slots), np.asarray(ids), np.asarray(y)))
+    def _on_encode(self, restored: bool) -> Any:
+        """Encode the first rows together with the other shards, and choose the features of the matrix.
 
-    def _encode_first(self, slots: Slots, ids: Ids, y: npt.NDArray[Any]) -> Steps[None]:
-        taken, own, shards = (yield from self._encode(slots, ids, y)), self.own, self._owners.shards
+        They are those that the bins were learned from or, of a model that was restored, its own.
+        """
+        return self._meeting.begin(self._encode_first(restored))
+
+    def _encode_first(self, restored: bool) -> Steps[None]:
+        rows = self.rows_here
+        if restored:
+            self._slots = yield from self._of_all(rows.slots(rows.pending.in_model(rows.store.slots())))
+        slots, self._slots = self._slots, _NO_SLOTS
+        taken, own, shards = (yield from self._encode(slots)), self.own, self._owners.shards
         self._encoded = self._mine(slots)
         counts = own.cells.default_counts(self._encoded)
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
@@ -204,33 +275,36 @@ class GBDTShard(ShardWithRows):
 
     # ---------------------------------------------------------------- passes
 
-    def _on_train(self, slots: Any, first: int, stop: int) -> Any:
+    def _on_train(self, first: int, stop: int) -> Any:
         """Train some iterations together with the other shards; returns the trees."""
         if first == 0:
-            self._training = self._mine(slots), self.own.ensemble.origins(len(self._mine(slots)))
+            self._scores = self.own.ensemble.origins(len(self._training))
         return self._meeting.begin(self._train(first, stop))
 
     def _train(self, first: int, stop: int) -> Steps[Any]:
-        slots, F = self._training
-        yield from self.own.train_steps(slots, F, first, stop)
-        self._training = self._training if stop < self.own.ensemble.iterations else None
+        yield from self.own.train_steps(self._training, self._scores, first, stop)
+        if stop == self.own.ensemble.iterations:
+            self._forget_training()
         return self._trees()
 
-    def _on_update(self, slots: Any, ids: Any, y: Any, role: int, anew: Any) -> Any:
-        """Take rows through all trees together with the other shards.
+    def _on_update(self, role: int, anew: bool) -> Any:
+        """Take the rows that wait (``role``) through all trees together with the other shards.
 
-        Returns the counts and the trees.
+        Those in the model have all their derivatives computed ``anew``. Returns the counts and the trees.
         """
-        steps = self._update(np.asarray(slots), np.asarray(ids), np.asarray(y), role, np.asarray(anew))
-        return self._meeting.begin(steps)
+        return self._meeting.begin(self._update(role, anew))
 
-    def _update(self, slots: Slots, ids: Ids, y: npt.NDArray[Any], role: int, anew: Slots) -> Steps[Any]:
+    def _update(self, role: int, anew: bool) -> Steps[Any]:
+        waiting, others = self.rows_here.pending, self._all() if anew else _NO_SLOTS
+        self._forget_training()
+        mine = waiting.inserts if role == INSERTED else waiting.deletes
         if role == INSERTED:
-            for local, ones in (yield from self._encode(slots, ids, y)):
+            slots = yield from self._of_all(self.rows_here.slots(mine))
+            for local, ones in (yield from self._encode(slots)):
                 self.own.cells.arrange(local, ones)
-        own, end, self._training = self.own, self.own.ensemble.leaf.shape[1], None
-        counts = yield from own.update_steps(self._mine(slots), role, self._mine(anew), len(anew) > 0, 0, end)
-        self._digest.note(self._id[own.taken], own.taken)
+        own, end = self.own, self.own.ensemble.leaf.shape[1]
+        counts = yield from own.update_steps(mine, role, others, anew, 0, end)
+        self._digest.note(self.rows_here.store.id[own.taken], own.taken)
         return {"counts": counts, **self._trees()}
 
     def _on_sum_up(self) -> Any:
@@ -256,26 +330,25 @@ class GBDTShard(ShardWithRows):
 
     def _on_shorten(self, iterations: int) -> None:
         """Keep the first iterations only: the training has ended early."""
-        self._training = None
+        self._forget_training()
         self.own.shorten(iterations)
+
+    def _forget_training(self) -> None:
+        """Keep nothing by row that only a training needs."""
+        self._training, self._scores = _NO_SLOTS, np.empty((0, 0))
 
     def _trees(self) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the trees, if this is the first shard: all have the same."""
         return {"trees": [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []}
 
-    def _on_waiting(self, slots: Any, ids: Any, y: Any) -> None:
-        """Take note of rows that wait to be inserted."""
-        own = np.flatnonzero(self._owners.shard_of(slots) == self._index)
-        self._keep(self._owners.local(slots[own]), ids[own], y[own])
-
     def _on_restore_rows(self, trees: Any, rows: Any = None) -> None:
-        """Take trees, and leaves, ledger and drift of the own rows, which are given by slot, or were restored."""
+        """Take trees, and leaves, ledger and drift of the own rows, which are given by local slot, or were restored."""
         e = self.own.ensemble
         own: tuple[Any, ...] = e.trees
         for array, theirs in zip(own, trees, strict=True):
             array[:] = theirs
         if rows is not None:
-            local = self._owners.local(np.asarray(rows["slots"]))
+            local = rows["local"]
             e.leaf[:, local], e.ledger[:, local], e.drift[local] = rows["leaf"], rows["ledger"], rows["drift"]
         else:
             self._take_saved()
@@ -284,8 +357,9 @@ class GBDTShard(ShardWithRows):
     def _take_saved(self) -> None:
         """Take leaves, ledger and drift of the encoded rows from the parts of the state, by id."""
         e, mine = self.own.ensemble, self._owners.buckets(self._index)
-        order = np.argsort(self._id[self._encoded])
-        local, ids = self._encoded[order], self._id[self._encoded[order]]
+        ids = self.rows_here.store.id[self._encoded]
+        order = np.argsort(ids)
+        local, ids = self._encoded[order], ids[order]
         for key in parts_for([mine], [key for key in self._saved if isinstance(key, Buckets)]):
             part = self._saved[key]
             bucket = buckets_of(part["id"])
@@ -307,27 +381,27 @@ class GBDTShard(ShardWithRows):
         tree, i = np.nonzero(order >= 0)
         return counts[tree, order[tree, i]]
 
-    def _on_hash_rows(self, inserts: Any, deletes: Any) -> dict[str, Any]:
+    def _on_hash_rows(self) -> dict[str, Any]:
         """Return the hashes of the own rows (``BucketTree.hashes``), and the columns of those that wait to be deleted.
 
-        ``inserts`` (as for ``_on_waiting``) are not in the model yet, and the rows in the slots ``deletes`` still are.
+        Rows that wait to be inserted are hashed, although they are not in the model yet; those still in it are not.
         """
-        self._on_waiting(**inserts)
-        new, gone = self._mine(inserts["slots"]), self._mine(deletes)
-        status, e = np.zeros(len(self._id), dtype=np.int8), self.own.ensemble
-        status[new], status[gone] = TO_INSERT, TO_DELETE
+        rows, e = self.rows_here, self._own.ensemble if self._own is not None else None
+        ids, new, gone, status = rows.store.id, rows.pending.inserts, rows.pending.deletes, rows.status()
         live = status == TO_INSERT
-        live[self._all()] = True
-        live[gone] = False
+        live[rows.store.slots()] = True
 
         def columns(slots: Slots) -> dict[str, npt.NDArray[Any]]:
-            held, ledger = status[slots] != TO_INSERT, np.zeros((len(slots), len(e.leaf)), dtype=e.ledger.dtype)
-            ledger[held] = e.ledger[:, slots[held]].T
-            return {"y": self.own.y[slots], "pending": status[slots], "ledger": ledger}
+            told = {"y": rows.store.y[slots], "pending": status[slots]}
+            if e is not None:
+                held, ledger = status[slots] != TO_INSERT, np.zeros((len(slots), len(e.leaf)), dtype=e.ledger.dtype)
+                ledger[held] = e.ledger[:, slots[held]].T
+                told["ledger"] = ledger
+            return told
 
         self._digest.note(*self._waiting)
         waiting = np.concatenate([new, gone])
-        self._waiting = self._id[waiting], waiting
+        self._waiting = ids[waiting], waiting
         self._digest.note(*self._waiting)
-        hashes = self._digest.hashes(self._owners.buckets(self._index), self._id, live, partial(record_of, columns))
-        return {**hashes, "leaving": {"id": self._id[gone], **columns(gone)}}
+        hashes = self._digest.hashes(self._owners.buckets(self._index), ids, live, partial(record_of, columns))
+        return {**hashes, "leaving": {"id": ids[gone], **columns(gone)}}

@@ -1,8 +1,8 @@
-"""The coordinator's half of training and of updates: which shards there are, and what each is told.
+"""Training and updates where the rows are in the coordinator's process.
 
-The rows of a model are divided among *row shards* (``row_shard``). With :class:`ThreadTrainer` these are threads of
-this process, as many as pay for the pass, over arrays that they share with the coordinator; one alone makes a pass in
-one call of compiled code. With :class:`ShardTrainer` they are the shards of the exchange, each with memory of its own.
+The rows of a model are divided among *row shards* (``row_shard``). These are threads of this process, as many as pay
+for the pass, over arrays that they share with the coordinator; one alone makes a pass in one call of compiled code.
+Where the shards of the exchange own the rows, they are the row shards (``owned_coordinator``).
 
 Invariant: both leave the same ensemble, bit for bit, with any number of shards.
 """
@@ -10,6 +10,7 @@ Invariant: both leave the same ensemble, bit for bit, with any number of shards.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,18 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.rng import permutation, stream_key
+from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
-from raydt.examples.owned_store import OwnedStore
-from raydt.exchange.meeting import side_by_side, together
-from raydt.exchange.messages import Ended, Exchange, Payload, Tell
+from raydt.exchange.meeting import side_by_side
+from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.derivatives import ONE, derive
-from raydt.learners.gbdt.ensemble import Arrays, Ensemble, known_trees, with_class
+from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
+from raydt.learners.gbdt.targets import Summary, classes_in, scale_of
 from raydt.learners.gbdt.trees import score_rows
 from raydt.learners.gbdt.update_batch import Counts
-from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import ranges, run, threads
 
 Labels = npt.NDArray[Any]  # by slot
@@ -52,6 +53,19 @@ def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[A
     held = max(1, min(len(slots) - 1, math.ceil(options.validation_fraction * len(slots))))
     drawn = np.sort(permutation(stream_key(options.random_state, "gbdt validation"), len(slots))[:held])
     return np.delete(slots, drawn), slots[drawn]
+
+
+def bins_of_all(learned: Sequence[Bins], columns: Sequence[npt.NDArray[np.int64]], dense: int) -> Bins:
+    """Put together the bins that shards have made of their features; ``columns`` are the dense ones of each."""
+    owned = [(own, dense + part.sparse) for own, part in zip(columns, learned, strict=True)]
+    return joined(learned).select(np.argsort(np.concatenate([part for both in owned for part in both])))
+
+
+def trained_on(options: GBDTOptions, bins: Bins, targets: Summary, former: Ensemble | None) -> Ensemble:
+    """Make the ensemble of a training on rows whose labels have this summary; ``former`` is the one before."""
+    origin, exponent = scale_of(targets) if options.regression else (0.0, 0)
+    classes = 0 if options.regression else max(2, former.classes if former else 2, classes_in(targets))
+    return Ensemble(options, bins, classes, origin, exponent, former.iterations if former else options.max_iter, 0)
 
 
 class HeldOut:
@@ -121,9 +135,8 @@ class ThreadTrainer:
         """Encode new rows."""
         self.shard.cells.add(slots, rows)
 
-    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
+    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> None:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
-        yield from ()
         e, self.shard.y = self.ensemble, y
         F = e.origins(len(slots))
         if held_out is None:
@@ -146,12 +159,11 @@ class ThreadTrainer:
             [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
         )
 
-    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
+    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> tuple[Counts, Slots]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
         Returns its costs, and the slots of all rows here that went through the trees, valid until the next update.
         """
-        yield from ()
         e, self.shard.y = self.ensemble, y
         e.reserve(len(y))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
@@ -168,20 +180,16 @@ class ThreadTrainer:
         )
         return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
 
-    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
+    def extend(self, classes: int, y: Labels, held: Slots) -> None:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
-        yield from ()
         known = known_trees(self.ensemble)
         ensemble = with_class(self.ensemble, classes, held)
         ensemble.set_roots(known, ensemble.sums_of_roots(known, y, held))
         self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
         self._sum_up(y, held)
 
-    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
-        """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``.
-
-        ``rows`` are the slots of all rows, in the order of the state.
-        """
+    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
+        """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
         yield from self.encode(np.union1d(held, new).astype(np.int32), y)
         self._sum_up(y, held)
 
@@ -216,79 +224,3 @@ def _within(slots: Slots, begin: int, end: int) -> npt.NDArray[np.bool_]:
     """Return which slots are in a range."""
     within: npt.NDArray[np.bool_] = (slots >= begin) & (slots < end)
     return within
-
-
-class ShardTrainer:
-    """Has the shards of the exchange keep the rows and train on them; methods as of :class:`ThreadTrainer`.
-
-    The ensemble here has trees only: leaves, ledger and drift of the rows stay with the shards.
-    """
-
-    def __init__(self, ensemble: Ensemble, rows: RowsOnShards, store: OwnedStore) -> None:
-        self.ensemble, self._rows, self._store = ensemble, rows, store
-
-    def encode(self, slots: Slots, y: Labels) -> Exchange[None]:
-        """Have the first rows of a new ensemble encoded."""
-        shards, slots = len(self._rows.columns), np.sort(slots)
-        each = [{"index": index} for index in range(shards)]
-        yield Tell("begin", {**self.ensemble.begin(), "shards": shards}, each)
-        yield from together("encode", self._store.rows(slots))
-
-    def take(self, slots: Slots, rows: RowBlock) -> None:
-        """Nothing: rows are encoded when they are inserted into the trees."""
-
-    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
-        """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
-        e = self.ensemble
-        ends = [e.iterations] if held_out is None else range(1, e.iterations + 1)
-        first = 0
-        for stop in ends:
-            given = slots if first == 0 else slots[:0]
-            yield from self._pass("train", {"slots": given, "first": first, "stop": stop})
-            if held_out is not None and held_out.is_enough(first):
-                break
-            first = stop
-        if held_out is not None and held_out.best + 1 < e.iterations:
-            self.ensemble = e.shortened(held_out.best + 1)
-            yield Tell("shorten", {"iterations": self.ensemble.iterations})
-
-    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
-        """Delete or insert rows, as :meth:`ThreadTrainer.update`; no rows are here."""
-        rows = {**self._store.rows(slots if role == INSERTED else slots[:0]), "slots": slots}
-        ended = yield from self._pass("update", {**rows, "role": role, "anew": anew})
-        counts = Counts.of(len(self.ensemble.trees.feature), [of_shard.result["counts"] for of_shard in ended])
-        counts.rounds = 2 * ended[0].met + 1
-        return counts, slots[:0]
-
-    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
-        """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
-        e = self.ensemble
-        self.ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
-        yield from self._pass("extend", {"classes": classes})
-
-    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
-        """After a restore: encode the rows ``held`` and sum up their histograms."""
-        e = self.ensemble
-        yield from self.encode(held, y)
-        each: list[dict[str, Any]] = []
-        for own, _ in self._store.by_owner(rows) if e.leaf.shape[1] else ():  # else the shards have theirs
-            own = own[e.leaf[0, own] != e.absent]
-            given = {"slots": rows[own], "leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]}
-            each.append({"rows": given})
-        yield Tell("restore_rows", {"trees": e.trees}, each or None)
-        e.release()
-        yield from together("sum_up", {})
-
-    def _pass(self, method: str, payload: Payload) -> Exchange[list[Ended]]:
-        """Have the shards make a pass that changes the trees, which all have alike."""
-        ended = yield from together(method, payload)
-        trees: tuple[Any, ...] = self.ensemble.trees
-        for array, theirs in zip(trees, ended[0].result["trees"], strict=True):
-            array[:] = theirs
-        return ended
-
-
-def no_rows(state: Arrays) -> Arrays:
-    """Leaves, ledger and drift in a state of no rows: what the coordinator has where shards have these."""
-    none: npt.NDArray[Any] = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)
-    return {"leaf": none, "ledger": none, "drift": none[:, 0]}

@@ -53,6 +53,10 @@ class PendingUpdates:
             self.inserts = self.inserts[~np.isin(self.inserts, old)]
             self._cancelled = np.concatenate([self._cancelled, old[cancelled]])
 
+    def in_model(self, live: Slots) -> Slots:
+        """Return slots of the rows in the model: of those that live and do not wait, and of those to delete."""
+        return np.union1d(np.setdiff1d(live, self.inserts), self.deletes).astype(np.int32)
+
     @property
     def freed(self) -> Slots:
         """Slots that are free once the batch is applied."""

@@ -1,0 +1,290 @@
+"""The coordinator of the GBDT where shards own the rows: it has the trees, and of the rows only their number.
+
+What an algorithm of the coordinator needs of all rows, it asks the owners to do with theirs: to train on them, to take
+those that wait through the trees, to add up labels. Only for a state it puts births of all rows together,
+with ids and labels of the new ones, and forgets them at once.
+
+Invariant: the model is that of :class:`~raydt.learners.gbdt.coordinator.GBDTCoordinator`, bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.batches.rows_on_shards import RowBlock
+from raydt.examples.admission import Admission
+from raydt.examples.features import Features
+from raydt.examples.updates import INSERT, UNKNOWN_VALUE, UPDATE, BatchResult, Log, UpdateBatch
+from raydt.exchange.meeting import together
+from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
+from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt.coordinator import GBDTCoordinator
+from raydt.learners.gbdt.digest import joined_hashes
+from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
+from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedStore, in_order_of_birth
+from raydt.learners.gbdt.targets import Summary, classes_in, constant_of, joined_summary
+from raydt.learners.gbdt.trainer import HeldOut
+from raydt.learners.gbdt.update_batch import TO_INSERT, Counts
+from raydt.learners.gbdt.workspace import DELETED, INSERTED
+
+Slots = npt.NDArray[np.int32]
+
+
+class OwnedGBDTCoordinator(GBDTCoordinator):
+    """Trees, and numbers of rows: a row is at the shard that owns it, with its label, its leaves and its ledger."""
+
+    def __init__(self, options: GBDTOptions, features: Features, shards: int, plan: WorkPlan) -> None:
+        super().__init__(options, features, shards, plan)
+        self._owned = self._store = OwnedStore(shards)  # type: ignore[assignment]
+        self._ensemble: Ensemble | None = None  # without leaves and ledger
+        self._told = False  # the shards know which rows are theirs
+        self._state: Arrays | None = None  # by row, until shards have it
+        self._largest = 0  # no label among those that wait to be inserted is larger
+        # What was fetched from the shards:
+        self._only: float | None = None
+        self._listed: Arrays | None = None
+        self._columns: Arrays | None = None
+        self._hashes: list[dict[str, Any]] | None = None
+        self._counts: npt.NDArray[np.int64] | None = None
+
+    @property
+    def ensemble(self) -> Ensemble | None:
+        """Return the trees; None before the first training."""
+        return self._ensemble
+
+    # ---------------------------------------------------------------- one batch
+
+    def _reserve(self, updates: int) -> None:
+        """Nothing: each owner makes room before it admits."""
+
+    def _admit_run(self, batch: UpdateBatch, part: slice, skip_refused: bool, admitted: Admission) -> Exchange[int]:
+        self._only = None
+        return (yield from self._owned.admit(batch, part.start, part.stop, skip_refused, admitted))
+
+    def _find_deleted(self, batch: UpdateBatch, position: int, row: int, admitted: Admission) -> Exchange[None]:
+        """Have the shards look for the oldest live example that equals a row, on which its owner has it wait."""
+        parts = self._rows.parts(RowBlock.of(batch.X, batch.sparse).take(np.array([row])))
+        self._owned.changes += 1  # before, so that a change that is broken off is counted
+        ended = yield from together("delete_equal", {"y": batch.y[row].item()}, [{"row": part} for part in parts])
+        self._owned.take([of_shard.result["counts"] for of_shard in ended])
+        found = [of_shard.result["slots"] for of_shard in ended if len(of_shard.result["slots"])]
+        if found:
+            admitted.old[position] = found[0][0]
+        else:
+            self._owned.changes -= 1
+            admitted.fault[position] = UNKNOWN_VALUE
+
+    def _enter(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
+        """Give the shards the new rows; their owners have labels and births."""
+        carries = np.flatnonzero((batch.op[part] == INSERT) | (batch.op[part] == UPDATE)) + part.start
+        if len(carries) and not self.options.regression:
+            self._largest = max(self._largest, int(batch.y[admitted.row[carries]].max()))
+        yield from self._put(batch, part, admitted)
+        return {}
+
+    def _summaries(
+        self, seqs: npt.NDArray[np.int64], deleted: Slots, since: npt.NDArray[np.int64]
+    ) -> Exchange[list[Summary]]:
+        replies = yield Ask("summaries", {"seqs": seqs, "deleted": deleted, "since": since})
+        return [joined_summary(parts) for parts in zip(*replies, strict=True)]
+
+    # ---------------------------------------------------------------- the model changes
+
+    def _waiting(self) -> tuple[int, int]:
+        return self._owned.inserts, self._owned.deletes
+
+    def _end_batch(self) -> Exchange[None]:
+        yield from self._owned.end_batch()
+        self._largest = 0
+
+    def _train(self) -> Exchange[None]:
+        """Have the shards make bins, encode their rows and train on them."""
+        hold_out = self.options.early_stopping and self._ensemble is None
+        ended = yield from together("learn", {"hold_out": hold_out})
+        found = [of_shard.result for of_shard in ended]
+        targets = joined_summary([of_shard["targets"] for of_shard in found])
+        self._ensemble = e = self._new_ensemble([of_shard["bins"] for of_shard in found], targets)
+        yield from self._encode(False)
+        watched = None
+        if hold_out:
+            held, y = (np.concatenate([of_shard[name] for of_shard in found]) for name in ("held", "held_y"))
+            watched = HeldOut(e, (yield from self._rows.take(held)), y)
+        self._owned.inserts = 0 if watched is None else len(held)
+        first = 0
+        for stop in [e.iterations] if watched is None else range(1, e.iterations + 1):
+            yield from self._pass("train", {"first": first, "stop": stop})
+            if watched is not None and watched.is_enough(first):
+                break
+            first = stop
+        if watched is not None and watched.best + 1 < e.iterations:
+            self._ensemble = e.shortened(watched.best + 1)
+            yield Tell("shorten", {"iterations": self._ensemble.iterations})
+
+    def _encode(self, restored: bool) -> Exchange[None]:
+        """Have the shards begin with an ensemble, and encode the rows of the training or, ``restored``, the model's."""
+        assert self._ensemble is not None
+        yield Tell("begin", self._ensemble.begin())
+        yield from together("encode", {"restored": restored})
+
+    def _delete(self) -> Exchange[Counts]:
+        return (yield from self._change(DELETED)) if self._owned.deletes else Counts()
+
+    def _insert(self) -> Exchange[Counts]:
+        """Insert rows into the trees; a class that was never seen gets trees of its own first."""
+        e, anew = self._ensemble, False
+        if not self._owned.inserts:
+            return Counts()
+        assert e is not None
+        if not self.options.regression and self._largest >= e.classes:  # unless such rows were deleted again
+            summary = joined_summary((yield Ask("summary_of_inserts", {})))
+            if classes_in(summary) > e.classes:
+                anew = self._owned.live > self._owned.inserts
+                classes = classes_in(summary)
+                self._ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
+                yield from self._pass("extend", {"classes": classes})
+        return (yield from self._change(INSERTED, anew))
+
+    def _change(self, role: int, anew: bool = False) -> Exchange[Counts]:
+        """Have rows that wait taken through the trees; and ``anew`` all others, whose derivatives are computed anew."""
+        ended = yield from self._pass("update", {"role": role, "anew": anew})
+        assert self._ensemble is not None
+        counts = Counts.of(len(self._ensemble.trees.feature), [of_shard.result["counts"] for of_shard in ended])
+        counts.rounds = 2 * ended[0].met + 1
+        return counts
+
+    def _pass(self, method: str, payload: Payload) -> Exchange[list[Ended]]:
+        """Have the shards make a pass that changes the trees, which all have alike."""
+        ended = yield from together(method, payload)
+        assert self._ensemble is not None
+        trees: tuple[Any, ...] = self._ensemble.trees
+        for array, theirs in zip(trees, ended[0].result["trees"], strict=True):
+            array[:] = theirs
+        return ended
+
+    def _resume(self) -> Exchange[None]:
+        """Tell the shards which rows are theirs and, after a restore, have them make what is not saved."""
+        owners, state, e = self._owned.owners, self._state, self._ensemble
+        if not self._told:
+            each: list[dict[str, Any]] = [{"index": index} for index in range(owners.shards)]
+            if state is not None:
+                owner = owners.of(state["id"])
+                for index, payload in enumerate(each):
+                    payload["rows"] = {name: state[name][owner == index] for name in COLUMNS}
+            slots = owners.first_slots(state["id"]) if state is not None else None
+            yield Tell("own", {"shards": owners.shards, "slots": slots}, each)
+            self._told = True
+        if state is not None and e is not None:
+            yield from self._encode(True)
+            yield Tell("restore_rows", {"trees": e.trees}, self._rows_in_trees(e, state["id"]))
+            e.release()
+            yield from together("sum_up", {})
+        self._state = None
+
+    def _rows_in_trees(self, e: Ensemble, ids: npt.NDArray[np.int64]) -> list[Payload] | None:
+        """Return what a state has of the rows of each owner in the trees; None if the owners have that."""
+        if not e.leaf.shape[1]:
+            return None
+        owner, each = self._owned.owners.of(ids), list[Payload]()
+        for shard in range(self._owned.owners.shards):
+            own = np.flatnonzero(owner == shard)
+            local = np.flatnonzero(e.leaf[0, own] != e.absent)
+            own = own[local]
+            given = {"leaf": e.leaf[:, own], "ledger": e.ledger[:, own], "drift": e.drift[own]}
+            each.append({"rows": {"local": local, **given}})
+        return each
+
+    # ---------------------------------------------------------------- what shards are asked for
+
+    def gather(self) -> Exchange[None]:
+        """Have the rows of each node counted or, without a model, labels added up."""
+        yield from self._resume()
+        if self._ensemble is not None:
+            self._counts = np.sum((yield Ask("count_rows", {})), axis=0)
+        else:
+            now = np.array([np.iinfo(np.int64).max])
+            (summary,) = yield from self._summaries(now, np.empty(0, dtype=np.int32), now[:0])
+            self._only = constant_of(summary)
+
+    def gather_state(self) -> Exchange[None]:
+        """Fetch births of all rows, and which of them wait."""
+        yield from self._resume()
+        self._listed = in_order_of_birth((yield Ask("births", {})))
+
+    def gather_rows(self, slots: Slots) -> Exchange[None]:
+        """Fetch ids and labels of some rows of a state."""
+        self._columns = yield from self._owned.columns(slots)
+
+    def gather_digest(self) -> Exchange[None]:
+        """Have the rows hashed."""
+        yield from self._resume()
+        self._hashes = yield Ask("hash_rows", {})
+
+    def _constant(self) -> float:
+        if self._ensemble is not None:
+            return 0.0  # which nobody asks for
+        assert self._only is not None, "gather comes first"
+        return self._only
+
+    def digest(self) -> str:
+        """Digest of trees, sums, bins, and of label and ledger by id, after :meth:`gather_digest`. O(nodes)."""
+        assert self._hashes is not None, "gather_digest comes first"
+        hashes, self._hashes = self._hashes, None
+        return self._digest.of(self._ensemble, *joined_hashes(hashes))
+
+    def model(self) -> Arrays:
+        """Arrays of the predict-only model, after :meth:`gather`."""
+        model = super().model()
+        if self._ensemble is not None:
+            assert self._counts is not None, "gather comes first"
+            model["node_count"], self._counts = self._counts, None
+        return model
+
+    # ---------------------------------------------------------------- states
+
+    def in_order_of_birth(self) -> Slots:
+        """Slots of all rows of a state, the oldest first, after :meth:`gather_state`."""
+        return self._rows_of_state["slots"]
+
+    def born(self, slots: Slots) -> npt.NDArray[np.int64]:
+        """Births of all rows of a state."""
+        assert len(slots) == len(self._rows_of_state["born"])
+        return self._rows_of_state["born"]
+
+    def rows(self, slots: Slots) -> Arrays:
+        """Return ``id`` and ``y`` of some rows of a state, after :meth:`gather_rows`. Once."""
+        assert self._columns is not None, "gather_rows comes first"
+        columns, self._columns = self._columns, None
+        return columns
+
+    def state(self, slots: Slots) -> Arrays:
+        """Trees and bins, which updates are pending, and the totals; the rest is with the shards. Once."""
+        state = {**self._model_state(), "pending": self._rows_of_state["pending"]}
+        self._listed = None
+        return state
+
+    @property
+    def _rows_of_state(self) -> Arrays:
+        assert self._listed is not None, "gather_state comes first"
+        return self._listed
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
+        self._restore_model(state)
+        self._owned.fill(state["pending"])
+        self._told, self._state, self._only = False, {name: state[name] for name in COLUMNS}, None
+        waiting = state["y"][state["pending"] == TO_INSERT]
+        self._largest = 0 if self.options.regression else int(waiting.max(initial=0))
+        self._ensemble = None
+        if "tree_nodes" in state:
+            whole = state if "leaf" in state else state | no_rows(state)
+            self._ensemble = restored(self.options, whole, len(whole["leaf"]))
+
+
+def no_rows(state: Arrays) -> Arrays:
+    """Leaves, ledger and drift in a state of no rows: what the coordinator has where shards have these."""
+    none: npt.NDArray[Any] = np.empty((0, len(state["tree_nodes"])), dtype=np.uint8)
+    return {"leaf": none, "ledger": none, "drift": none[:, 0]}

@@ -1,0 +1,243 @@
+"""Ids, labels and births of the live examples where shards own whole rows: they lie at the owners, none here.
+
+What an update does depends on the updates of the same id only, so every owner decides about its own. The coordinator
+sends each its updates of a batch (:class:`OwnedStore`) and gets their slots, in one round; the first update that is
+refused is the first of any owner's, and the others then take back what they have done after it.
+
+Invariant: decisions are those of one :class:`~raydt.examples.store.ExampleStore`, whatever the number of shards; only
+the slots are others (:class:`~raydt.examples.row_owners.RowOwners`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.examples.admission import Admission, nothing_admitted
+from raydt.examples.row_owners import RowOwners
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UpdateBatch
+from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.learners.gbdt.targets import summary_of
+from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
+
+Ids = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: What a state has of each row beside its features and what the model has of it.
+COLUMNS = ("id", "y", "born", "pending")
+#: Requests that an owner answers by the methods of these names.
+OF_OWNERS = ("admit", "retract", "end_batch", "summaries", "summary_of_inserts", "births", "columns")
+#: Birth of no example: after all others.
+NEVER = np.iinfo(np.int64).max
+
+
+class OwnedStore:
+    """The coordinator's half: how many examples there are, and of which updates each owner decides.
+
+    ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'.
+    """
+
+    def __init__(self, shards: int) -> None:
+        self.owners = RowOwners(shards)
+        self.live = self.inserts = self.deletes = 0
+        #: How often updates may have changed some examples.
+        self.changes = 0
+
+    def admit(self, batch: UpdateBatch, begin: int, stop: int, skip: bool, admission: Admission) -> Exchange[int]:
+        """Admit updates from ``begin`` to before ``stop``, as :meth:`ExampleStore.admit`; returns where it stopped.
+
+        The owners have labels and births of the new examples then. One round; two if an update is refused and it is not
+        skipped.
+        """
+        by_value = np.flatnonzero(batch.op[begin:stop] == DELETE_VALUE)
+        stop = begin + int(by_value[0]) if len(by_value) else stop
+        named = begin + np.flatnonzero(batch.op[begin:stop] != QUERY)
+        if not len(named):
+            return stop
+        owner = self.owners.of(batch.id[named])
+        owned = [named[owner == shard] for shard in range(self.owners.shards)]
+        self.changes += 1  # before, so that a change that is broken off is counted
+        replies = yield Ask("admit", {"skip": skip}, [_sent(batch, own, admission) for own in owned])
+        ends = [int(reply["stop"]) for reply in replies]
+        refused = [int(own[end]) for own, end in zip(owned, ends, strict=True) if end < len(own)]
+        kept = [own[:end] for own, end in zip(owned, ends, strict=True)]
+        counts: Sequence[Any] = [reply["counts"] for reply in replies]
+        if refused:
+            stop = min(refused)
+            kept = [own[own < stop] for own in kept]
+            gone = [end - len(own) for own, end in zip(kept, ends, strict=True)]
+            if any(gone):
+                counts = yield Ask("retract", {}, [{"updates": updates} for updates in gone])
+            self.changes -= not any(map(len, kept))
+        for shard, (own, whole, reply) in enumerate(zip(kept, owned, replies, strict=True)):
+            for ours, name in ((admission.old, "old"), (admission.new, "new")):
+                local = reply[name][: len(own)]
+                ours[own] = np.where(local >= 0, self.owners.slots(local, shard), -1)
+            decided = whole[whole <= stop]  # with the one that is refused
+            admission.fault[decided] = reply["fault"][: len(decided)]
+        self.take(counts)
+        return stop
+
+    def columns(self, slots: Slots) -> Exchange[Arrays]:
+        """Return ``id`` and ``y`` of some rows."""
+        owner = self.owners.shard_of(slots)
+        own = [np.flatnonzero(owner == shard) for shard in range(self.owners.shards)]
+        replies = yield Ask("columns", {}, [{"slots": slots[positions]} for positions in own])
+        columns = {name: np.empty(len(slots), dtype=array.dtype) for name, array in replies[0].items()}
+        for positions, reply in zip(own, replies, strict=True):
+            for name, array in columns.items():
+                array[positions] = reply[name]
+        return columns
+
+    def end_batch(self) -> Exchange[None]:
+        """Have nothing wait any more: slots of deleted examples are free."""
+        yield Tell("end_batch", {})
+        self.inserts = self.deletes = 0
+
+    def take(self, counts: Sequence[Any]) -> None:
+        """Take note of how many examples the owners have (:meth:`OwnedRows.counts`)."""
+        self.live, self.inserts, self.deletes = np.sum(counts, axis=0).tolist()
+
+    def fill(self, pending: npt.NDArray[np.int8]) -> None:
+        """Take note of the examples of a state."""
+        listed, deletes = np.count_nonzero(pending == TO_INSERT), int(np.count_nonzero(pending == TO_DELETE))
+        self.live, self.inserts, self.deletes = len(pending) - deletes, int(listed), deletes
+
+
+def _sent(batch: UpdateBatch, own: npt.NDArray[np.intp], admission: Admission) -> dict[str, Any]:
+    """Return what an owner gets of its updates: ``y`` has the labels of those that carry a row."""
+    op = batch.op[own]
+    carries = own[CARRIES_ROW[op]]
+    return {"op": op, "key": batch.id[own], "y": batch.y[admission.row[carries]], "born": batch.start + own}
+
+
+class OwnedRows:
+    """An owner's half: its examples by local slot, and which of them wait for the end of a batch D'."""
+
+    def __init__(self, owners: RowOwners, index: int, target_dtype: np.dtype[Any]) -> None:
+        self.owners, self.index = owners, index
+        self.store, self.pending = ExampleStore(0, None, target_dtype), PendingUpdates()
+        self._undo: tuple[PendingUpdates, Slots, Slots] | None = None
+
+    def slots(self, local: npt.NDArray[np.integer]) -> Slots:
+        """Return the slots of some of the own rows."""
+        return self.owners.slots(local, self.index)
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Count the live examples, and those that wait to be inserted and to be deleted."""
+        return np.array([self.store.live, len(self.pending.inserts), len(self.pending.deletes)])
+
+    # ---------------------------------------------------------------- updates
+
+    def admit(self, op: Any, key: Ids, y: npt.NDArray[Any], born: Ids, skip: bool) -> dict[str, Any]:
+        """Admit updates (no query, no deletion by value), up to the first one that is refused unless it is skipped."""
+        store = self.store
+        store.reserve(len(op))  # before anything has changed
+        admitted = nothing_admitted(op)
+        stop = store.admit(op, key, 0, skip, admitted)
+        old, new = admitted.old[:stop], admitted.new[:stop]
+        added = np.flatnonzero(new >= 0)
+        store.y[new[added]], store.born[new[added]] = y[admitted.row[added]], born[added]
+        self._undo = copy.copy(self.pending), old, new
+        self._wait(old, new)
+        return {"stop": stop, "old": old, "new": new, "fault": admitted.fault, "counts": self.counts()}
+
+    def retract(self, updates: int) -> npt.NDArray[np.int64]:
+        """Take back the last updates of those just admitted; returns :meth:`counts`."""
+        assert self._undo is not None
+        self.pending, old, new = self._undo
+        kept = len(old) - updates
+        self.store.retract(old[kept:], new[kept:])
+        self._undo = None
+        self._wait(old[:kept], new[:kept])
+        return self.counts()
+
+    def delete(self, local: int) -> None:
+        """Have one row wait to be deleted."""
+        self.store.discard(local)
+        self._wait(np.array([local], dtype=np.int32), self.pending.inserts[:0])
+
+    def _wait(self, old: Slots, new: Slots) -> None:
+        self.pending.add(new[new >= 0], old[old >= 0])
+
+    def end_batch(self) -> None:
+        """Release what a batch D' has deleted, once the trees have no trace of it."""
+        self.store.release(self.pending.freed)
+        self.pending, self._undo = PendingUpdates(), None
+
+    # ---------------------------------------------------------------- all rows
+
+    def equal(self, y: Any, masks: Sequence[npt.NDArray[np.uint8]]) -> tuple[int, int]:
+        """Return local slot and birth of the oldest live row of a label that is in all masks (bits by local slot).
+
+        -1 and NEVER if there is none. A mask of no bits has all rows.
+        """
+        store = self.store
+        found = store.slots()
+        found = found[store.y[found] == y]
+        for mask in masks:
+            if len(mask):
+                found = found[np.unpackbits(mask)[found] == 1]
+        if not len(found):
+            return -1, NEVER
+        oldest = int(found[store.born[found].argmin()])
+        return oldest, int(store.born[oldest])
+
+    def summaries(self, seqs: Ids, deleted: Slots, since: Ids) -> list[npt.NDArray[Any]]:
+        """Return summaries of the labels of the examples that were live before each of some updates (``seqs``).
+
+        ``deleted`` are slots of any owner whose rows a later update, ``since``, has deleted.
+        """
+        store, mine = self.store, self.owners.shard_of(deleted) == self.index
+        gone, since = self.owners.local(deleted[mine]), since[mine]
+        after, found = store.slots(), []
+        for seq in seqs.tolist():
+            slots = np.concatenate([after, gone[since > seq]])
+            found.append(summary_of(store.y[slots[store.born[slots] < seq]]))
+        return found
+
+    def summary_of_inserts(self) -> npt.NDArray[Any]:
+        """Return a summary of the labels of the rows that wait to be inserted."""
+        return summary_of(self.store.y[self.pending.inserts])
+
+    # ---------------------------------------------------------------- states
+
+    def births(self) -> dict[str, npt.NDArray[Any]]:
+        """Return ``born``, ``pending`` and ``slots`` of all rows of a state."""
+        local = np.concatenate([self.store.slots(), self.pending.deletes])
+        return {"born": self.store.born[local], "pending": self.pending.status(local), "slots": self.slots(local)}
+
+    def columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Return ``id`` and ``y`` of some of the own rows."""
+        local = self.owners.local(slots)
+        return {"id": self.store.id[local], "y": self.store.y[local]}
+
+    def fill(self, rows: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take the own rows of a state into local slots 0, 1, ...; ``rows`` has their :data:`COLUMNS`."""
+        pending = rows["pending"]
+        self.store.fill(rows["id"], rows["y"], rows["born"], pending != TO_DELETE)
+        local = np.arange(len(pending), dtype=np.int32)
+        self.pending, self._undo = PendingUpdates(), None
+        self.pending.add(local[pending == TO_INSERT], local[pending == TO_DELETE])
+
+    def status(self) -> npt.NDArray[np.int8]:
+        """Return ``pending`` by local slot, shape (slots,)."""
+        status = np.full(self.store.capacity, NOT_PENDING, dtype=np.int8)
+        status[self.pending.inserts], status[self.pending.deletes] = TO_INSERT, TO_DELETE
+        return status
+
+
+def in_order_of_birth(of_owners: Sequence[dict[str, npt.NDArray[Any]]]) -> Arrays:
+    """Put together what owners have of the rows of a state (:meth:`OwnedRows.births`), the oldest row first.
+
+    Their arrays go as they are used, so that none is here twice.
+    """
+    order = np.argsort(np.concatenate([births["born"] for births in of_owners]), kind="stable")
+    names = ("born", "pending", "slots")
+    return {name: np.concatenate([births.pop(name) for births in of_owners])[order] for name in names}

@@ -1,0 +1,74 @@
+"""Labels of many rows as a small summary: summaries of parts of the rows give what the labels of all would, exactly.
+
+Of classes it is the number of rows of each, of numbers their count, the least, the largest, and numbers that add up to
+their sum exactly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Labels = npt.NDArray[Any]
+#: int64 by class, or float64: count, least, largest, parts of the sum.
+Summary = npt.NDArray[Any]
+
+
+def summary_of(y: Labels) -> Summary:
+    """Return the summary of some labels."""
+    if y.dtype.kind != "f":
+        return np.bincount(y, minlength=1)
+    # 0 for -0, so that it does not matter which comes first.
+    return np.array([len(y), y.min(initial=np.inf) + 0.0, y.max(initial=-np.inf) + 0.0, *_exact_sum(y)])
+
+
+def joined_summary(parts: Sequence[Summary]) -> Summary:
+    """Return the summary of all labels, from those of parts of them."""
+    if parts[0].dtype.kind != "f":
+        counts = np.zeros(max(map(len, parts)), dtype=np.int64)
+        for part in parts:
+            counts[: len(part)] += part
+        return counts
+    count, least, largest = (np.array([part[i] for part in parts]) for i in range(3))
+    return np.array([count.sum(), least.min(), largest.max(), *np.concatenate([part[3:] for part in parts])])
+
+
+def constant_of(summary: Summary) -> float:
+    """Return the most frequent class (of equals the smallest, 0 of none), or the mean of numbers."""
+    if summary.dtype.kind == "f":
+        return math.fsum(summary[3:]) / max(1, int(summary[0]))
+    return int(summary.argmax())
+
+
+def classes_in(summary: Summary) -> int:
+    """Return the number of classes, those between that no row has included."""
+    return 1 + int(np.flatnonzero(summary).max(initial=-1))
+
+
+def scale_of(summary: Summary) -> tuple[float, int]:
+    """Return origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
+
+    Of equal targets it is at least their distance from 0.
+    """
+    count, least, largest = summary[:3].tolist()
+    if count == 0 or least == largest:
+        origin = least if count else 0.0
+        farthest = abs(origin)
+    else:
+        origin = constant_of(summary)
+        farthest = max(largest - origin, origin - least)
+    mantissa, exponent = math.frexp(farthest)
+    return origin, exponent - (mantissa == 0.5)
+
+
+def _exact_sum(y: Labels) -> list[float]:
+    """Return numbers of which the first is the sum of some, rounded, and all have exactly their sum. O(n) each."""
+    parts: list[float] = []
+    while rest := math.fsum(itertools.chain(y, (-part for part in parts))):
+        parts.append(rest)
+    return parts
