@@ -8,7 +8,8 @@ from typing import Any
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 from tests.cases import GROUPS, Trial, every_case, never, one_of_each
-from tests.simulation.simulator import Record, outcome
+from tests.simulation.outcomes import outcome
+from tests.simulation.simulator import Record
 
 LARGE = 10**9
 #: Shards, batch size, where the work is done: every two values of two of them meet. A shard more than there are

@@ -69,6 +69,8 @@ class Network:
     recovering : set of int
         Places at which a crash is one during a recovery: the machines of an incarnation after the first are being
         restored.
+    writing : set of int
+        Places at which a shard writes its own parts of a checkpoint.
     ghosts : list of Machine
         Those of earlier epochs that may still live. They hear and say everything at the addresses of the present ones.
     """
@@ -81,6 +83,7 @@ class Network:
         self.time, self.epoch, self.places = 0, 0, 0
         self.silent: set[int] = set()
         self.recovering: set[int] = set()
+        self.writing: set[int] = set()
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
         self._outbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -137,11 +140,11 @@ class Network:
             return
         if machine.wakes > self.time:
             self.post(self.visit, machine, handle, *arguments, delay=machine.wakes - self.time)
-        elif not self._fails(machine):
+        elif not self.fails(machine):
             handle(*arguments)
             if machine is self.coordinator and not self._outbox:
                 self.silent.add(self.places)
-            self._flush(whole=not self._fails(machine))
+            self._flush(whole=not self.fails(machine))
 
     def lost(self, epoch: int) -> None:
         """Somebody has noticed that a machine of ``epoch`` is gone."""
@@ -255,7 +258,7 @@ class Network:
         for send, arguments in sent:
             send(*arguments)
 
-    def _fails(self, machine: Machine) -> bool:
+    def fails(self, machine: Machine) -> bool:
         """Whether a machine crashes at this place. It may also fall asleep, and handles what comes when it wakes."""
         if machine is not self.driver and machine.epoch != self.epoch:
             return False
