@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from raydt.errors import SequenceGapError
+from raydt.exchange.links import Frame, FrameReader, packed
 from tests.simulation.machines import CoordinatorMachine, Machine, Message, ShardMachine, Swap
 
 #: Simulated time until a message is sent again, and until a machine that does nothing is given up.
@@ -52,6 +53,20 @@ class Faults:
 
 
 NO_FAULTS = Faults()
+
+
+def arrived(frame: Frame, draw: random.Random, *, cut: bool = False) -> Frame | None:
+    """What a shard reads of a frame whose bytes come in pieces, of which the last does not if the channel is cut."""
+    data = b"".join(packed(frame))
+    ends = sorted(draw.randrange(1, len(data)) for _ in range(draw.randrange(4)))
+    reader, found = FrameReader(), None
+    for begin, end in itertools.pairwise([0, *ends, *([] if cut else [len(data)])]):
+        while begin < end and found is None:
+            space = reader.space
+            count = min(len(space), end - begin)
+            space[:count] = data[begin : begin + count]
+            found, begin = reader.take(count), begin + count
+    return found
 
 
 class Network:
@@ -215,9 +230,13 @@ class Network:
             return
         if self.faults.cut and self.falls("cut"):
             self.events["failures"] += 1
+            assert arrived(swap.frame, self.random, cut=True) is None, "a part of a frame is taken for a frame"
             self._broken.add(link)
             self.post(self.lost, swap.frame.epoch, delay=self.random.randint(1, 100))
             return
+        frame = arrived(swap.frame, self.random)
+        assert frame is not None
+        swap = swap._replace(frame=frame)
         delay = self.random.randint(100, 2000) if self.faults.late and self._chance("late") else 0
         arrival = max(self._arrivals.get(link, 0), self.time + delay + self.random.randint(1, 20))
         self._arrivals[link] = arrival
