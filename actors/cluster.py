@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import shutil
 import signal
@@ -174,24 +175,27 @@ def _shortage(requested: Sequence[Bundle]) -> str:
 
 
 def _is_too_small(requested: Sequence[Bundle]) -> bool:
-    """Whether all nodes together, with nothing reserved, lack resources, or no node can hold one of the bundles."""
+    """Whether all nodes together, with nothing reserved, lack resources, or cannot hold all bundles that are alike."""
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     names = {name for bundle in requested for name in bundle}
     sums = {name: sum(bundle.get(name, 0) for bundle in requested) for name in names}
-    if any(sum(node.get(name, 0) for node in alive) < amount for name, amount in sums.items()):
+    if any(sum(node.get(name, 0) for node in alive) + 1e-6 < amount for name, amount in sums.items()):
         return True
-    return any(
-        not any(all(node.get(name, 0) >= amount for name, amount in bundle.items()) for node in alive)
-        for bundle in requested
-    )
+    return any(sum(_copies(bundle, node) for node in alive) < requested.count(bundle) for bundle in requested)
+
+
+def _copies(bundle: Bundle, node: Bundle) -> float:
+    """How many bundles of one kind a node holds, with nothing reserved; Ray counts in units of 1e-4."""
+    return min(((node.get(name, 0) + 1e-6) // amount for name, amount in bundle.items() if amount), default=math.inf)
 
 
 def _is_fixed() -> bool:
     """Whether surely nothing adds nodes: Ray's monitor reports each node as a type of its own, which nothing starts.
 
-    An autoscaler reports the types of its config. False if the monitor has not reported, or is not there.
+    An autoscaler reports the types of its config. False if the monitor has not reported, or is not there, and for
+    autoscalers of Ray's second generation (of KubeRay, say), which report elsewhere.
     """
     import ray
 

@@ -33,7 +33,7 @@ from raydt.exchange import shard as exchange_shard
 from raydt.exchange.faults import fault
 from raydt.exchange.links import swap_together
 from raydt.exchange.meeting import advanced
-from raydt.exchange.messages import Buckets, Ended, Payload, Position
+from raydt.exchange.messages import Buckets, Ended, GroupSnapshot, Payload, Position
 from raydt.exchange.snapshot import Parts
 from raydt.folders.checkpoint import read_parts
 from raydt.folders.folder import Folder
@@ -75,6 +75,14 @@ def node() -> str:
     """Return the number of the node on which this process is; empty without Ray."""
     number: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
     return number
+
+
+def _one_by_one(parts: Parts) -> Iterator[tuple[int | Buckets, GroupSnapshot]]:
+    """Yield the parts and keep none of them."""
+    for place, whose in enumerate(list(parts)):
+        if place:
+            fault("shard.between_parts")
+        yield whose, parts.pop(whose)
 
 
 class FeatureShard:
@@ -207,7 +215,7 @@ class FeatureShard:
         parts = self.take_aside(number)
         try:
             with self._storage():
-                return write_each(place, ((whose, parts.pop(whose)) for whose in list(parts)))  # none is kept
+                return write_each(place, _one_by_one(parts))
         except OSError as error:
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=place.folder.root) from error
         finally:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from typing import Any, NamedTuple
 
+from actors.cluster import starts_ray
 from pipelines.config import Config
 from raydt.examples.features import Features
 from raydt.learners import traits_of
@@ -49,7 +51,18 @@ def reading_of(config: Config, source: Source, features: Features) -> Reading:
     if why is not None:
         return Reading(False, message("runs.rows_sent", why=why))
     what = message("runs.all_columns" if traits.reads == "rows" else "runs.own_columns")
-    return Reading(True, message("runs.rows_read", rows=counted(rows, "row"), what=what))
+    there = "runs.rows_read" if _is_everywhere(config) else "runs.rows_read_there"
+    return Reading(True, message(there, rows=counted(rows, "row"), what=what))
+
+
+def _is_everywhere(config: Config) -> bool:
+    """Return True if all processes surely see the data: on one machine, at a URI, or where rows are generated."""
+    named = getattr(config.source, "path", [])
+    remote = [
+        re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://", path)
+        for path in ([named] if isinstance(named, str) else named)
+    ]
+    return starts_ray(config.cluster.address) or all(remote)
 
 
 def divide(config: Config, session: Any, stream: Stream, features: Features) -> bool:

@@ -47,6 +47,7 @@ POINTS = {
     "shard.before_block": "a shard has been asked to read rows itself, ahead of the batch that they are in",
     "shard.before_columns": "the coordinator has asked a shard for columns of rows that it does not keep itself",
     "shard.before_parts": "what a shard has set aside for a snapshot is about to be fetched, or written by it",
+    "shard.between_parts": "a shard has written one of the parts it has set aside for a snapshot, and not yet the next",
     "shard.after_parts": "a shard has written what it has set aside for a snapshot, and nothing refers to it yet",
     "shard.before_restore": "a saved state has arrived at a shard",
     "driver.recorded": "the result of a batch is in the tables",

@@ -77,7 +77,7 @@ class FrameReader:
     def take(self, count: int) -> Frame | None:
         """Take note of ``count`` new bytes in :attr:`space`; the frame they complete, if they do.
 
-        ExchangeError if they are no frame.
+        ExchangeError if they are no frame, or there is no memory for as many as they announce.
         """
         self._filled += count
         while self._filled == len(self._view):
@@ -97,7 +97,11 @@ class FrameReader:
         return None
 
     def _begin(self, length: int) -> None:
-        self._bytes, self._filled = np.empty(length, dtype=np.uint8), 0
+        """Make room for so many bytes; it is the system that gives memory only to those that arrive."""
+        try:
+            self._bytes, self._filled = np.empty(length, dtype=np.uint8), 0
+        except (MemoryError, ValueError, OverflowError) as error:
+            raise ExchangeError(message("exchange.large_frame", bytes=length)) from error
         self._view = self._bytes.data
 
 
@@ -113,11 +117,11 @@ def _described(text: bytes, length: int) -> list[Any]:
         for name, dtype, *shape in json.loads(text):
             kind = np.dtype(dtype)
             _require(isinstance(name, str) and kind.kind in _KINDS)
-            _require(all(isinstance(one, int) and 0 <= one < 1 << 48 for one in shape))
+            _require(all(type(one) is int and 0 <= one < 1 << 48 for one in shape))
             found.append((name, kind, tuple(shape)))
             bytes_of_array = kind.itemsize * math.prod(shape)
             size += bytes_of_array + -bytes_of_array % _ALIGNED
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ExchangeError(message("exchange.no_frame")) from error
     _require(size == length)
     return found
@@ -128,7 +132,10 @@ def _unpacked(body: npt.NDArray[np.uint8], described: list[Any]) -> Content:
     arrays, begin = {}, 0
     for name, dtype, shape in described:
         size = dtype.itemsize * math.prod(shape)
-        arrays[name] = body[begin : begin + size].view(dtype).reshape(shape)
+        try:
+            arrays[name] = body[begin : begin + size].view(dtype).reshape(shape)
+        except ValueError as error:  # more dimensions than there may be, or larger ones beside an empty one
+            raise ExchangeError(message("exchange.no_frame")) from error
         begin += size + -size % _ALIGNED
     return arrays[""] if list(arrays) == [""] else arrays
 

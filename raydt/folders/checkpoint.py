@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.lazy import Lazy
-from raydt.errors import ModelFileError, NotWrittenError
+from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.examples.row_owners import buckets_in, joined_buckets
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
@@ -175,7 +175,8 @@ class CheckpointStore:
     def write(self, content: CheckpointContent) -> int:
         """Write a checkpoint, remove those that are too many, and return the bytes written.
 
-        After NotWrittenError the earlier checkpoints are as they were.
+        After NotWrittenError, and after ProcessLostError of a process that has a part, the earlier checkpoints are as
+        they were.
         """
         number, meta, snapshot, components = content
         folder = self.folder.inside(str(number))
@@ -203,10 +204,10 @@ class CheckpointStore:
             self._stored = stored
             self.copies.wrote(number, with_deleted)
             self._prune(number)
-        except (OSError, NotWrittenError) as error:
+        except (OSError, NotWrittenError, ProcessLostError) as error:
             with contextlib.suppress(OSError):
                 self._sweep()  # what was written of it; where the disk is full, the next one needs the space
-            if isinstance(error, NotWrittenError):
+            if not isinstance(error, OSError):
                 raise
             raise NotWrittenError(message("machine.not_written", reason=str(error)), file=folder.root) from error
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)

@@ -12,6 +12,7 @@ SENTENCES: dict[str, Sentence] = {
     "old_epoch": "shard {shard} is at epoch {epoch}, and cannot begin epoch {begun}",
     # Channels of shards
     "no_frame": "what arrived on a channel is no frame of arrays",
+    "large_frame": "what arrived on a channel says that {bytes} bytes follow, for which this machine has no memory",
     "cut": (
         "shard {peer} is lost: its channel to shard {shard} broke ({reason})",
         "The logs of the processes show the cause",

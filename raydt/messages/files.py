@@ -13,6 +13,14 @@ _ONE_COLUMN = "the header is one column, {header}"
 SENTENCES: dict[str, Sentence] = {
     # Finding them
     "nothing": ("no such file", "Check the path; in a folder, raydt reads {suffixes}"),
+    "no_file": (
+        "this is a pipe or a device; raydt reads rows more than once, and shards read them, too",
+        "Write its content to a file, and name that",
+    ),
+    "web": (
+        "raydt reads no rows from web servers, which need not give the same bytes twice",
+        "Download the file, and name the copy",
+    ),
     "absent": ("the file does not exist", "Check the path"),
     "twice": ("two entries of source.path name this file, {first!r} and {second!r}", "Name each file once"),
     "nul": ("the path holds a NUL character", "Correct the path"),

@@ -69,6 +69,10 @@ SENTENCES: dict[str, Sentence] = {
     "beyond_limit": _ALONE + " below {size}, and {shards} from there on, where the examples take more memory than "
     "cluster.memory_limit",
     "rows_read": "each shard reads for itself, of the first {rows}, {what}",
+    "rows_read_there": (
+        "each shard reads for itself, of the first {rows}, {what}, if every node has these files at the same path; "
+        "otherwise the driver reads all rows and sends them"
+    ),
     "own_columns": "the columns that it owns",
     "all_columns": "all columns",
     "rows_sent": "the driver reads all rows and sends them: {why}",

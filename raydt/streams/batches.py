@@ -9,6 +9,7 @@ Invariant: every good row before ``_low`` is active, so that an upward way start
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ from raydt.arrays.rng import below, stream_key
 from raydt.errors import ConfigError
 from raydt.examples.updates import DELETE, INSERT, UpdateBatch
 from raydt.messages import message
-from raydt.sources.base import Source
+from raydt.sources.base import Rows, Source
 from raydt.streams.active import ActiveList
 from raydt.streams.reader import END, RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions
@@ -93,6 +94,11 @@ class BatchesStream(RowStream):
         self._active = ActiveList(np.empty((0, 2), dtype=np.int64))  # id and row of each, oldest insertion first
         self._low = self._seen = 0
         self._removed = False  # since the reader was made
+
+    def begin_with(self, rows: Iterator[Rows]) -> None:
+        """Take the rows from here; the reader that has them stays, although a position may have been restored."""
+        super().begin_with(rows)
+        self._removed = False
 
     def _next(self, size: int) -> UpdateBatch | None:
         while self._step < len(self._targets):

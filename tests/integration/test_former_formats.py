@@ -10,11 +10,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import pipelines
 from pipelines.cli import main
+from pipelines.saved_runs import open_stream
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import FORMAT_VERSION
 from raydt.learners import learners
+from raydt.learners.base import WorkPlan
+from raydt.sessions.saved_model import understood
+from raydt.sessions.session import InProcessSession
 from tests.former.runs import HERE, LEARNERS
 
 #: Runs of numeric labels are of format 1 only: no command reads their rows, which were a file.
@@ -112,6 +117,27 @@ def test_a_purge_erases_what_is_not_live_and_keeps_the_format(
     assert "nothing to do" in capsys.readouterr().out
     if number >= oldest(kind, "state"):
         assert ended(["audit", str(run)]) == 0
+
+
+@pytest.mark.parametrize(("number", "kind"), [run for run in RUNS if run[0] > 1])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_session_goes_on_from_its_first_checkpoint(number: int, kind: str, shards: int, tmp_path: Path) -> None:
+    """And ends with the digest with which the run has ended, also where shards own rows that were whole before."""
+    run = run_of(number, kind, tmp_path)
+    before = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    first = Folder(min(run.glob("checkpoints/[0-9]*"), key=lambda folder: int(folder.name)))
+    found = read_checkpoint(first, apart=True)
+    saved = understood(found.meta, found.components, first.location)
+    config = pipelines.load_config(run / "config.yaml")
+    _, stream = open_stream(config)
+    stream.restore(found.components["stream"])
+    plan = WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False) if shards > 1 else WorkPlan()
+    session = InProcessSession(learners()[kind], config.learner, saved.features, shards, plan)
+    session.restore(saved.arrays, saved.groups, saved.buckets)
+    for _ in session.process(stream.batches(40)):
+        pass
+    session.finish()
+    assert session.digest() == before["model_digest"]
 
 
 @pytest.mark.parametrize("kind", [kind for number, kind in RUNS if number == FORMAT_VERSION])

@@ -121,6 +121,14 @@ def after_batches(n, act):
         ),
         (
             [
+                "shard.between_parts/1@2#1=kill",  # its first group is in a file, the second not
+                "shard.after_parts/0@1#2=kill",  # its parts are written, nobody has heard of it
+                "shard.after_parts/1@3#3=kill",  # the same, with checkpoints before it in this epoch
+            ],
+            {"plan": ON_SHARDS},
+        ),
+        (
+            [
                 # The coordinator keeps no rows, and asks for columns in rebuilds of its own only.
                 "shard.before_columns/1@120#1=kill",  # the coordinator is inside such a rebuild
                 "coordinator.local_rebuild@80#2=kill",  # it has the columns
@@ -131,7 +139,7 @@ def after_batches(n, act):
             {"batch_size": 500, "plan": replace(AFTER_A_WHILE, row_cache_bytes=0), "checkpoint_every": 1000},
         ),
     ],
-    ids=["at work", "BUILD on shards, checkpoint", "rebuild, recovery, end"],
+    ids=["at work", "BUILD on shards, checkpoint", "parts of a checkpoint", "rebuild, recovery, end"],
 )
 @pytest.mark.usefixtures("in_step")
 def test_processes_killed_at_points(replay, undisturbed, faults, settings):

@@ -12,7 +12,8 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.forest import coordinator
 from raydt.sessions.session import InProcessSession
 from tests.cases import GROUPS, Trial, every_case, never, one_of_each
-from tests.simulation.simulator import Record, outcome
+from tests.simulation.outcomes import outcome
+from tests.simulation.simulator import Record
 
 LARGE = 10**9
 #: Shards, batch size, where the work is done: every two values of two of them meet. A shard more than there are

@@ -23,6 +23,7 @@ MODULES = (
     "nets.test_interrupts",
     "nets.test_ray",
     "nets.test_purge",
+    "nets.test_rounds",
     "nets.test_runs",
     "nets.test_scales",
     "nets.test_state_schema",

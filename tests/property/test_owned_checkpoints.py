@@ -13,8 +13,9 @@ import pytest
 from actors import shard as actor
 from actors.liveness import Peer
 from actors.session import ShardParts
-from raydt.errors import ModelFileError, NotWrittenError
+from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.examples.updates import UpdateBatch
+from raydt.exchange.faults import injected
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, read_parts
 from raydt.folders.folder import Folder
@@ -204,6 +205,44 @@ def test_a_part_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, mon
     with pytest.raises(NotWrittenError, match="No space left"):
         case.write(store, 450, snapshot)
     assert files_of(folder) == before
+
+
+@pytest.mark.parametrize("point", ["shard.before_parts", "shard.between_parts", "shard.after_parts"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_shard_that_is_lost_while_it_writes_leaves_what_was_there(point: str, n: int, tmp_path: Path) -> None:
+    """At the n-th pass through the point, one of two processes; the files of the other one go, too."""
+    case, folder = Case(), tmp_path / "checkpoints"
+    expected, session, store = expected_of(case), case.session(4), CheckpointStore(Folder(folder), 9)
+    for batch in case.batches():
+        if batch.stop > 350:
+            break
+        session.apply(batch)
+        if batch.stop == 250:
+            snapshot = snapshot_of(session, store)
+            snapshot.parts = remote_parts(session, snapshot, here=True)
+            case.write(store, 250, snapshot)
+            before = files_of(folder)
+    written: list[int] = []
+    passes = iter(range(1, 100))
+
+    def lose(passed: str) -> None:
+        if passed == point and next(passes) == n:
+            written.append(len(files_of(folder)))
+            raise ProcessLostError("shard 1 is lost")
+
+    snapshot = snapshot_of(session, store)
+    snapshot.parts = remote_parts(session, snapshot, here=True)
+    with injected(lose), pytest.raises(ProcessLostError):
+        case.write(store, 350, snapshot)
+    assert written[0] > len(before), "nothing was written"
+    assert files_of(folder) == before
+    (number,) = store.numbers()
+    apart = saved_in(Folder(folder).inside(str(number)), apart=True)
+    resumed = case.session(3)
+    resumed.restore(apart.arrays, apart.groups, apart.buckets)
+    assert {b.stop: outcome(resumed, b) for b in case.batches() if b.start >= number} == {
+        stop: one for stop, one in expected.items() if stop > number
+    }
 
 
 @pytest.mark.parametrize("array", ["id", "leaf", "ledger", "drift", "missing"])

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from raydt.errors import SequenceGapError
+from raydt.exchange.links import Frame, FrameReader, packed
 from tests.simulation.machines import CoordinatorMachine, Machine, Message, ShardMachine, Swap
 
 #: Simulated time until a message is sent again, and until a machine that does nothing is given up.
@@ -54,6 +55,20 @@ class Faults:
 NO_FAULTS = Faults()
 
 
+def arrived(frame: Frame, draw: random.Random, *, cut: bool = False) -> Frame | None:
+    """What a shard reads of a frame whose bytes come in pieces, of which the last does not if the channel is cut."""
+    data = b"".join(packed(frame))
+    ends = sorted(draw.randrange(1, len(data)) for _ in range(draw.randrange(4)))
+    reader, found = FrameReader(), None
+    for begin, end in itertools.pairwise([0, *ends, *([] if cut else [len(data)])]):
+        while begin < end and found is None:
+            space = reader.space
+            count = min(len(space), end - begin)
+            space[:count] = data[begin : begin + count]
+            found, begin = reader.take(count), begin + count
+    return found
+
+
 class Network:
     """A queue of events, the machines they reach, and what goes wrong with either.
 
@@ -69,6 +84,8 @@ class Network:
     recovering : set of int
         Places at which a crash is one during a recovery: the machines of an incarnation after the first are being
         restored.
+    writing : set of int
+        Places at which a shard writes its own parts of a checkpoint.
     ghosts : list of Machine
         Those of earlier epochs that may still live. They hear and say everything at the addresses of the present ones.
     """
@@ -81,6 +98,7 @@ class Network:
         self.time, self.epoch, self.places = 0, 0, 0
         self.silent: set[int] = set()
         self.recovering: set[int] = set()
+        self.writing: set[int] = set()
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
         self._outbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -137,11 +155,11 @@ class Network:
             return
         if machine.wakes > self.time:
             self.post(self.visit, machine, handle, *arguments, delay=machine.wakes - self.time)
-        elif not self._fails(machine):
+        elif not self.fails(machine):
             handle(*arguments)
             if machine is self.coordinator and not self._outbox:
                 self.silent.add(self.places)
-            self._flush(whole=not self._fails(machine))
+            self._flush(whole=not self.fails(machine))
 
     def lost(self, epoch: int) -> None:
         """Somebody has noticed that a machine of ``epoch`` is gone."""
@@ -212,9 +230,13 @@ class Network:
             return
         if self.faults.cut and self.falls("cut"):
             self.events["failures"] += 1
+            assert arrived(swap.frame, self.random, cut=True) is None, "a part of a frame is taken for a frame"
             self._broken.add(link)
             self.post(self.lost, swap.frame.epoch, delay=self.random.randint(1, 100))
             return
+        frame = arrived(swap.frame, self.random)
+        assert frame is not None
+        swap = swap._replace(frame=frame)
         delay = self.random.randint(100, 2000) if self.faults.late and self._chance("late") else 0
         arrival = max(self._arrivals.get(link, 0), self.time + delay + self.random.randint(1, 20))
         self._arrivals[link] = arrival
@@ -255,7 +277,7 @@ class Network:
         for send, arguments in sent:
             send(*arguments)
 
-    def _fails(self, machine: Machine) -> bool:
+    def fails(self, machine: Machine) -> bool:
         """Whether a machine crashes at this place. It may also fall asleep, and handles what comes when it wakes."""
         if machine is not self.driver and machine.epoch != self.epoch:
             return False

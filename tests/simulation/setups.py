@@ -12,7 +12,8 @@ from raydt.sessions.snapshots import whole
 from raydt.streams.history import history_of
 from tests.cases import CASES, GROUPS
 from tests.simulation.chain import Chain
-from tests.simulation.simulator import Record, Setup, Simulation, outcome
+from tests.simulation.outcomes import outcome
+from tests.simulation.simulator import Record, Setup, Simulation
 from tests.simulation.streams import Workload
 
 #: The learner in which every fault shows, and every case of all others.

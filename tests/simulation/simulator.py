@@ -5,7 +5,8 @@ work are simulated, too: their tasks are done one after the other, in any order.
 (and sent again under the same number) and duplicated; duplicates may arrive rounds or incarnations later. A machine may
 crash before and after every event it handles, and be paused; a pause that takes too long counts as a crash. Then the
 driver restores the last checkpoint into machines of the next epoch, perhaps another number of them, and reads the
-stream again from there. The driver may crash too: a new one has nothing but the store.
+stream again from there. The driver may crash too: a new one has nothing but the store. With every second seed shards
+write their own parts of a checkpoint, may crash at each of them, and read their own parts back.
 
 Expected: the same digest, model, rows, predictions, scores and refusals as without any of it.
 """
@@ -19,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from raydt.errors import ExchangeError, StaleEpochError
+from raydt.errors import ExchangeError, ProcessLostError, StaleEpochError
 from raydt.evaluation.ranking import NO_LEVEL
 from raydt.examples.features import Features
 from raydt.examples.updates import BatchResult, UpdateBatch
+from raydt.exchange.messages import Buckets
 from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Barrier, Snapshot
 from raydt.learners.base import WorkPlan
@@ -33,6 +35,8 @@ from tests.cases import Trial
 from tests.crews import crew, number_of
 from tests.simulation.machines import CoordinatorMachine, Machine, ShardMachine
 from tests.simulation.network import NO_FAULTS, Faults, Network
+from tests.simulation.outcomes import outcome
+from tests.simulation.parts import MachineParts
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint: the learner's state (coordinator, groups), the stream's, and the record."""
+    """A checkpoint: the learner's state (coordinator, groups, rows of shards), the stream's, and the record."""
 
     state: dict[str, Any]
     groups: dict[int, dict[str, Any]]
+    buckets: dict[Buckets, dict[str, Any]]
     stream: dict[str, Any]
     run: dict[str, Any]
 
@@ -138,6 +143,7 @@ class Simulation(Network):
         self.driver: Driver = Driver(open_stream())
         self._features: Features = setup.features(self.driver.stream.source)
         self._count = 0  # shards of this incarnation, once all have been started
+        self._shards_write = store.shared and seed % 2 == 0  # and do not hand their parts to the driver
         self._outcome: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
@@ -174,7 +180,7 @@ class Simulation(Network):
         if self.falls("rot"):
             self.store.rot(self.random)
         try:
-            saved = self.store.load()
+            saved = self.store.load(apart=self._shards_write)
         except DriverDied:  # while it removes checkpoints after the one to restore
             self.events["crash going back"] += 1
             self.crash(self.driver)
@@ -213,7 +219,7 @@ class Simulation(Network):
                 self.events["stale restore"] += 1
                 return
             if saved is not None:
-                machine.shard.worker.restore({int(group): saved.groups[int(group)] for group in groups})
+                machine.shard.worker.restore({int(g): saved.groups[int(g)] for g in groups} | saved.buckets)
             self.then(self._start_shard, epoch, index + 1, shards, saved, alive)
 
         machine.epoch = epoch
@@ -281,8 +287,11 @@ class Simulation(Network):
         self.driver.record.add(batch, result)
         if batch.barrier is not None:
             assert result.snapshot is not None
-            stream, run = batch.barrier.stream, asdict(self.driver.record)
-            self._collect(result.snapshot, [], lambda: self._write(batch.stop, result.snapshot, stream, run))
+            saved = batch.stop, result.snapshot, batch.barrier.stream, asdict(self.driver.record)
+            if self._shards_write:
+                self._have_written(*saved)
+            else:
+                self._collect(result.snapshot, [], lambda: self._write(*saved))
         self._feed()
 
     def _finish_once_written(self) -> None:
@@ -335,6 +344,16 @@ class Simulation(Network):
 
         self.later(self.visit, machine, answer)
 
+    def _have_written(self, position: int, snapshot: Snapshot, stream: dict[str, Any], run: dict[str, Any]) -> None:
+        """Write a checkpoint, of which the shards write their own parts as soon as all of them are awake."""
+        asleep = max((machine.wakes for machine in self.shards if not machine.dead), default=0) - self.time
+        if asleep > 0:
+            saved = position, snapshot, stream, run
+            self.post(self._at_driver, self.epoch, self._have_written, *saved, delay=asleep)
+            return
+        snapshot.parts = MachineParts(self, snapshot.aside)
+        self._write(position, snapshot, stream, run)
+
     def _write(self, position: int, snapshot: Any, stream: dict[str, Any], run: dict[str, Any]) -> None:
         self.store.left[0] = self.random.randrange(40) if self.falls("crash_writing") else None
         try:
@@ -342,47 +361,9 @@ class Simulation(Network):
         except DriverDied:
             self.crash(self.driver)
             return
+        except ProcessLostError:  # the next incarnation goes back to the checkpoint before
+            self.events["parts lost"] += 1
+            return
         self.driver.writes = None
         self.events["checkpoints"] += 1
         self._finish_once_written()
-
-
-def outcome(digest: str, record: Record, state: tuple[dict[str, Any], dict[int, dict[str, Any]]]) -> dict[str, Any]:
-    """What must be the same whatever happens."""
-    coordinator, groups = by_node(*state)
-    columns = {group: exactly(groups[group]) for group in sorted(groups)}
-    return {"digest": digest, **asdict(record), "state": exactly(coordinator), "groups": columns}
-
-
-def exactly(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as values that are equal if all bits are: NaN is not equal to itself."""
-    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
-
-
-def by_node(state: dict[str, Any], groups: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Any]]:
-    """The same state with statistics in the order of the nodes and trials that gather them, where there are places.
-
-    Which place a node has depends on how the stream was cut; the digest leaves it out.
-    """
-    if "place" not in state:
-        return state, groups
-    names = [name for name in ("place", "trial_place") if name in state]
-    places = np.concatenate([state[name] for name in names])
-    old = places[places >= 0]
-    order = np.full(places.max(initial=-1) + 1, -1)
-    order[old] = np.arange(len(old))
-    ordered = {}
-    for number, arrays in groups.items():
-        ordered[number] = dict(arrays)
-        for name in {"totals", "bins"} & arrays.keys():
-            counted = np.zeros((len(old), *arrays[name].shape[1:]), arrays[name].dtype)
-            here = old < len(arrays[name])
-            counted[here] = arrays[name][old[here]]
-            assert counted.sum() == arrays[name].sum(), f"{name} counts examples where no node does"
-            ordered[number][name] = counted
-        if "place" in arrays:
-            nodes = order[arrays["place"]]
-            rank = np.lexsort((arrays["feature"], nodes))
-            ordered[number] |= {name: arrays[name][rank] for name in ("feature", "n1", "c11")}
-            ordered[number]["place"] = nodes[rank]
-    return state | {name: np.where(state[name] >= 0, order[state[name]], -1) for name in names}, ordered

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import posixpath
 import random
+import sys
 from typing import Any
 
 from pyarrow import fs
@@ -12,6 +14,8 @@ from raydt.errors import ModelFileError
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.checkpoint import ROWS, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
+from raydt.folders.manifest import MANIFEST, read_manifest
+from raydt.sessions.saved_model import buckets_of
 from raydt.sessions.snapshots import whole
 from tests.simulation.machines import copied
 from tests.simulation.simulator import DriverDied, Saved
@@ -21,7 +25,9 @@ _META = {"learner": {}, "features": [], "classes": [], "config_hash": "", "sourc
 
 
 class Memory:
-    """The last checkpoint, in full, in memory that survives a driver."""
+    """The last checkpoint, in full, in memory that survives a driver, and that shards do not see."""
+
+    shared = False
 
     def __init__(self) -> None:
         self._saved: Saved | None = None
@@ -34,9 +40,9 @@ class Memory:
     def write(self, position: int, snapshot: Snapshot, stream: dict[str, Any], run: dict[str, Any]) -> None:
         """Keep a checkpoint instead of the one before."""
         state, groups = whole(snapshot)
-        self._saved = Saved(copied(state), copied(groups), copied(stream), copied(run))
+        self._saved = Saved(copied(state), copied(groups), {}, copied(stream), copied(run))
 
-    def load(self) -> Saved | None:
+    def load(self, *, apart: bool) -> Saved | None:
         """The last checkpoint."""
         return self._saved and Saved(**copied(vars(self._saved)))
 
@@ -80,9 +86,13 @@ class Checkpoints:
 
     Attributes
     ----------
+    shared : bool
+        Shards see the filesystem, and may write to it.
     left : list of one int or None
         So many more operations of the filesystem until the driver dies.
     """
+
+    shared = True
 
     def __init__(self) -> None:
         self._filesystem = fs._MockFileSystem(datetime.datetime(2000, 1, 1))
@@ -94,22 +104,37 @@ class Checkpoints:
         return self._store.segments
 
     def write(self, position: int, snapshot: Snapshot, stream: dict[str, Any], run: dict[str, Any]) -> None:
-        """Write a checkpoint, or die at it."""
-        self._store.write(
-            CheckpointContent(position, {**_META, "offset": position}, snapshot, {"stream": stream, "run": run})
-        )
+        """Write a checkpoint, or die at it; ProcessLostError if a shard dies that has a part."""
+        try:
+            self._store.write(
+                CheckpointContent(position, {**_META, "offset": position}, snapshot, {"stream": stream, "run": run})
+            )
+        finally:
+            if not isinstance(sys.exc_info()[1], DriverDied):
+                self._require_tidy()
 
-    def load(self) -> Saved | None:
-        """The last sound checkpoint, which the next one follows."""
+    def _require_tidy(self) -> None:
+        """Require that all files belong to a complete checkpoint: what was broken off has left none."""
+        folder, wanted = self._store.folder, set()
+        for number in map(str, self._store.numbers()):
+            try:
+                names = [file.name for file in read_manifest(folder.inside(number)).files]
+            except ModelFileError:
+                return  # a damaged one keeps files of which nobody knows whether they are wanted
+            wanted |= {posixpath.normpath(f"{number}/{name}") for name in (*names, MANIFEST)}
+        assert set(folder.files()) == wanted
+
+    def load(self, *, apart: bool) -> Saved | None:
+        """The last sound checkpoint, which the next one follows; ``apart``: with the parts that shards read."""
         for number in reversed(self._store.numbers()):
             try:
-                checkpoint = read_checkpoint(self._store.folder.inside(str(number)))
+                checkpoint = read_checkpoint(self._store.folder.inside(str(number)), apart=apart)
             except ModelFileError:
                 continue
             self._store.continue_from(checkpoint)
             parts = checkpoint.components
             groups = {int(name[6:]): arrays for name, arrays in parts.items() if name.startswith("group-")}
-            return Saved(parts["coordinator"], groups, parts["stream"], parts["run"])
+            return Saved(parts["coordinator"], groups, dict(buckets_of(parts)), parts["stream"], parts["run"])
         self._store.continue_from(None)
         return None
 

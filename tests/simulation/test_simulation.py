@@ -99,6 +99,25 @@ def test_a_crash_at_every_place_goes_on_from_real_checkpoints(name, tmp_path):
     assert crashes_everywhere(SETUPS["chain"], NAMED[name](tmp_path), 2, False, Checkpoints) > 100
 
 
+@pytest.mark.parametrize("name", ["chain", "gbdt: two classes", "forest: two classes"])
+def test_a_shard_dies_at_each_part_of_a_checkpoint_that_it_writes(name, tmp_path):
+    """The files of the broken checkpoint go (``Checkpoints`` looks), and the run goes on from the one before."""
+    setup, events = SETUPS[name], Counter()
+    workload = fitted(setup, NAMED["slot_reuse"](tmp_path))
+    expected = undisturbed(setup, workload)
+    quiet = simulate(setup, workload, 3, store=Checkpoints)
+    assert quiet.run() == expected
+    assert quiet.events["checkpoints"] >= 2
+    places = volume.spread(sorted(quiet.writing), 24)
+    for place in places:
+        faults = Faults(crash_at=frozenset([place]), survivors=place % 2 == 0)
+        simulation = simulate(setup, workload, 3, faults=faults, store=Checkpoints)
+        assert simulation.run() == expected, place
+        assert (simulation.events["parts lost"], simulation.events["incarnations"]) == (1, 2)
+        events += simulation.events
+    assert events["restored"] >= len(places) // 3  # before the first checkpoint there is none to go back to
+
+
 class DyingAtRemoval(Checkpoints):
     """Whenever the last checkpoint is damaged, the driver dies as soon as it begins to remove it."""
 
@@ -199,7 +218,7 @@ def test_nothing_that_happens_by_chance_changes_anything_in_volume(first, tmp_pa
         *("loss", "duplicate", "late", "resent", "reply ignored", "StaleEpochError", "SequenceGapError"),
         *("crash of shard", "crash of coordinator", "crash of driver", "crash in recovery", "crash_writing"),
         *("pause", "paused too long", "ghost", "restored", "checkpoints", "rot"),
-        *("cut", "frame repeated", "frame refused"),
+        *("cut", "frame repeated", "frame refused", "parts lost"),
     ):
         assert events[kind] >= 1, (kind, events)
 

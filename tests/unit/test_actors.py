@@ -18,7 +18,7 @@ import pytest
 from ray import exceptions
 
 import raydt
-from actors import environment
+from actors import cluster, environment
 from actors.cluster import Cluster, bundles, connect, starts_ray
 from actors.faults import translate
 from actors.identity import identity, require_same
@@ -229,6 +229,53 @@ class TestCluster:
             cluster.reserve([{"CPU": 1.0}, {"CPU": 2.0}])
         assert waits == ([2.0] if has < 3 else [2.0, 3.0])
         assert removed == [group] * 4
+
+    @pytest.mark.parametrize(
+        ("nodes", "requested", "too_small"),
+        [
+            ([{"CPU": 4.0}], [{"CPU": 1.0}, {"CPU": 1.0}], False),
+            ([{"CPU": 1.0}], [{"CPU": 1.0}, {"CPU": 1.0}], True),
+            ([{"CPU": 3.0}, {"CPU": 3.0}], [{"CPU": 0.0}, *[{"CPU": 2.0}] * 3], True),  # enough, in pieces
+            ([{"CPU": 3.0}, {"CPU": 4.0}], [{"CPU": 0.0}, *[{"CPU": 2.0}] * 3], False),
+            ([{"CPU": 8.0, "memory": 10.0}], [{"CPU": 1.0, "memory": 6.0}, {"CPU": 1.0, "memory": 6.0}], True),
+            ([{"CPU": 8.0}, {"CPU": 8.0, "disk": 1.0}], [{"CPU": 1.0}, *[{"CPU": 1.0, "disk": 1.0}] * 2], True),
+            ([{"CPU": 0.3}], [{"CPU": 0.1}] * 3, False),
+            ([], [{"CPU": 0.0}], True),
+        ],
+    )
+    def test_what_no_node_can_hold_is_too_small(self, monkeypatch, nodes, requested, too_small):
+        alive = [{"NodeID": str(i), "Alive": True, "Resources": node} for i, node in enumerate(nodes)]
+        gone = {"NodeID": "gone", "Alive": False, "Resources": {"CPU": 99.0, "disk": 99.0, "memory": 99.0}}
+        monkeypatch.setattr("ray.nodes", lambda: [*alive, gone])
+        assert cluster._is_too_small(requested) == too_small
+
+    @pytest.mark.parametrize(
+        ("report", "fixed"),
+        [
+            ({"autoscaler_report": {"active_nodes": {"node_a1": 1, "node_b2": 1}}}, True),
+            ({"autoscaler_report": {"active_nodes": {"node_a1": 1}}}, True),  # the other one has just come, or gone
+            ({"autoscaler_report": {"active_nodes": {"ray.head.default": 1}}}, False),  # ray up
+            ({"autoscaler_report": {"active_nodes": {"headgroup": 1, "workergroup": 2}}}, False),  # KubeRay
+            ({"autoscaler_report": {"active_nodes": {"node_a1": 1, "ray.worker.default": 1}}}, False),
+            ({"autoscaler_report": {"active_nodes": {"local.cluster.node": 2}}}, False),
+            ({"autoscaler_report": {"active_nodes": {}}}, False),  # no node has reported yet
+            ({"autoscaler_report": None}, False),
+            ({"load_metrics_report": {}}, False),
+            ([], False),
+            (None, False),  # no monitor, or one of the second generation
+        ],
+    )
+    def test_a_cluster_is_fixed_if_the_monitor_names_its_nodes_only(self, monkeypatch, report, fixed):
+        written = None if report is None else json.dumps(report).encode()
+        monkeypatch.setattr("ray.experimental.internal_kv._internal_kv_get", lambda key: written)
+        nodes = [{"NodeID": "a1", "Alive": True}, {"NodeID": "b2", "Alive": False}]
+        monkeypatch.setattr("ray.nodes", lambda: nodes)
+        assert cluster._is_fixed() == fixed
+
+    def test_the_monitor_of_this_ray_names_nodes_as_is_expected(self):
+        from ray.autoscaler._private.util import format_readonly_node_type
+
+        assert format_readonly_node_type("a1") == "node_a1"
 
 
 class TestSession:

@@ -1,7 +1,10 @@
 """Sockets between shards: who is admitted, what arrives, and what a broken connection says."""
 
 import contextlib
+import json
+import resource
 import socket
+import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -12,7 +15,7 @@ import pytest
 import actors.channel
 from actors.channel import Channel
 from raydt.errors import ConfigError, ProcessLostError
-from raydt.exchange.links import Frame, packed
+from raydt.exchange.links import Frame, packed, proof
 from tests.refusals import refused
 
 SECRET = b"s" * 32
@@ -102,6 +105,138 @@ def test_strangers_are_not_admitted_and_keep_nobody_out(sent, monkeypatch):
         with closing(Channel(1, 1, "127.0.0.1")) as second:
             second.connect([first.address, second.address], SECRET)
             accepting.result()
+
+
+HELLO, CHALLENGED = actors.channel._HELLO, b"c" * 32
+
+
+def shown(answer, epoch=1, prover=1, secret=SECRET, mine=CHALLENGED):
+    """What ``prover`` shows shard 0, which has answered with its challenge and proof."""
+    return proof(secret, epoch, prover, 0, mine + answer[:32])
+
+
+@pytest.mark.parametrize(
+    ("hello", "answers", "show"),
+    [
+        (HELLO.pack(1, 1, CHALLENGED), True, lambda answer: shown(answer, secret=b"t" * 32)),
+        (HELLO.pack(1, 1, CHALLENGED), True, lambda answer: answer[32:]),  # its own proof
+        (HELLO.pack(1, 1, CHALLENGED), True, lambda answer: shown(answer, epoch=0)),  # of a former epoch
+        (HELLO.pack(1, 1, CHALLENGED), True, lambda answer: shown(answer, prover=2)),  # of another shard
+        (HELLO.pack(1, 1, CHALLENGED), True, lambda answer: shown(b"d" * 32)),  # of another connection
+        (HELLO.pack(1, 1, CHALLENGED), True, lambda answer: shown(answer)[:-1]),
+        (HELLO.pack(1, 1, CHALLENGED), True, lambda answer: b""),
+        (HELLO.pack(0, 1, CHALLENGED), False, None),  # a former epoch
+        (HELLO.pack(1, 0, CHALLENGED), False, None),  # itself
+        (HELLO.pack(1, 3, CHALLENGED), False, None),  # nobody
+        (HELLO.pack(2**64 - 1, 2**64 - 1, CHALLENGED), False, None),
+        (HELLO.pack(1, 1, CHALLENGED)[:-1], False, None),
+    ],
+)
+def test_no_step_of_a_handshake_lets_a_stranger_in(hello, answers, show, monkeypatch):
+    """The shard hears them out and closes; the one they pretend to be is admitted then."""
+    monkeypatch.setattr(actors.channel, "PROOF_SECONDS", 0.2)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(1) as pool:
+        accepting = pool.submit(first.connect, [first.address, None, None], SECRET)
+        with socket.create_connection(first.address, timeout=10) as stranger:
+            stranger.sendall(hello)
+            answer = b"".join(iter(lambda: stranger.recv(64), b"")) if not answers else received(stranger, 64)
+            assert len(answer) == 64 * answers
+            if show is not None:
+                stranger.sendall(show(answer))
+                with contextlib.suppress(ConnectionResetError):
+                    assert stranger.recv(1) == b"", "it is admitted"
+        with closing(Channel(1, 1, "127.0.0.1")) as second, closing(Channel(2, 1, "127.0.0.1")) as third:
+            addresses = [first.address, second.address, third.address]
+            with ThreadPoolExecutor(2) as others:
+                for one in [others.submit(channel.connect, addresses, SECRET) for channel in (second, third)]:
+                    one.result()
+            accepting.result()
+
+
+def received(connection, length):
+    found = b""
+    while len(found) < length:
+        found += connection.recv(length - len(found))
+    return found
+
+
+def test_a_shard_is_admitted_once(monkeypatch):
+    """Whoever repeats the handshake of one that is there is not heard."""
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 5.0)
+    with closing(Channel(0, 1, "127.0.0.1")) as first, ThreadPoolExecutor(2) as pool:
+        accepting = pool.submit(first.connect, [first.address, None, None], SECRET)
+        with socket.create_connection(first.address, timeout=10) as one:
+            one.sendall(HELLO.pack(1, 1, CHALLENGED))
+            one.sendall(shown(received(one, 64)))
+            while first._awaited != {2}:
+                time.sleep(0.001)
+            with socket.create_connection(first.address, timeout=10) as again:
+                again.sendall(HELLO.pack(1, 1, CHALLENGED))
+                with contextlib.suppress(ConnectionResetError):
+                    assert again.recv(1) == b""
+            with closing(Channel(2, 1, "127.0.0.1")) as third, closing(socket.create_server(("127.0.0.1", 0))) as port:
+                late = pool.submit(third.connect, [first.address, port.getsockname(), third.address], SECRET)
+                accepting.result()
+                answering, _ = port.accept()
+                answering.close()
+                with pytest.raises(ProcessLostError):
+                    late.result()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "timed out"),  # it is half open: its node is gone, or it listens and never answers
+        (b"", "it was closed"),
+        (b"c" * 32, "it was closed"),
+        (b"c" * 64, "what answers is not this shard"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b" " * 64, "what answers is not this shard"),
+    ],
+)
+def test_what_answers_in_place_of_a_shard_is_a_lost_shard(answer, reason, monkeypatch):
+    monkeypatch.setattr(actors.channel, "CONNECT_SECONDS", 0.5)
+    with (
+        closing(Channel(1, 1, "127.0.0.1")) as channel,
+        closing(socket.create_server(("127.0.0.1", 0))) as port,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        calling = pool.submit(channel.connect, [port.getsockname()[:2], channel.address], SECRET)
+        if answer is not None:
+            answering, _ = port.accept()
+            with closing(answering):
+                received(answering, HELLO.size)
+                answering.sendall(answer)
+        with refused("exchange.unreachable", ProcessLostError, peer=0, shard=1, reason=reason):
+            calling.result()
+
+
+def test_a_shard_that_is_silent_in_a_swap_is_waited_for_and_lost_when_its_connection_ends():
+    """A half-open connection shows nothing: the watch over the processes decides, by who waits and who does not."""
+    with channels(2) as (made, connecting, pool):
+        connected(connecting)
+        large = [np.zeros(3_000_000)] * 2  # more than the system holds for a peer that does not read
+        waiting = pool.submit(made[0].swap, large)
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            assert not waiting.done()
+            time.sleep(0.01)
+        assert made[0].waits
+        made[1]._peers[0].socket.shutdown(socket.SHUT_WR)  # it does not send any more
+        with refused("exchange.cut", ProcessLostError, peer=1, shard=0, reason="it was closed"):
+            waiting.result()
+
+
+@pytest.mark.parametrize("length", [1 << 20, 1 << 47, 1 << 63])
+def test_a_hostile_length_breaks_the_channel_and_takes_no_memory(length):
+    with channels(2) as (made, connecting, _):
+        connected(connecting)
+        text = json.dumps([["a", "|u1", *([length] if length < 1 << 48 else [1 << 32, length >> 32])]]).encode()
+        said = length + 8 if length < 1 << 40 else length  # one that lies, and some that there is no memory for
+        made[1]._peers[0].socket.sendall(struct.pack("<4sQQIQ", b"rdt1", 1, 1, len(text), said) + text)
+        began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(ProcessLostError, match=r"^shard 1 is lost: its channel to shard 0 broke \("):
+            made[0].swap([np.arange(3)] * 2)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - began < 50_000  # kB
 
 
 def test_a_stranger_who_sends_byte_by_byte_has_no_more_time(monkeypatch):

@@ -1,6 +1,7 @@
 """Frames between shards survive any cut of their bytes, and are taken in order, each once."""
 
 import json
+import math
 import struct
 
 import numpy as np
@@ -34,9 +35,12 @@ def read(data, cuts=()):
     return frames
 
 
+def named(content):
+    return content if isinstance(content, dict) else {"": content}
+
+
 def exactly(content):
-    named = content if isinstance(content, dict) else {"": content}
-    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in named.items()}
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in named(content).items()}
 
 
 @given(st.lists(CONTENTS, min_size=1, max_size=3), st.data())
@@ -70,12 +74,52 @@ def head(described, length, magic=b"rdt1"):
         head(json.dumps([["a", "<i8", 2]]).encode(), 8),
         head(json.dumps([[["a"], "<i8", 1]]).encode(), 8),
         head(json.dumps([["a", "nonsense", 1]]).encode(), 8),
+        head(json.dumps([["a", "|u1", True]]).encode(), 1),
+        head(json.dumps([["a", "|u1", *[1] * 100]]).encode(), 8) + bytes(8),
+        head(json.dumps([["a", "|u1", 0, 1 << 47, 1 << 47]]).encode(), 0),
+        head(json.dumps([["a", "V8", 1]]).encode(), 8),
+        head(json.dumps([["a", "i8,i8", 1]]).encode(), 16),
+        head(json.dumps({"a": "b"}).encode(), 8),
+        head(b"[" * (1 << 20), 0),
+        head(b"9" * 10_000, 0),
+        head(b"\xff\xfe", 0),
+        struct.pack("<4sQQIQ", b"rdt1", 1, 1, (1 << 20) + 1, 0),
         struct.pack("<4sQQIQ", b"rdt1", 1, 1, 1 << 30, 0),
     ],
 )
 def test_what_is_no_frame_is_refused(data):
     with refused("exchange.no_frame", ExchangeError):
         read(data)
+
+
+def test_a_length_is_checked_before_there_is_room_for_it(monkeypatch):
+    """A head that does not fit its description, or describes too much, has the reader make room for neither."""
+    made, empty = [], np.empty
+    monkeypatch.setattr(np, "empty", lambda length, **given: made.append(length) or empty(length, **given))
+    for shape, length in ([1], 1 << 45), ([1 << 42], 8), ([], 1 << 62):
+        with refused("exchange.no_frame", ExchangeError):
+            read(head(json.dumps([["a", "<i8", *shape]]).encode(), length))
+    assert max(made) < 100
+
+
+@pytest.mark.parametrize("shape", [[1 << 44], [1 << 30, 1 << 29], [1 << 30, 1 << 30]])
+def test_more_than_there_is_memory_for_is_refused_before_it_arrives(shape):
+    length = 8 * math.prod(shape)
+    with refused("exchange.large_frame", ExchangeError, bytes=length):
+        read(head(json.dumps([["a", "<i8", *shape]]).encode(), length))
+
+
+@given(CONTENTS, st.data())
+def test_damaged_bytes_are_refused_or_are_a_frame(content, data):
+    """Whatever arrives, a reader says that it is no frame, waits for more, or returns arrays."""
+    stream = bytearray(b"".join(map(bytes, packed(Frame(1, 1, content)))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        frames = read(bytes(stream))
+    except ExchangeError:
+        return
+    assert all(isinstance(part, np.ndarray) for frame in frames for part in named(frame.content).values())
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 5])

@@ -70,12 +70,17 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
     except RuntimeError:
         raise InputError(message("files.no_home"), file=path) from None
     prefix = f"{uri.group(1)}://" if uri and uri.group(1) != "file" else ""
+    if uri and uri.group(1).lower() in ("http", "https"):
+        raise InputError(message("files.web"), file=where)
     with reading(where):
         start, infos, filesystem = _look_up(where, bool(uri), suffixes)
         is_local = isinstance(filesystem, pafs.LocalFileSystem)  # elsewhere there are no links, and questions cost time
         refuse_tables_above(filesystem, [start, *(info.path for info in infos if is_local)])
     if not infos:
         raise InputError(message("files.nothing", suffixes=", ".join(suffixes)), file=where)
+    for info in infos:
+        if info.type == pafs.FileType.Unknown:
+            raise InputError(message("files.no_file"), file=info.path)
     return [Place(filesystem, info.path, prefix + info.path, info.size, info.mtime_ns) for info in infos]
 
 
@@ -92,7 +97,7 @@ def _look_up(where: str, uri: bool, suffixes: tuple[str, ...]) -> tuple[str, lis
             found = [info for info in found if info.path.lower().endswith(suffixes)]
         return start, found, filesystem
     info = filesystem.get_file_info(start)
-    if info.type == pafs.FileType.File:
+    if info.type in (pafs.FileType.File, pafs.FileType.Unknown):
         return start, [info], filesystem
     if info.type != pafs.FileType.Directory:
         return start, [], filesystem

@@ -1,0 +1,275 @@
+"""How often coordinator and shards speak, and how many bytes they send: a round or a byte more than before is found.
+
+``tests/nets/rounds.json`` has the rounds, and with two shards the bytes, of every request on the change log of each
+case; ``python -m tests.nets.test_rounds`` writes it anew. What the bytes of a row are for is stated here
+(:data:`OF_A_ROW`).
+
+What is counted is what processes would send: on a pass (``Combine``) a shard sends nothing to itself, and nothing of
+what the shards swap goes through the coordinator.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pytest
+
+from raydt.exchange.driver import InProcessDriver, Traffic
+from raydt.exchange.messages import COMBINED, GO_ON, Ask, Combine, Exchange
+from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt.row_shard import RowShard
+from raydt.learners.gbdt.trainer import ShardTrainer
+from raydt.sessions.session import InProcessSession
+from raydt.streams.base import Stream
+from raydt.streams.changelog import Changelog
+from tests.cases import CASES, Trial, every_case
+from tests.small_tables import random_changes, table_of, written
+
+T = TypeVar("T")
+
+KNOWN = Path(__file__).with_name("rounds.json")
+#: All rows and all work are with the shards.
+DIVIDED = WorkPlan(local_work_limit=0, row_cache_bytes=0, shared_store=False)
+BATCH = 16
+#: Rows of two first models, of which the second is larger by a number that all slopes are taken over.
+FEW, MANY = 128, 512
+
+
+class Sent(NamedTuple):
+    """Messages of one request: rounds, bytes of the coordinator to all shards and back, meetings, bytes swapped."""
+
+    rounds: int = 0
+    to_shards: int = 0
+    to_coordinator: int = 0
+    met: int = 0
+    swapped: int = 0
+
+    def plus(self, **more: int) -> Sent:
+        """Return the sums."""
+        return self._replace(**{name: getattr(self, name) + count for name, count in more.items()})
+
+
+def size_of(content: Any) -> int:
+    """Bytes of all arrays."""
+    traffic = Traffic()
+    traffic.count(content)
+    return traffic.bytes
+
+
+class RecordingDriver(InProcessDriver):
+    """Counts, by request, what coordinator and shards send."""
+
+    def __init__(self, shards: Any) -> None:
+        super().__init__(shards)
+        self.sent: dict[str, Sent] = defaultdict(Sent)
+        self._pass = ""  # the request that began the pass under way
+
+    def run(self, exchange: Exchange[T]) -> T:
+        """Drive ``exchange`` to its end; passes are told from other requests before they are made into such."""
+        return super().run(self._noting(exchange))
+
+    def _noting(self, exchange: Exchange[T]) -> Exchange[T]:
+        n = len(self.shards)
+        try:
+            request = next(exchange)
+            while True:
+                self._pass = request.method if isinstance(request, Combine) else ""
+                replies = yield request
+                payloads = [request.for_shard(index) for index in range(n)]
+                self._note(request.method, rounds=1, to_shards=size_of(payloads), to_coordinator=size_of(replies))
+                request = exchange.send(replies)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _ask(self, request: Ask) -> list[Any]:
+        if request.method == COMBINED:
+            assert request.each is not None
+            swapped = sum(
+                size_of(part) for owner, one in enumerate(request.each) for maker, part in enumerate(one["parts"])
+                if owner != maker
+            )  # fmt: skip
+            self._note(self._pass, met=1, swapped=swapped)
+        elif request.method == GO_ON:
+            self._note(self._pass, swapped=(len(self.shards) - 1) * size_of(request.payload["answers"]))
+        return super()._ask(request)
+
+    def _note(self, method: str, **counts: int) -> None:
+        self.sent[method] = self.sent[method].plus(**counts)
+
+
+def recorded(trial: Trial, stream: Stream, shards: int, batch: int = BATCH) -> dict[str, Sent]:
+    """What was sent for a whole stream, its end and the digest."""
+    features = trial.features(stream.source)
+    session = InProcessSession(trial.learner, trial.options, features, shards, DIVIDED)
+    session.driver = driver = RecordingDriver(session.shards)
+    for updates in stream.batches(batch):
+        session.apply(updates, skip_refused=True)
+    session.finish()
+    session.digest()
+    return dict(sorted(driver.sent.items()))
+
+
+def rounds_of(sent: dict[str, Sent]) -> dict[str, tuple[int, int]]:
+    """Rounds and meetings by request."""
+    return {method: (one.rounds, one.met) for method, one in sent.items()}
+
+
+@every_case("rounds and bytes of messages")
+def test_no_round_and_no_byte_more_than_before(trial: Trial, tmp_path: Path) -> None:
+    """The number of shards changes no round: it is the model that has them meet."""
+    alone, two, three = (recorded(trial, trial.stream(tmp_path), shards) for shards in (1, 2, 3))
+    assert rounds_of(alone) == rounds_of(two) == rounds_of(three)
+    assert not any(one.swapped for one in alone.values()), "a shard that is alone sends itself something"
+    if trial.shipped:
+        known = {name: Sent(*counts) for name, counts in json.loads(KNOWN.read_text())[trial.name].items()}
+        assert two == known, "python -m tests.nets.test_rounds writes what is sent now, for you to compare"
+
+
+# -- bytes of a row in a first model ----------------------------------------------------------------------------------
+
+
+class OfARow(NamedTuple):
+    """Bytes of one more row, at most: to each shard beside the row's features; back from all; swapped by each shard."""
+
+    to_each: float = 0.0
+    back: float = 0.0
+    swapped: float = 0.0
+    features: str = ""  #: Whether the row's features are sent: each to one shard, or all to each.
+
+
+#: What new rows are told by: a slot, and where their sparse features begin.
+ROWS = OfARow(12.2, features="each to one")
+#: By learner and request, with up to three shards; a request that is not listed sends no byte for a row.
+OF_A_ROW: dict[str, dict[str, OfARow]] = {
+    # `steps` has slot, kind and label.
+    "best_split": {"rows": ROWS, "measure": OfARow(4), "steps": OfARow(7)},
+    # A leaf is checked every third row; `count` has the paths of rows, and candidates of each check. The bins, and the
+    # coordinator's view of the first rows, are made of all of these (`learn`, `gather`).
+    "confidence_tree": {
+        "rows": ROWS,
+        "learn": OfARow(4, 0.1),
+        "gather": OfARow(4, 57),
+        "count": OfARow(246, 1770),
+        "divide": OfARow(8.5, 0.25),
+    },
+    # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
+    "forest": {"steps": OfARow(38, 122, features="all to each"), "fetch": OfARow(0, 82)},
+    # A slot and a label; at each level a bit, and statistics of open nodes, of which there are more with more rows.
+    "fudyadt": {"rows": OfARow(4, features="each to one"), "begin": OfARow(8, 0.4), "level": OfARow(9.6, 52)},
+    # Slots, labels and ids say once who is where; cells go from who has the column to who has the row. No byte of what
+    # trains the trees depends on the number of rows. Held-out rows, a tenth, are fetched and inserted later. A digest
+    # has hashes of buckets, of which more have rows.
+    "gbdt": {
+        "rows": ROWS,
+        "learn": OfARow(4),
+        "encode": OfARow(20, swapped=8.8),
+        "train": OfARow(4),
+        "gather": OfARow(0.42, 5.7),
+        "update": OfARow(1.7),
+        "hash_rows": OfARow(0, 15.7),
+    },
+    # Levels of a tree of the rows in order: slots at the first, bits at each.
+    "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.2)},
+}
+
+
+def first_model(trial: Trial, rows: int, shards: int, folder: Path) -> dict[str, Sent]:
+    """What is sent for a model of so many rows."""
+    path = written(folder / f"{rows}.arrow", table_of(random_changes(random.Random("first model"), rows, rows)))
+    config = trial.config(folder)
+    config["source"]["path"] = str(path)
+    stream = Changelog.model_validate({**config["stream"], "warmup": rows}).make(trial.source(config))
+    return recorded(trial, stream, shards, 64)
+
+
+def bytes_of_features(trial: Trial, folder: Path) -> float:
+    """Bytes of the features of a row, in the mean of those between the two models."""
+    found = []
+    for rows in (FEW, MANY):
+        trial_config = trial.config(folder)
+        trial_config["source"]["path"] = str(folder / f"{rows}.arrow")
+        chunks = list(trial.source(trial_config).rows())
+        found.append(sum(c.X.nbytes + (0 if c.sparse is None else c.sparse.indices.nbytes) for c in chunks))
+    return float(found[1] - found[0]) / (MANY - FEW)
+
+
+def excess(trial: Trial, shards: int, folder: Path) -> list[str]:
+    """Requests that send more bytes for a row than is stated."""
+    few, many = (first_model(trial, rows, shards, folder) for rows in (FEW, MANY))
+    width, found = bytes_of_features(trial, folder), []
+    for method, last in many.items():
+        more = np.subtract(last, few.get(method, Sent())) / (MANY - FEW)
+        stated = OF_A_ROW[trial.learner.kind].get(method, OfARow())
+        features = {"": 0.0, "each to one": width, "all to each": shards * width}[stated.features]
+        most = (features + shards * stated.to_each, stated.back, shards * stated.swapped)
+        if any(more[[1, 2, 4]] > most):
+            found.append(f"{method}: {more[[1, 2, 4]].tolist()}, stated are {most}")
+    return found
+
+
+@every_case("bytes of a row")
+def test_no_more_bytes_of_a_row_than_are_stated(trial: Trial, tmp_path: Path) -> None:
+    if trial.learner.kind not in OF_A_ROW:
+        assert not trial.shipped
+        return
+    for shards in (1, 3):
+        assert excess(trial, shards, tmp_path) == []
+
+
+# -- what the nets catch ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def boosted() -> Trial:
+    """A case whose shards meet."""
+    return next(trial for trial in CASES if trial.name == "gbdt: numbers")
+
+
+def test_an_extra_meeting_of_a_pass_is_found(boosted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, steps = recorded(boosted, boosted.stream(tmp_path), 2), RowShard.train_steps
+
+    def longer(self: RowShard, *arguments: Any) -> Iterator[Any]:
+        yield from steps(self, *arguments)
+        yield [np.empty(0, np.int64)] * 2
+        yield np.empty(0, np.int64)
+
+    monkeypatch.setattr(RowShard, "train_steps", longer)
+    found = recorded(boosted, boosted.stream(tmp_path), 2)
+    assert found == {**known, "train": known["train"].plus(met=known["train"].rounds)}
+
+
+def test_rows_that_go_through_the_coordinator_are_found(
+    boosted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = ShardTrainer.train
+
+    def greedy(self: ShardTrainer, y: Any, slots: Any, held_out: Any) -> Exchange[None]:
+        yield from train(self, y, slots, held_out)
+        yield from self._rows.take(slots)
+
+    assert excess(boosted, 2, tmp_path) == []
+    monkeypatch.setattr(ShardTrainer, "train", greedy)
+    (found,) = excess(boosted, 2, tmp_path)
+    assert found.startswith("gather: ")
+
+
+def main() -> None:
+    """Write down what is sent now."""
+    found: dict[str, dict[str, Sent]] = {}
+    for trial in (trial for trial in CASES if trial.shipped):
+        with tempfile.TemporaryDirectory() as folder:
+            found[trial.name] = recorded(trial, trial.stream(Path(folder)), 2)
+    lines = [f"{json.dumps(name)}: {json.dumps(sent)}" for name, sent in found.items()]
+    KNOWN.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
