@@ -241,7 +241,7 @@ class RaySession:
         """Send batches in one message. A stream's state is for whoever takes the result, not for the coordinator."""
         sent = [
             (
-                replace(self._with_blocks(batch), barrier=None, names=None),
+                replace(self._with_blocks(batch), barrier=None, names=None, time=None),
                 None if batch.barrier is None else tuple(batch.barrier.segments),
             )
             for batch in batches

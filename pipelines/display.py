@@ -13,7 +13,7 @@ from raydt.examples.targets import NUMBERS
 from raydt.learners import described
 from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
-from raydt.presentation.words import counted, duration, size
+from raydt.presentation.words import counted, duration, moment, size
 from raydt.redaction import WITHHELD
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
         *words.lines,
+        ("note", receipt.note),
         ("digest before", str(receipt.digest_before)),
         ("digest after", str(receipt.digest_after)),
     ]
@@ -161,8 +162,13 @@ def verify_lines(found: dict[str, Any]) -> str:
 def receipts_lines(found: dict[str, Any]) -> str:
     """Return what was found of a chain of receipts, and of the state that it leads to."""
     deletes, purges = counted(found["deletes"], "deletion"), counted(found["purges"], "purge")
+    receipts = message("commands.receipts", receipts=found["receipts"], deletions=deletes, purges=purges)
+    if found["rollbacks"]:
+        rollbacks = counted(found["rollbacks"], "rollback")
+        receipts = message("commands.and_rollbacks", receipts=receipts, rollbacks=rollbacks)
     rows = [
-        ("receipts", message("commands.receipts", receipts=found["receipts"], deletions=deletes, purges=purges)),
+        *((f"id {one['id']}", _asked(one)) for one in found.get("ids", ())),
+        ("receipts", receipts),
         (
             "signed by",
             (", ".join(found["signers"]) or "none")
@@ -183,6 +189,28 @@ def receipts_lines(found: dict[str, Any]) -> str:
         live = message("commands.some_live" if found["live"] else "commands.none_live", live=found["live"])
         rows.append(("deleted ids", live if found["keyed"] else message("commands.maybe_key", live=live)))
     return terminal(pairs(rows))
+
+
+def _asked(one: dict[str, Any]) -> str:
+    """Return what a chain says of an id: deleted or not, when, and by which receipt."""
+    last = one["events"][-1] if one["events"] else None
+    counting = [event for event in one["events"] if event["undone_by"] is None and event["what"] != "purged"]
+    if one["deleted"]:
+        event = counting[-1]
+        note = f" ({event['note']})" if event["note"] else ""
+        said = message("commands.id_deleted", time=moment(event["time"]), receipt=event["receipt"], note=note)
+    elif last is None:
+        said = message("commands.id_unknown")
+    elif counting:
+        event = counting[-1]
+        at = {"receipt": event["receipt"], "time": moment(event["time"]), "what": event["what"]}
+        said = message("commands.id_kept", **at)
+    else:
+        at = {"receipt": last["receipt"], "time": moment(last["time"]), "by": last["undone_by"]}
+        said = message("commands.id_undone", **at)
+    if "live" not in one:
+        return said
+    return message("commands.id_live" if one["live"] else "commands.id_absent", said=said)
 
 
 def purge_lines(done: dict[str, Any]) -> str:

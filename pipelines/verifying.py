@@ -8,7 +8,7 @@ updates nor what was deleted: the examples are inserted in ascending order of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipelines.running.ending import read_summary
 from pipelines.saved_runs import load_model, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
 from raydt.arrays.digest import digest
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.examples.history import history_of_live
 from raydt.folders.manifest import MANIFEST, newest
 from raydt.learners import learners, traits_of
@@ -28,6 +28,7 @@ from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Chain, Key, read_chain
+from raydt.sessions.receipt_history import events_of, gone, is_deleted
 from raydt.sessions.retraining import trained_from_nothing
 from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.sessions.session import InProcessSession
@@ -94,58 +95,86 @@ def _require_retrained(options: LearnerOptions, place: str) -> None:
 
 
 def verify_receipts(
-    path: str | Path, state: str | Path | None = None, *, key: str | None = None, public_key: str | None = None
+    path: str | Path,
+    state: str | Path | None = None,
+    *,
+    key: str | None = None,
+    public_key: str | None = None,
+    ids: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Check a chain of receipts and, with a ``state``, that it is what the last receipt says.
 
     ``key`` is the key file of the ids: none that was deleted, and not inserted again, lives in the state.
-    ``public_key``, 64 hexadecimal digits, must have signed every receipt.
+    ``public_key``, 64 hexadecimal digits, must have signed every receipt. ``ids`` are asked for; they need the key.
 
-    Returns ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of
-    the chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
-    ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model depends
-    on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells that this is
+    Returns ``receipts`` and, among them, ``purges`` and ``rollbacks``; ``deletes``, ``head``, ``gaps``, ``signers`` and
+    ``all_signed`` of the chain; of each of ``ids`` whether it is ``deleted``, in which ``receipt``, at what ``time``,
+    all ``events``, and with a state whether it is ``live`` there; with a state ``equal`` (its digest and options are
+    those of the newest receipt of the chain) and ``rebuilt``: whether a model trained from nothing on its examples has
+    that digest, too, None where the model depends on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells that this is
     its key; ``ok``, whether all of it holds.
 
     InputError if the chain is not whole, or not signed by ``public_key``, or there is no state; ConfigError if the key
     cannot be used, or is not that of the chain.
     """
     secret = Key.read(key) if key is not None else None
+    if ids and secret is None:
+        raise ConfigError(message("verdicts.ids_without_key"))
     chain = read_chain(path, secret)
     if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
         raise InputError(message("verdicts.not_signed"), file=str(path))
     found: dict[str, Any] = {
         "receipts": len(chain.entries),
         "purges": sum("purged" in entry for entry in chain.entries),
+        "rollbacks": sum("rolled_back" in entry for entry in chain.entries),
         "deletes": sum(len(entry["deleted"]) for entry in chain.entries),
         "head": chain.head,
         "gaps": chain.gaps,
         "signers": chain.signers,
         "all_signed": chain.all_signed,
     }
+    living: set[str] | None = None
     if state is not None:
-        found |= _compared(state, chain, secret)
+        compared, living = _compared(state, chain, secret)
+        found |= compared
     found["ok"] = found.get("equal", True) and found.get("rebuilt") is not False and not found.get("live")
+    if ids and secret is not None:
+        found["ids"] = [_asked(name, _hashes(secret, name), chain, living) for name in ids]
+        found["ok"] = found["ok"] and all(one["deleted"] and not one.get("live") for one in found["ids"])
     return found
 
 
+def _hashes(key: Key, name: str) -> list[str]:
+    """Return the hashes that an id given as text may have: an integer has another than the same digits as text."""
+    integer = name.isascii() and str(name).lstrip("-").isdigit() and str(int(name)) == name
+    return [key.hash(name), *([key.hash(int(name))] if integer else [])]
+
+
+def _asked(name: str, hashes: list[str], chain: Chain, living: set[str] | None) -> dict[str, Any]:
+    """Return what a chain says of an id, or of anything else that entries name by hashes."""
+    events = events_of(chain, hashes)
+    event = is_deleted(events)
+    said: dict[str, Any] = {"id": name, "deleted": event is not None}
+    said |= {"receipt": None, "time": None} if event is None else {"receipt": event.receipt, "time": event.time}
+    said |= {} if living is None else {"live": not living.isdisjoint(hashes)}
+    return said | {"events": [one._asdict() for one in events]}
+
+
 @in_threads_of_its_run
-def _compared(state: str | Path, chain: Chain, key: Key | None) -> dict[str, Any]:
-    """Compare a state with the last receipt of a chain."""
+def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[str, Any], set[str] | None]:
+    """Compare a state with the last receipt of a chain; with the key, also return the hashes of the live ids."""
     saved, last = open_state(state)[0], chain.newest
     session = saved.session()
     same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)
     found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
     if traits_of(saved.options).retrained:
         found["rebuilt"] = _rebuilt_digest(saved) == last["digest_after"]
+    living: set[str] | None = None
     if key is not None:
-        gone: set[str] = set()
-        for entry in chain.entries:
-            gone = (gone | set(entry["deleted"])) - set(entry["inserted"])
         stream = saved.components.get("stream", {})
         names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
         text = saved.meta.get("columns", {}).get("id_kind") == "text"
-        live = saved.arrays["id"].tolist()
+        living = {key.hash(names[one] if text else one) for one in saved.arrays["id"].tolist()}
         found["keyed"] = chain.keyed
-        found["live"] = len(gone & {key.hash(names[one] if text else one) for one in live})
-    return found
+        found["live"] = len(gone(chain) & living)
+    return found, living

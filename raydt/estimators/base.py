@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.copies import OF_AN_ESTIMATOR
 from raydt.sessions.receipt import Receipt, apply_with_receipt
+from raydt.sessions.receipt_entry import checked_note
 from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
@@ -67,7 +69,7 @@ class Estimator(Fitted):
         """
         return self._begin(X, y, None, ids, warmup=True)
 
-    def forget(self, ids: Any, *, digests: bool = True) -> Receipt:
+    def forget(self, ids: Any, *, digests: bool = True, note: str = "") -> Receipt:
         """Delete examples by id; all of them or, if an error is raised, none.
 
         Parameters
@@ -76,18 +78,25 @@ class Estimator(Fitted):
         digests : bool
             Whether the receipt has digests. The first takes a pass over all live examples, 0.2 s for a million; later
             ones follow what has changed: O(log n) hashes for each row, and those of the nodes that changed.
+        note : str
+            Who asked, or the number of the case, for the receipt.
 
         Raises
         ------
+        ConfigError
+            The note is too long.
         UpdateError
             An id is not live, or given twice.
         InputError
             The examples came from a state whose ids are text, or an id was not given: it is the number of a row of a
             data frame whose index has a name.
         """
-        return self._atomically(self._forget, ids, digests)
+        checked_note(note)
+        return replace(self._atomically(self._forget, ids, digests), note=note)
 
-    def replace_examples(self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, digests: bool = True) -> Receipt:
+    def replace_examples(
+        self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, digests: bool = True, note: str = ""
+    ) -> Receipt:
         """Delete examples by id and insert others, in one batch: one step of a sliding window.
 
         All of it or, if an error is raised, nothing. Learners that collect updates apply both together, which costs
@@ -112,7 +121,8 @@ class Estimator(Fitted):
         InputError
             Values that ``partial_fit`` would refuse, or lengths that differ.
         """
-        return self._atomically(self._replace, ids, X, y, new_ids, digests)
+        checked_note(note)
+        return replace(self._atomically(self._replace, ids, X, y, new_ids, digests), note=note)
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).

@@ -19,6 +19,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_mapping": "{file} is not a mapping",
     "left_out": "{file} cannot be read and is left out: {reason}",
     "no_metrics": "The run wrote no metrics, so there are no curves over the stream",
+    "time_axis": "event time, from {first} to {last}",
     "few_points": ("Fewer than two rows of metrics have a value", "A smaller output.metrics_every writes more rows"),
     "no_model": "The run saved no model, so there is no tree to show",
     "damaged_model": "The model is damaged: {reason}",

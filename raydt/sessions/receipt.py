@@ -59,6 +59,7 @@ class Receipt:
     copies: tuple[str, ...]  #: Where copies of the deleted examples may remain; empty if nothing was deleted.
     log: Log  #: The learner's own record of the call (:attr:`raydt.examples.updates.BatchResult.log`).
     words: ReceiptWords  #: The same for people, in the learner's words.
+    note: str = ""  #: Who asked, or the number of the case.
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -87,6 +88,7 @@ class Receipt:
             "deletions": {name: column.tolist() for name, column in self.deletions.items()},
             "inserted": self.inserted.tolist(),
             "copies": list(self.copies),
+            "note": self.note,
         }
 
 

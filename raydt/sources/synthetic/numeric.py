@@ -73,6 +73,9 @@ class SyntheticSource(ABC):
         """Number of rows."""
         return self.n_rows
 
+    def times(self) -> None:
+        """None: generated rows have no times."""
+
     def require_ts(self) -> TimeColumn:
         """Refused: generated rows have no times."""
         raise ConfigError(message("sources.generated_times"))
