@@ -111,8 +111,8 @@ def verify_receipts(
     ``all_signed`` of the chain; of each of ``ids`` whether it is ``deleted``, in which ``receipt``, at what ``time``,
     all ``events``, and with a state whether it is ``live`` there; with a state ``equal`` (its digest and options are
     those of the newest receipt of the chain) and ``rebuilt``: whether a model trained from nothing on its examples has
-    that digest, too, None where the model depends on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells that this is
-    its key; ``ok``, whether all of it holds.
+    that digest, too, None where the model depends on the past; with a key ``live``, how many deleted ids live, and
+    ``keyed``, whether every receipt tells that this is its key; ``ok``, whether all of it holds.
 
     InputError if the chain is not whole, or not signed by ``public_key``, or there is no state; ConfigError if the key
     cannot be used, or is not that of the chain.

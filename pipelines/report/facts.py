@@ -59,6 +59,16 @@ def what_ran(run: ReportedRun) -> str:
     return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
 
 
+def common_to(runs: Sequence[ReportedRun]) -> str:
+    """Return in one line what several runs have in common: data, stream, learner."""
+    parts = [{part(run) for run in runs} for part in (_learner, _data, _stream)]
+    learner, data, stream = (
+        one.pop() if len(one) == 1 else f"different {name}"
+        for one, name in zip(parts, ("learners", "data", "streams"), strict=True)
+    )
+    return f"{learner} on {data}, {stream}"
+
+
 def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
     """Return what ran, when, for how long, how it ended, and the path of its folder."""
     summary, labels = run.summary, run.names.classes

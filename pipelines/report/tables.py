@@ -79,12 +79,14 @@ def alarms(run: ReportedRun) -> Table:
     """Return the last alarms of ADWIN; the title counts all."""
     total = len(run.alarms.get("seq", ()))
     found = zip(*(run.alarms[name][-ALARMS_SHOWN:].tolist() for name in ALARM_COLUMNS), strict=True) if total else ()
-    rows = [(count(seq), count(n), share(before), share(after)) for seq, n, before, after in found]
-    columns = ("After update", "Predictions compared", "Wrong before", "Wrong after")
+    rows: list[tuple[str, ...]] = [
+        (count(seq), count(n), share(before), share(after)) for seq, n, before, after in found
+    ]
+    columns: tuple[str, ...] = ("After update", "Predictions", "Wrong before", "Wrong after")
     if TIME in run.alarms:
-        columns = ("Time", *columns)
         times = run.alarms[TIME][-ALARMS_SHOWN:].tolist()
         rows = [(time_in_words(time, run.moments), *cells) for time, cells in zip(times, rows, strict=True)]
+        columns = ("Time", *columns)
     cut = f", the last {count(len(rows))} shown" if len(rows) < total else ""
     title = f"Alarms of ADWIN, the share of errors has risen: {count(total)} in all{cut}"
     return Table([*map(Row, rows)], title=title, columns=columns)

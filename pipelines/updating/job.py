@@ -102,6 +102,10 @@ def update(
     """
     if insert is None and delete is None:
         raise ConfigError(message("updates.nothing"))
+    for option, given in (("insert", insert), ("delete", delete)):
+        if given is not None and not isinstance(given, (str, Path)):
+            kind = type(given).__name__
+            raise ConfigError(message("updates.no_path", option=option, given=repr(given)[:40], kind=kind))
     checked_note(note)
     place = find_state(state)
     saved, folder = open_state(place.folder)

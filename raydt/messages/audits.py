@@ -31,7 +31,10 @@ SENTENCES: dict[str, Sentence] = {
     "live_only": "{what} were not checked, because only the live examples are known",
     "measured_gain": "measured: the gain of a split falls short of the best by up to {gap:.4g}",
     "measured_score": "measured: the score of a node is up to {lack:.4g} above the lowest",
-    "measured_rank": "the worst split ranks {rank:.0f} in its node and lacks {lack:.2%} of the best gain",
+    "measured_rank": (
+        "measured: the worst split is number {rank:.0f} among the candidates of its node, and a split gains up to "
+        "{lack:.2%} less than the best one of its node"
+    ),
     "measured_splits": "measured: {splits} by the rule, {ties:,} on a tie",
     "least_lead": (
         "over all other splits, the least lead of a split by the rule is {lead:.3g} times the lead that the rule "

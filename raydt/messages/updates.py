@@ -38,6 +38,10 @@ SENTENCES: dict[str, Sentence] = {
     # The files of an update, read again for an audit
     "unreadable": ("the update after {updates:,} updates cannot be repeated from {files}: {problem}", _RESTORE),
     "changed": ("a file of the update after {updates:,} updates has changed: {files}", _RESTORE),
+    "no_path": (
+        "{option} must name a file, and {given} is a {kind}",
+        "Write the ids or rows into a file, and give its path",
+    ),
     # Places of copies
     "copy_state": "the state that is updated: {path}",
     "copy_earlier_state": "an earlier state: {path}",
@@ -50,6 +54,6 @@ SENTENCES: dict[str, Sentence] = {
     "copy_of_ray": "object store and spill folders of Ray, on the machines of the run",
     "copy_origin": "the data from which the state was made, and the run or program that made it",
     "copy_ids": "the ids of the examples: {path}",
-    "copy_categories": "the categories that the new state knows, where only deleted examples had one",
-    "copy_classes": "the classes that the new state knows, where only deleted examples had one",
+    "copy_categories": "the new state's list of categories: a name that only deleted rows had is still there",
+    "copy_classes": "the new state's list of classes: a name that only deleted rows had is still there",
 }

@@ -25,7 +25,7 @@ _SECOND, _HOUR, _DAY = 1.0, 3600.0, 86_400.0
 #: Seconds between ticks, up to which the ticks are a month or more apart.
 _STEPS = (*(k * _SECOND for k in (1, 5, 15, 30, 60, 300, 900, 1800)), *(k * _HOUR for k in (1, 3, 6, 12)))
 _DAYS = (1, 2, 7, 14)
-_MONTHS = (1, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000)
+_MONTHS = (1, 2, 3, 4, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000)
 _MOST_TICKS = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = 1e-6
@@ -109,9 +109,11 @@ def time_axis(low: float, high: float, moments: bool) -> Axis:
     """Return the axis from one time to another, with ticks at round times."""
     if not moments:
         marks = linear([[low, high]])
-        ticks = ((marks.low + tick.at * (marks.high - marks.low), tick.label) for tick in marks.ticks)
+        ticks: Iterator[tuple[float, str]] = (
+            (marks.low + tick.at * (marks.high - marks.low), tick.label) for tick in marks.ticks
+        )
     else:
-        ticks = _dates(low, high)
+        ticks = iter(_dates(low, high))
     span = high - low
     return Axis(low, high, tuple(Tick((at - low) / span, label) for at, label in ticks if low <= at <= high))
 
@@ -161,10 +163,8 @@ def timed(block: B, clock: Clock | None) -> B:
     def moved(shares: Any) -> Floats:
         return axis.at(clock.at(np.asarray(shares, dtype=np.float64) * span))
 
-    names = [
-        f"{name}, {clock.word(time)}"
-        for name, time in zip(block.names, clock.at(np.multiply(block.at, span)), strict=True)
-    ]
+    times = clock.at(np.multiply(block.at, span)).tolist()
+    names = [f"{name}, {clock.word(time)}" for name, time in zip(block.names, times, strict=True)]
     changed: Any = replace(
         block,
         panels=tuple(_panel(panel, moved) for panel in block.panels),

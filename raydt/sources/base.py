@@ -54,8 +54,8 @@ class Rows:
     #: Rows that cannot be used, by position; their values are unspecified. A selection of rows has none.
     bad: dict[int, InputError] = field(default_factory=dict)
     #: Shape (n,): event times, once :meth:`Source.times` or :meth:`Source.require_ts` has asked for them: microseconds
-    #: since 1970-01-01 UTC for a column of timestamps or dates, integers as they are. At most ``raydt.encoding.times.LARGEST_TIME`` in
-    #: size.
+    #: since 1970-01-01 UTC for a column of timestamps or dates, integers as they are. At most
+    #: ``raydt.encoding.times.LARGEST_TIME`` in size.
     ts: npt.NDArray[np.int64] | None = None
     #: The sparse features, if the source has some; without ones where the operation carries no features.
     sparse: SparseRows | None = None
