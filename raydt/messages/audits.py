@@ -11,8 +11,8 @@ SENTENCES: dict[str, Sentence] = {
     # Reasons of verdicts
     "malformed": "the {what} is malformed: {problem}",
     "no_tree": "the warm-up has not built a tree yet",
-    "certified": "no certificate has run out, and {nodes} feasible on the live examples",
-    "scheduled": "epsilon is below the bound, and {nodes} feasible on the live examples",
+    "certified": "{nodes} within the guarantee on the live examples, and none is due to be built again",
+    "scheduled": "{nodes} within the guarantee on the live examples, and epsilon is below its bound",
     "scores": (
         "no score of the {nodes:,} nodes is above (1 + {finder_alpha:g}) times the lowest of the sparse features by "
         "more than beta ({gap:.4g} at most)"
