@@ -94,6 +94,8 @@ def winner(comparison: Comparison, runs: Sequence[ReportedRun], labels: Sequence
     mean = difference.mean if quality.more_is_better else -difference.mean
     said |= {"difference": _amount(mean, quality), "pairs": count(difference.pairs)}
     said |= {"low": _number(low, quality), "high": _number(high, quality)}
+    if difference.low == difference.high == 0.0:
+        return Text(f"{message('reports.tied', **said)}.", "verdict plain")
     if difference.may_be_chance:
         return Text(f"{message('reports.undecided', **said)}.", "verdict plain")
     return Text(f"{message('reports.wins', **said)}.", "verdict good")

@@ -99,7 +99,7 @@ def _sections(entry: Mapping[str, Any]) -> list[Section]:
 
 def _remaining(places: list[str] | None) -> Section:
     """Return where copies of deleted rows may remain; None if the receipt does not say it."""
-    blocks: list[Block] = [Text(f"{message('receipts.remains')}."), Items(places or [])]
+    blocks: list[Block] = [Text(f"{message('receipts.remains')}:"), Items(places or [])]
     if places is None:
         blocks = [Text(f"{message('receipts.not_recorded')}.", "none")]
     return Section("Where copies may remain", blocks, "copies")

@@ -66,6 +66,7 @@ SENTENCES: dict[str, Sentence] = {
         "{winner} wins: its {quality} is {score}, that of {second} {other}. On the same {pairs} predictions the "
         "difference is {difference}, with a 95% interval from {low} to {high}: more than chance"
     ),
+    "tied": "No winner: the {quality} of {winner} and of {second} is {score}, equal on the same {pairs} predictions",
     "undecided": (
         "No winner: the {quality} of {winner} is {score}, that of {second} {other}, but the difference on the same "
         "{pairs} predictions, {difference}, may be chance (95% interval from {low} to {high})"
