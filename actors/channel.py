@@ -20,7 +20,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -179,7 +179,7 @@ class Channel:
         """
         visitors: dict[int, _Visitor] = {}  # by the number of the socket, those who came first before the others
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as leaving:
-            leaving.callback(lambda: [visitor.socket.close() for visitor in visitors.values()])
+            leaving.callback(_close_all, visitors)
             listener.setblocking(False)
             selector.register(listener, selectors.EVENT_READ)
 
@@ -271,6 +271,11 @@ def _read(connection: socket.socket, length: int, until: float) -> bytes:
             raise ConnectionError("it was closed")
         found += more
     return found
+
+
+def _close_all(visitors: Mapping[int, _Visitor]) -> None:
+    for visitor in visitors.values():
+        visitor.socket.close()
 
 
 def _left(until: float) -> float:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipelines.printing import escaped
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
 from pipelines.terminal import lines, terminal
 from raydt.examples.targets import NUMBERS
-from raydt.learners import described
+from raydt.learners import described, learners
 from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
-from raydt.presentation.words import counted, duration, size
+from raydt.presentation.words import counted, duration, moment, size
 from raydt.redaction import WITHHELD
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
 def where(summary: dict[str, Any]) -> str:
     """Return where the work was done, and how often the shards were asked."""
     place = str(summary.get("where") or summary["backend"])
-    return f"{place}; {counted(summary['rounds'], 'round')} with shards" if summary["rounds"] else place
+    if not summary["rounds"]:
+        return place
+    return message("runs.where_with_rounds", place=place, times=counted(summary["rounds"], "time"))
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
@@ -101,6 +104,7 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         *([("not there", _missing(receipt))] if receipt.missing else ()),
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
         *words.lines,
+        ("note", receipt.note),
         ("digest before", str(receipt.digest_before)),
         ("digest after", str(receipt.digest_after)),
     ]
@@ -139,19 +143,34 @@ def _deletions(receipt: Receipt) -> Table:
 def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
     """Return the two verdicts, and what was checked for them; ``run`` is the summary of the run, if there is one."""
     description, rows = described((run or {}).get("learner")), []
+    measures = description.measures if run is not None else _known_measures()
     if run is not None and run["status"] != "completed":
         rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
     rows += [] if run is None else description.audited(run)
     rows += [
         ("conformance", audit["conformance"]),
-        ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),
+        ("feasibility", feasibility_in_words(audit["feasibility"], audit["reason"])),
     ]
     for name, value in audit["checked"].items():
         rows.append((name.replace("_", " "), f"{value:,} checked" if value else "not checked"))
     for name, value in audit["worst"].items():
         of = f" of {description.shares[name]}" if name in description.shares else ""
+        of += f": {measures[name][0].lower()}{measures[name][1:]}" if name in measures else ""
         rows.append((f"worst {name.replace('_', ' ')}", f"{value:.6g}{of}"))
     return terminal(pairs([*rows, *(("failure", failure) for failure in audit["failures"])]))
+
+
+def feasibility_in_words(feasibility: str, reason: str) -> str:
+    """Return the verdict on the guarantee, and what it is about."""
+    if not reason:
+        return feasibility
+    return f"proven that {reason}" if feasibility == "proven" else f"{feasibility.replace('_', ' ')}: {reason}"
+
+
+def _known_measures() -> Mapping[str, str]:
+    """Return what an audit measures by names that only one learner has: a state does not tell its learner here."""
+    found = [item for kind in learners() for item in described(kind).measures.items()]
+    return {name: text for name, text in found if sum(other == name for other, _ in found) == 1}
 
 
 def verify_lines(found: dict[str, Any]) -> str:
@@ -171,8 +190,13 @@ def verify_lines(found: dict[str, Any]) -> str:
 def receipts_lines(found: dict[str, Any]) -> str:
     """Return what was found of a chain of receipts, and of the state that it leads to."""
     deletes, purges = counted(found["deletes"], "deletion"), counted(found["purges"], "purge")
+    receipts = message("commands.receipts", receipts=found["receipts"], deletions=deletes, purges=purges)
+    if found["rollbacks"]:
+        rollbacks = counted(found["rollbacks"], "rollback")
+        receipts = message("commands.and_rollbacks", receipts=receipts, rollbacks=rollbacks)
     rows = [
-        ("receipts", message("commands.receipts", receipts=found["receipts"], deletions=deletes, purges=purges)),
+        *((f"{kind} {one[kind]}", _asked(one)) for kind in ("id", "subject") for one in found.get(f"{kind}s", ())),
+        ("receipts", receipts),
         (
             "signed by",
             (", ".join(found["signers"]) or "none")
@@ -193,6 +217,28 @@ def receipts_lines(found: dict[str, Any]) -> str:
         live = message("commands.some_live" if found["live"] else "commands.none_live", live=found["live"])
         rows.append(("deleted ids", live if found["keyed"] else message("commands.maybe_key", live=live)))
     return terminal(pairs(rows))
+
+
+def _asked(one: dict[str, Any]) -> str:
+    """Return what a chain says of an id or a subject: deleted or not, when, and by which receipt."""
+    last = one["events"][-1] if one["events"] else None
+    counting = [event for event in one["events"] if event["counts"]]
+    if one["deleted"]:
+        event = counting[-1]
+        note = f" ({event['note']})" if event["note"] else ""
+        said = message("commands.id_deleted", time=moment(event["time"]), receipt=event["receipt"], note=note)
+    elif last is None:
+        said = message("commands.id_unknown")
+    elif counting:
+        event = counting[-1]
+        at = {"receipt": event["receipt"], "time": moment(event["time"]), "what": event["what"]}
+        said = message("commands.id_kept", **at)
+    else:
+        at = {"receipt": last["receipt"], "time": moment(last["time"]), "by": last["undone_by"]}
+        said = message("commands.id_missing" if last["undone_by"] is None else "commands.id_undone", **at)
+    if "live" not in one:
+        return said
+    return message("commands.id_live" if one["live"] else "commands.id_absent", said=said)
 
 
 def purge_lines(done: dict[str, Any]) -> str:
@@ -293,9 +339,12 @@ def _classes(names: list[str]) -> str:
 def _checked(result: dict[str, Any]) -> str:
     """Return how many updates had their ids checked, and what to expect of the others."""
     checked = counted(result["ids_checked"], "update")
+    wrong = counted(result["refused"], "update")
+    found = message("commands.wrong_ids", wrong=wrong) if result["refused"] else message("commands.right_ids")
     if result["ids_all"]:
-        return message("commands.all_ids", updates=checked)
-    return message("commands.other_ids" if result["stops_at"] is None else "commands.first_ids", updates=checked)
+        return message("commands.all_ids", updates=checked, found=found)
+    said = "commands.other_ids" if result["stops_at"] is None else "commands.first_ids"
+    return message(said, updates=checked, found=found)
 
 
 def doctor_lines(facts: dict[str, Any]) -> str:

@@ -27,6 +27,9 @@ RECEIPT_KEY = click.option(
     "--receipt-key", metavar="FILE", help="Key by which receipts hash ids: 64 hexadecimal digits."
 )
 RECEIPTS = click.option("--receipts", metavar="FILE", help="Append the receipt to this chain; needs --receipt-key.")
+NOTE = click.option(
+    "--note", metavar="TEXT", default="", help="Who asked, or the case: CASE-17. Readable in the receipt."
+)
 SIGN = click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) that signs the receipt.")
 #: Formats of files that need no config.
 KINDS = ["parquet", "arrow", "csv", "libsvm"]

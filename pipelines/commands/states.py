@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from pipelines.commands.options import JSON, KINDS, RECEIPT_KEY, RECEIPTS, SIGN, print_result, receipt_file
+from pipelines.commands.options import JSON, KINDS, NOTE, RECEIPT_KEY, RECEIPTS, SIGN, print_result, receipt_file
+from raydt.messages import message
+
+if TYPE_CHECKING:
+    from pipelines.receipts import ReceiptFile
 
 
 @click.command(short_help="Delete and insert examples in a saved state; print a receipt.")
@@ -35,6 +39,10 @@ from pipelines.commands.options import JSON, KINDS, RECEIPT_KEY, RECEIPTS, SIGN,
 @RECEIPTS
 @RECEIPT_KEY
 @SIGN
+@NOTE
+@click.option(
+    "--roll-back", is_flag=True, help="Only record in --receipts that STATE, an older state, is in use again."
+)
 @JSON
 def update(
     state: str,
@@ -49,6 +57,8 @@ def update(
     receipts: str | None,
     receipt_key: str | None,
     sign: str | None,
+    note: str,
+    roll_back: bool,
     as_json: bool,
 ) -> int:
     """Delete and insert examples in STATE, write the new state and print a receipt of the changes.
@@ -62,6 +72,11 @@ def update(
     from pipelines.display import receipt_lines
     from pipelines.updating import update as run
 
+    chain = receipt_file(receipts, receipt_key, sign)
+    if roll_back:
+        if chain is None or insert or delete or out or dry_run:
+            raise click.UsageError(message("commands.roll_back"))
+        return _roll_back(state, chain, note, as_json)
     receipt = run(
         state,
         insert=insert,
@@ -72,10 +87,20 @@ def update(
         label=label,
         id_column=id_column,
         kind=kind,
-        receipts=receipt_file(receipts, receipt_key, sign),
+        receipts=chain,
+        note=note,
     )
     written = None if dry_run else out
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
+    return 0
+
+
+def _roll_back(state: str, chain: ReceiptFile, note: str, as_json: bool) -> int:
+    from pipelines.receipts import roll_back
+    from pipelines.report.receipt import rollback_in_words
+
+    entry = roll_back(state, chain, note)
+    print_result({"state": state, **entry}, rollback_in_words(entry), as_json)
     return 0
 
 
@@ -91,6 +116,7 @@ def update(
 @RECEIPTS
 @RECEIPT_KEY
 @SIGN
+@NOTE
 @JSON
 def purge(
     place: str,
@@ -100,6 +126,7 @@ def purge(
     receipts: str | None,
     receipt_key: str | None,
     sign: str | None,
+    note: str,
     as_json: bool,
 ) -> int:
     """Rewrite or remove every file of RUN, or of a saved STATE, that holds an example that is not live.
@@ -113,6 +140,6 @@ def purge(
     from pipelines.purging import purge as run_purge
 
     chain = receipt_file(receipts, receipt_key, sign)
-    done = run_purge(place, ids=ids, older_than=older_than, dry_run=dry_run, receipts=chain)
+    done = run_purge(place, ids=ids, older_than=older_than, dry_run=dry_run, receipts=chain, note=note)
     print_result(done, purge_lines(done), as_json)
     return 0

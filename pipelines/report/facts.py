@@ -11,6 +11,7 @@ from pipelines.report.quality import Quality, quality_of
 from pipelines.report.recovery import checkpoints_in_words
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Text, pairs
+from raydt.presentation.clock import time_in_words
 from raydt.presentation.trees import feature_count
 from raydt.presentation.words import ABSENT, Form, count, duration, figure, moment, names, number, share, size
 
@@ -58,6 +59,16 @@ def what_ran(run: ReportedRun) -> str:
     return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
 
 
+def common_to(runs: Sequence[ReportedRun]) -> str:
+    """Return in one line what several runs have in common: data, stream, learner."""
+    parts = [{part(run) for run in runs} for part in (_learner, _data, _stream)]
+    learner, data, stream = (
+        one.pop() if len(one) == 1 else f"different {name}"
+        for one, name in zip(parts, ("learners", "data", "streams"), strict=True)
+    )
+    return f"{learner} on {data}, {stream}"
+
+
 def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
     """Return what ran, when, for how long, how it ended, and the path of its folder."""
     summary, labels = run.summary, run.names.classes
@@ -66,6 +77,7 @@ def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
         ("Learner", _learner(run)),
         ("Data", _data(run)),
         ("Stream", _stream(run)),
+        ("Event times", event_times(run)),
         ("Features", count(feature_count(run.names.features) or None)),
         ("Label", ": ".join(part for part in (str(label or ""), names(labels)) if part) or ABSENT),
         ("Started", moment(summary.get("started"))),
@@ -80,6 +92,16 @@ def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
             rows.append((title, count(summary[key])))
     rows += [("Checkpoints", checkpoints_in_words(summary) or ABSENT), ("Run folder", location)]
     return [(title, value) for title, value in rows if value != ABSENT]
+
+
+def event_times(run: ReportedRun) -> str:
+    """Return from when to when the rows are; a dash of a stream without times."""
+    times = run.summary.get("times")
+    first, latest = number(times, "first"), number(times, "latest")
+    if not isinstance(times, dict) or first is None or latest is None:
+        return ABSENT
+    ends = [time_in_words(end, times.get("kind") == "timestamp") for end in (first, latest)]
+    return f"{ends[0]} to {ends[1]} ({times.get('column')})"
 
 
 def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:

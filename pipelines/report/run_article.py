@@ -11,6 +11,7 @@ from pipelines.report.verdicts import against_baselines, audit_blocks, audit_fig
 from raydt.messages import Message, message
 from raydt.presentation.blocks import Article, Beside, Block, Code, Facts, Heading, Section, Text, pairs
 from raydt.presentation.charts import has_curve
+from raydt.presentation.clock import timed
 
 
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
@@ -46,8 +47,10 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
         Facts([*facts.key_figures(run, shown.figures), audit_figure(run.summary)], "figures"),
         pairs(facts.facts(run, location)),
     ]
+    clock = run.clock
     marked = [
-        replace(section, blocks=[recovery.marked(block, run) for block in section.blocks]) for section in sections
+        replace(section, blocks=[timed(recovery.marked(block, run), clock) for block in section.blocks])
+        for section in sections
     ]
     return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
 

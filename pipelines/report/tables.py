@@ -11,8 +11,10 @@ from pipelines.report.facts import f1_name
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import quality_of
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
+from pipelines.run_files import TIME
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Row, Table, Text
+from raydt.presentation.clock import time_in_words
 from raydt.presentation.trees import class_name, feature_name
 from raydt.presentation.words import ABSENT, count, counted, duration, figure, names, number, share
 
@@ -77,10 +79,17 @@ def alarms(run: ReportedRun) -> Table:
     """Return the last alarms of ADWIN; the title counts all."""
     total = len(run.alarms.get("seq", ()))
     found = zip(*(run.alarms[name][-ALARMS_SHOWN:].tolist() for name in ALARM_COLUMNS), strict=True) if total else ()
-    rows = [Row((count(seq), count(n), share(before), share(after))) for seq, n, before, after in found]
+    rows: list[tuple[str, ...]] = [
+        (count(seq), count(n), share(before), share(after)) for seq, n, before, after in found
+    ]
+    columns: tuple[str, ...] = ("After update", "Predictions", "Wrong before", "Wrong after")
+    if TIME in run.alarms:
+        times = run.alarms[TIME][-ALARMS_SHOWN:].tolist()
+        rows = [(time_in_words(time, run.moments), *cells) for time, cells in zip(times, rows, strict=True)]
+        columns = ("Time", *columns)
     cut = f", the last {count(len(rows))} shown" if len(rows) < total else ""
     title = f"Alarms of ADWIN, the share of errors has risen: {count(total)} in all{cut}"
-    return Table(rows, title=title, columns=("After update", "Predictions compared", "Wrong before", "Wrong after"))
+    return Table([*map(Row, rows)], title=title, columns=columns)
 
 
 def confusion(run: ReportedRun) -> Table:

@@ -108,7 +108,7 @@ def audit_blocks(run: ReportedRun, location: str, gap: Fact | None) -> list[Bloc
     return [
         moment,
         Facts([*verdicts, *([gap] if gap else [])], "verdicts"),
-        Text(f"Reason: {reason}" if reason else ""),
+        Text(f"{'Proven' if audit.get('feasibility') == 'proven' else 'Reason'}: {reason}." if reason else ""),
         Text("What failed:" if failures else ""),
         Items(failures),
         Beside(

@@ -186,6 +186,7 @@ class Ending:
             "restarts": sum(entry["kind"] == "lost" for entry in self._recoveries.entries),
             "recoveries": self._recoveries.entries,
             "lineage": self.lineage,
+            "times": recorder.times_read(),
             "checkpoints": self._checkpointer.figures(),
             "model_digest": self.digest,
             "started": self._started.astimezone(timezone.utc).isoformat(timespec="seconds"),

@@ -241,6 +241,7 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
             X=batch.X[rows],
             sparse=None if batch.sparse is None else batch.sparse[rows],
             y=batch.y[rows],
+            time=None if batch.time is None else batch.time[rows],
             row=batch.row[begin:end],
             names=None if batch.names is None else batch.names[begin:end],
             barrier=batch.barrier if end == len(batch) else None,

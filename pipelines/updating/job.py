@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from raydt.messages import message
 from raydt.sessions.copies import OF_ANY_STATE
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.receipt_chain import OpenChain
+from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
@@ -59,6 +61,7 @@ def update(
     id_column: str | None = None,
     kind: str | None = None,
     receipts: ReceiptFile | None = None,
+    note: str = "",
 ) -> Receipt:
     """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
 
@@ -87,6 +90,8 @@ def update(
         Of ``insert``; by default from the end of its name.
     receipts : ReceiptFile, optional
         Where to append the receipt: just before the new state is complete, so that no state is without its receipt.
+    note : str
+        Who asked, or the number of the case: it stands in the receipt, readable for everybody, and in the lineage.
 
     Returns
     -------
@@ -106,6 +111,7 @@ def update(
     """
     if insert is None and delete is None:
         raise ConfigError(message("updates.nothing"))
+    checked_note(note)
     place = find_state(state)
     saved, folder = open_state(place.folder)
     taken = [folder]
@@ -131,7 +137,7 @@ def update(
         whose = names.subjects.of(gone.ids) if names.subject_kind is not None else None
         try:
             receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
-            receipt = receipt.answering(whose, gone.subjects, gone.missing)
+            receipt = replace(receipt.answering(whose, gone.subjects, gone.missing), note=note)
         except RefusedError as error:  # ids were checked, so that it is the label of a new row
             raise new.refused(error, error.position - len(gone.ids), names.label) from error
         if writing is not None:

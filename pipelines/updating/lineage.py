@@ -60,6 +60,7 @@ def step_of(
         "deletes": len(gone.ids),
         "inserts": len(new.ids),
         "files": files,
+        **({"note": receipt.note} if receipt.note else {}),
     }
 
 

@@ -59,7 +59,8 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "unexpected": ("unexpected {error}", "If the run has begun its log.jsonl, the place in the code is there"),
     # Where the work is done; {shards} is their number, if it is known, and what limits it
-    "in_process": "this process does all work",
+    "in_process": "one process does all the work",
+    "where_with_rounds": "{place}; it asked its shards {times}",
     "with_shards": "on Ray: a coordinator and {shards}",
     "no_faster": _ALONE + ": shards would not make {learner} faster, and cluster.memory_limit sets no limit",
     "few_shards": _ALONE + ": {shards} would be no faster (auto: {reason})",

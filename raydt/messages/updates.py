@@ -67,6 +67,6 @@ SENTENCES: dict[str, Sentence] = {
     "copy_of_ray": "object store and spill folders of Ray, on the machines of the run",
     "copy_origin": "the data from which the state was made, and the run or program that made it",
     "copy_ids": "the ids of the examples: {path}",
-    "copy_categories": "the categories that the new state knows, where only deleted examples had one",
-    "copy_classes": "the classes that the new state knows, where only deleted examples had one",
+    "copy_categories": "the new state's list of categories: a name that only deleted rows had is still there",
+    "copy_classes": "the new state's list of classes: a name that only deleted rows had is still there",
 }

@@ -62,7 +62,10 @@ class FileOptions(_Options):
         "their fields",
     )
     op_values: OpValues = OpValues()
-    ts: str | None = Field(None, description="column of event times (timestamps, dates or integers); never a feature")
+    ts: str | None = Field(
+        None,
+        description="column of event times (timestamps, dates, integers): for time_window and reports, never a feature",
+    )
     limit: int | None = Field(None, ge=1, description="number of rows to read; null: all")
     permutation: int | None = Field(
         None, description="seed of a random order of the rows; holds all needed columns in memory; null: file order"

@@ -74,7 +74,7 @@ class RowStream(ABC):
             raise ConfigError(message("streams.no_changelog"))
         if not source.has_labels:
             raise ConfigError(message("streams.no_label_column"))
-        self.source = source
+        self.source, self.times = source, source.times()
         self.warmup = options.warmup
         self._skip_bad = options.on_error == "skip"
         self._seq = 0
@@ -204,6 +204,7 @@ class RowStream(ABC):
             sparse=rows.sparse,
             class_order=order,
             names=names,
+            time=rows.ts,
         )
 
     def _note_subjects(
