@@ -117,7 +117,7 @@ def _described(text: bytes, length: int) -> list[Any]:
             found.append((name, kind, tuple(shape)))
             bytes_of_array = kind.itemsize * math.prod(shape)
             size += bytes_of_array + -bytes_of_array % _ALIGNED
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ExchangeError(message("exchange.no_frame")) from error
     _require(size == length)
     return found
