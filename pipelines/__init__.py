@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from pipelines.config import Config, load_config
     from pipelines.running.job import RunResult, replay, resume
     from pipelines.sweeping import SweepResult, sweep
+    from pipelines.training import train
     from pipelines.updating import update
 
-__all__ = ["Config", "RunResult", "SweepResult", "load_config", "replay", "resume", "sweep", "update"]
+__all__ = ["Config", "RunResult", "SweepResult", "load_config", "replay", "resume", "sweep", "train", "update"]
 
 _HOMES = {
     "Config": "config",
@@ -28,6 +29,7 @@ _HOMES = {
     "RunResult": "running.job",
     "replay": "running.job",
     "resume": "running.job",
+    "train": "training",
     "update": "updating",
 }
 _HOMES |= {"SweepResult": "sweeping", "sweep": "sweeping"}

@@ -40,11 +40,9 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     rows = [
         ("run", path),
         ("status", f"{summary['status']} ({summary['exit_reason']})"),
-        ("updates", _updates(summary)),
-        ("live", counted(summary["active"], "example")),
-        _quality(summary["metrics"], summary["baselines"]),
+        *(_streamed(summary) if summary.get("holdout") is None else _trained(summary)),
         *described(summary["learner"]).lines(summary),
-        ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
+        ("speed", _speed(summary) if summary.get("holdout") is None else ""),
         ("where", where(summary)),
         ("losses", recovered_in_words(summary)),
         ("checkpoints", checkpoints_in_words(summary)),
@@ -52,8 +50,32 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("digest", summary["model_digest"] or "none"),
         ("report", f"{path}/report.html" if summary["report_seconds"] is not None else ""),
         ("resume", how_to_resume(summary, path) if summary["status"] == "interrupted" else ""),
+        ("next", _after_training(summary, path)),
     ]
     return terminal(pairs(rows))
+
+
+def _streamed(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the updates of a stream and the score of its predictions."""
+    return [
+        ("updates", _updates(summary)),
+        ("live", counted(summary["active"], "example")),
+        _quality(summary["metrics"], summary["baselines"]),
+    ]
+
+
+def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows of a training run, and the score of those held out."""
+    holdout, rows = summary["holdout"], counted(summary["active"], "row")
+    trained = [("trained", f"on {rows} in {duration(summary['seconds'])}")]
+    if not holdout["rows"]:
+        return [*trained, ("score", message("commands.no_holdout", share=holdout["share"]))]
+    held = message("commands.holdout", rows=holdout["rows"], rest=holdout["trained_on"])
+    return [*trained, _quality(summary["metrics"], summary["baselines"]), ("scored on", held)]
+
+
+def _speed(summary: dict[str, Any]) -> str:
+    return f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"
 
 
 def where(summary: dict[str, Any]) -> str:
@@ -69,6 +91,13 @@ def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, s
     compared = ", ".join(f"{name.replace('_', ' ')} {written(value)}" for name, value in baselines.items())
     rest = "  ".join(f"{name} {share(metrics[name]) if name == 'r2' else written(metrics[name])}" for name in others)
     return first, f"{written(metrics[first])}  ({compared})  {rest}"
+
+
+def _after_training(summary: dict[str, Any], path: str) -> str:
+    """Return what to do with a trained model."""
+    if summary.get("holdout") is None or summary["status"] != "completed":
+        return ""
+    return message("commands.after_training", run=shlex.quote(path))
 
 
 def how_to_resume(summary: dict[str, Any], path: str) -> str:

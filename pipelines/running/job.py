@@ -54,6 +54,7 @@ def replay(
     address: str | None = None,
     overwrite: bool = False,
     progress: Reporter | None = None,
+    given: Config | Mapping[str, Any] | str | Path | None = None,
 ) -> RunResult:
     """Run a stream of insertions and deletions through a learner.
 
@@ -71,6 +72,8 @@ def replay(
     overwrite : bool
         Remove the run that ``out`` holds, and the checkpoints that ``checkpoint.path`` holds.
     progress : Reporter, optional
+    given : Config, mapping or path, optional
+        Where the config came from, if not from ``config``: a file that ``out`` must not replace.
 
     Returns
     -------
@@ -87,7 +90,7 @@ def replay(
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
-    given, config = config, _with_address(load_config(config, overrides), address)
+    given, config = config if given is None else given, _with_address(load_config(config, overrides), address)
     progress = progress or Reporter()
     began = time.perf_counter()
     threads = limited(config.cluster.most_threads)

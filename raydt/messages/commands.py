@@ -31,6 +31,10 @@ SENTENCES: dict[str, Sentence] = {
     "no_receipts": "--receipt-key and --sign apply only with --receipts FILE",
     "no_key": "--receipts needs --receipt-key FILE, the key that hashes ids",
     "not_receipts": "{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one",
+    # train
+    "holdout": "{rows:,} rows held out, by a model trained on the other {rest:,}",
+    "no_holdout": "none, as stream.holdout = {share:g} holds out no row",
+    "after_training": "raydt predict {run} NEW --out FILE, raydt update {run} --delete IDS --out STATE, raydt audit {run}",
     # predict
     "out_or_explain": "give --out FILE or --explain ROW",
     "only_with_out": "--id, --on-error and --overwrite apply only with --out",

@@ -80,6 +80,7 @@ SENTENCES: dict[str, Sentence] = {
     # Progress
     "starting_ray": "starting Ray on this machine, which takes some seconds",
     "starting": "starting {learner}: {where}",
+    "holding_out": "training on {rest:.0%} of the rows, to score the {share:.0%} held out",
     "completed": "the run has completed; there is nothing to do",
     "report_missing": "the run has completed, only its report is missing",
     "from_beginning": "there is no complete checkpoint: starting at the first update",
