@@ -53,7 +53,8 @@ def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
     _, stream = open_stream(config)
     assert isinstance(stream, TrainingStream)
     tally = _HoldoutTally(stream)
-    for part in (stream.rest, stream.held_out):  # the model is built where the first stream ends
+    rest = stream.rest()
+    for part in (lambda: rest, rest.held_out):  # the model is built where the first stream ends
         intake = Intake(part(), config.cluster.batch_size, ALL_ROWS)
         feed(config, session, intake, tally)
         if intake.error is not None:

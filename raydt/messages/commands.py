@@ -34,7 +34,7 @@ SENTENCES: dict[str, Sentence] = {
     # train
     "holdout": "{rows:,} rows held out, by a model trained on the other {rest:,}",
     "no_holdout": "none, as stream.holdout = {share:g} holds out no row",
-    "after_training": "raydt predict {run} NEW --out FILE, raydt update {run} --delete IDS --out STATE, raydt audit {run}",
+    "after_training": "raydt predict {run} FILE --out FILE2, raydt update {run} --delete FILE --out STATE",
     # predict
     "out_or_explain": "give --out FILE or --explain ROW",
     "only_with_out": "--id, --on-error and --overwrite apply only with --out",

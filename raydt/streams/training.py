@@ -19,7 +19,7 @@ from pydantic import Field
 from raydt.arrays.rng import stream_key, uniform
 from raydt.examples.updates import INSERT, QUERY, UpdateBatch
 from raydt.sources.base import Rows, Source
-from raydt.streams.reader import RowReader
+from raydt.streams.reader import END, RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions
 
 #: A warm-up that no source completes: the end of the stream ends it.
@@ -60,19 +60,19 @@ class TrainingStream(RowStream):
             return None
         return self._batch(np.full(len(rows), INSERT, dtype=np.int8), rows.id, rows, rows.row)
 
-    def rest(self) -> TrainingStream:
+    def rest(self) -> Rest:
         """Return the stream that inserts the rows that are not held out, over the same source, at its beginning."""
-        return _Rest(self._options, self.source)
-
-    def held_out(self) -> TrainingStream:
-        """Return the stream that queries the rows held out; those before them have been read, as :meth:`rest` does."""
-        return _HeldOut(self._options, self.source)
+        return Rest(self._options, self.source)
 
 
-class _Rest(TrainingStream):
+class Rest(TrainingStream):
     """Inserts the good rows that are not held out."""
 
     op, of_holdout = INSERT, False
+
+    def held_out(self) -> TrainingStream:
+        """Return the stream that follows the end of this one: it queries the rows held out."""
+        return _HeldOut(self)
 
     def _next(self, size: int) -> UpdateBatch | None:
         while n := self._reader.available(size):
@@ -91,15 +91,15 @@ class _Rest(TrainingStream):
         return self._text_ids.give(names, op)
 
 
-class _HeldOut(_Rest):
+class _HeldOut(Rest):
     """Queries the rows held out; bad rows are on record already."""
 
     op, of_holdout = QUERY, True
 
-    def __init__(self, options: Training, source: Source) -> None:
-        super().__init__(options, source)
-        self.warmup = 0
-        self._reader = RowReader(source, 0, skip_bad=True, recorded=np.iinfo(np.int64).max)
+    def __init__(self, rest: Rest) -> None:
+        super().__init__(rest._options, rest.source)
+        self.warmup, self._seq, self._n_classes = 0, rest._seq, rest._n_classes
+        self._reader = RowReader(rest.source, 0, skip_bad=True, recorded=END)
 
     def _codes(self, names: npt.NDArray[np.object_], op: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
         return np.full(len(names), -1, dtype=np.int64)  # a query needs no id
