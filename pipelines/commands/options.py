@@ -35,7 +35,7 @@ RECEIPT_KEY = click.option(
 RECEIPTS = click.option("--receipts", metavar="FILE", help="Append the receipt to this chain; needs --receipt-key.")
 SIGN = click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) that signs the receipt.")
 #: Formats of files that need no config.
-KINDS = ["parquet", "arrow", "csv", "libsvm"]
+KINDS = ["parquet", "arrow", "csv", "jsonl", "libsvm"]
 
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:

@@ -74,7 +74,7 @@ def update(
     label, id_column : str, optional
         Columns of ``insert``: by default those the state was made with; for a state saved by an estimator ``y``, and
         running ids.
-    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
+    kind : {"parquet", "arrow", "csv", "jsonl", "libsvm"}, optional
         Of ``insert``; by default from the end of its name.
     receipts : ReceiptFile, optional
         Where to append the receipt: just before the new state is complete, so that no state is without its receipt.

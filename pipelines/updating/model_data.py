@@ -73,7 +73,7 @@ def find_rows(
     columns: dict[str, Any] = {"label": label, "id": id_column, "features": needed, "categorical": categorical}
     columns["n_features"] = features.sparse or None
     with without_a_config():
-        form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv or libsvm")
+        form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv, jsonl or libsvm")
         files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]
     values = {"kind": form.kind, "path": data, **columns}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)

@@ -8,6 +8,7 @@ the rows or from other rows, and a larger share holds out the rows of a smaller 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from raydt.arrays.rng import stream_key, uniform
-from raydt.examples.updates import INSERT, QUERY, UpdateBatch
+from raydt.examples.updates import INSERT, UpdateBatch
 from raydt.sources.base import Rows, Source
 from raydt.streams.reader import END, RowReader
 from raydt.streams.row_stream import RowStream, RowStreamOptions
@@ -68,41 +69,26 @@ class TrainingStream(RowStream):
 class Rest(TrainingStream):
     """Inserts the good rows that are not held out."""
 
-    op, of_holdout = INSERT, False
-
-    def held_out(self) -> TrainingStream:
-        """Return the stream that follows the end of this one: it queries the rows held out."""
-        return _HeldOut(self)
-
     def _next(self, size: int) -> UpdateBatch | None:
         while n := self._reader.available(size):
             rows = self._reader.take(n)
-            rows = rows[held_out(rows, self._options.holdout) == self.of_holdout]
+            rows = rows[~held_out(rows, self._options.holdout)]
             if len(rows):
-                op = np.full(len(rows), self.op, dtype=np.int8)
+                op = np.full(len(rows), INSERT, dtype=np.int8)
                 if self._text_ids is not None and rows.names is not None:
-                    rows = replace(rows, id=self._codes(rows.names, op))
+                    rows = replace(rows, id=self._text_ids.give(rows.names, op))
                 return self._batch(op, rows.id, rows, rows.row)
         self._reader.finish()
         return None
 
-    def _codes(self, names: npt.NDArray[np.object_], op: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
-        assert self._text_ids is not None
-        return self._text_ids.give(names, op)
-
-
-class _HeldOut(Rest):
-    """Queries the rows held out; bad rows are on record already."""
-
-    op, of_holdout = QUERY, True
-
-    def __init__(self, rest: Rest) -> None:
-        super().__init__(rest._options, rest.source)
-        self.warmup, self._seq, self._n_classes = 0, rest._seq, rest._n_classes
-        self._reader = RowReader(rest.source, 0, skip_bad=True, recorded=END)
-
-    def _codes(self, names: npt.NDArray[np.object_], op: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
-        return np.full(len(names), -1, dtype=np.int64)  # a query needs no id
+    def held_out(self, size: int) -> Iterator[Rows]:
+        """Yield the good rows held out, up to ``size`` at a time, once this stream has come to its end."""
+        reader = RowReader(self.source, 0, skip_bad=True, recorded=END)
+        while n := reader.available(size):
+            rows = reader.take(n)
+            rows = rows[held_out(rows, self._options.holdout)]
+            if len(rows):
+                yield rows
 
 
 def held_out(rows: Rows, share: float) -> npt.NDArray[np.bool_]:
