@@ -19,9 +19,20 @@ if TYPE_CHECKING:
     from pipelines.running.job import RunResult, replay, resume
     from pipelines.sweeping import SweepResult, sweep
     from pipelines.training import train
-    from pipelines.updating import update
+    from pipelines.updating import apply_changes, update
 
-__all__ = ["Config", "RunResult", "SweepResult", "load_config", "replay", "resume", "sweep", "train", "update"]
+__all__ = [
+    "Config",
+    "RunResult",
+    "SweepResult",
+    "apply_changes",
+    "load_config",
+    "replay",
+    "resume",
+    "sweep",
+    "train",
+    "update",
+]
 
 _HOMES = {
     "Config": "config",
@@ -31,6 +42,7 @@ _HOMES = {
     "resume": "running.job",
     "train": "training",
     "update": "updating",
+    "apply_changes": "updating",
 }
 _HOMES |= {"SweepResult": "sweeping", "sweep": "sweeping"}
 

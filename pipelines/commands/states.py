@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from pipelines.commands.options import JSON, KINDS, RECEIPT_KEY, RECEIPTS, SIGN, print_result, receipt_file
+from raydt.messages import message
 
 
 @click.command(short_help="Delete and insert examples in a saved state; print a receipt.")
@@ -13,11 +16,30 @@ from pipelines.commands.options import JSON, KINDS, RECEIPT_KEY, RECEIPTS, SIGN,
     "--insert", metavar="FILE", help="Rows to insert: Parquet, Arrow, CSV or LIBSVM file with the model's columns."
 )
 @click.option("--delete", metavar="FILE", help="Ids to delete: Parquet, Arrow or CSV file with a column id.")
-@click.option("--out", metavar="STATE2", help="New or empty folder for the new state.")
+@click.option(
+    "--changes",
+    multiple=True,
+    metavar="FILE",
+    help="Change log to apply: Parquet, Arrow, CSV or JSON Lines file, folder or pattern. Can be repeated.",
+)
+@click.option(
+    "--out",
+    metavar="STATE2",
+    help="New or empty folder for the new state. With --changes a folder of successive states, which STATE may be.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
-@click.option("--label", metavar="COLUMN", help="Label column of --insert. Default: the state's, else y.")
-@click.option("--id", "id_column", metavar="COLUMN", help="Id column of --insert. Default: the state's, else none.")
-@click.option("--kind", type=click.Choice(KINDS), help="File format of --insert. Default: from its name.")
+@click.option("--op", metavar="COLUMN", help="Column of operations of --changes. Default: as before, else op.")
+@click.option("--envelope", type=click.Choice(["debezium"]), help="Rows of --changes are in before and after.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="At a bad row or a refused update of --changes: error stops and writes nothing, skip passes it over.",
+)
+@click.option("--label", metavar="COLUMN", help="Label column of the rows. Default: the state's, else y.")
+@click.option("--id", "id_column", metavar="COLUMN", help="Id column of the rows. Default: the state's, else none.")
+@click.option("--kind", type=click.Choice(KINDS), help="File format of the rows. Default: from its name.")
 @RECEIPTS
 @RECEIPT_KEY
 @SIGN
@@ -26,8 +48,12 @@ def update(
     state: str,
     insert: str | None,
     delete: str | None,
+    changes: tuple[str, ...],
     out: str | None,
     dry_run: bool,
+    op: str | None,
+    envelope: Literal["debezium"] | None,
+    on_error: Literal["error", "skip"],
     label: str | None,
     id_column: str | None,
     kind: str | None,
@@ -41,12 +67,40 @@ def update(
     STATE is a run folder, its checkpoints/ or one of them, or a folder saved with its examples. It is not changed. All
     deletions precede all insertions, so one call can replace an example. Either all changes take effect or none.
 
+    With --changes the files are change logs, whose rows are scored before they are learned, in their order. The new
+    state is STATE2/N, after N updates; STATE2/latest names it, and STATE2/report.html shows all states. STATE may be
+    STATE2, of which the newest is taken. A file that the state has read is passed over, whatever it is called.
+
     \b
     Example:  raydt update runs/first --delete requests.csv --insert new.parquet --out states/second
+              raydt update runs/first --changes changes/monday.jsonl --out states
+              raydt update states --changes changes/
     """
-    from pipelines.display import receipt_lines
+    from pipelines.display import changes_lines, receipt_lines
+    from pipelines.updating import apply_changes
     from pipelines.updating import update as run
 
+    chain = receipt_file(receipts, receipt_key, sign)
+    if changes:
+        if insert is not None or delete is not None:
+            raise click.UsageError(message("commands.changes_alone"))
+        done = apply_changes(
+            state,
+            changes,
+            out=out,
+            dry_run=dry_run,
+            op=op,
+            envelope=envelope,
+            label=label,
+            id_column=id_column,
+            kind=kind,
+            on_error=on_error,
+            receipts=chain,
+        )
+        print_result({"state": state, **done.as_dict()}, changes_lines(done, state, dry_run=dry_run), as_json)
+        return 0
+    if op is not None or envelope is not None or on_error != "error":
+        raise click.UsageError(message("commands.only_with_changes"))
     receipt = run(
         state,
         insert=insert,
@@ -56,7 +110,7 @@ def update(
         label=label,
         id_column=id_column,
         kind=kind,
-        receipts=receipt_file(receipts, receipt_key, sign),
+        receipts=chain,
     )
     written = None if dry_run else out
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)

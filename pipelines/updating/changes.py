@@ -184,7 +184,7 @@ def read_insertions(
     if again is not None:
         raise _at(source, again, names.id, message("updates.repeated_id", id=quoted(given.tolist()[again])))
     ones = concatenated(sparse) if sparse else None
-    categories = _grown_categories(source, saved)
+    categories = grown_categories(source, saved)
     return Insertions(given, ids, X, ones, y, source.classes, categories, empty.all_ids, path, source)
 
 
@@ -222,7 +222,7 @@ def _check_labels(source: FileSource, y: Targets, saved: SavedModel, names: Stat
         raise _at(source, row, names.label, message("updates.other_label", **said))
 
 
-def _grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
+def grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
     """The model's categories and, after them, the new ones of the file, written as the model writes them."""
     grown = {}
     for name, found in source.state()["categories"].items():

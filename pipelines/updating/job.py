@@ -20,6 +20,7 @@ from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
+from pipelines.updating.change_files import read_before
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -116,14 +117,14 @@ def update(
             new = read_insertions(str(insert), kind, saved, names, find, gone)
         batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
         ids: Any = np.concatenate([gone.names, new.names])
-        copies = _copies(saved, place, delete)
+        copies = copies_of(saved, place, delete)
         try:
             receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
         except RefusedError as error:  # ids were checked, so that it is the label of a new row
             raise new.refused(error, error.position - len(gone.ids), names.label) from error
         if writing is not None:
-            meta, components = _contents(saved, folder, session, names, gone, new, receipt)
-            _save(writing, meta, components, receipt, chain)
+            meta, components = contents_after(saved, folder, session, names, gone, new, receipt)
+            save_state(writing, meta, components, receipt, chain)
     return receipt
 
 
@@ -161,7 +162,7 @@ def _sole_writer(target: RunFolder | None) -> Iterator[None]:
         yield
 
 
-def _contents(
+def contents_after(
     saved: SavedModel,
     folder: RunFolder,
     session: InProcessSession,
@@ -178,6 +179,7 @@ def _contents(
     offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
     meta = model_meta(saved.options, saved.features, new.classes, new.categories)
     meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
+    meta |= read_before(saved)
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
     meta |= {"lineage": [*saved.meta.get("lineage", []), step_of(saved, folder.location, names, gone, new, receipt)]}
     meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
@@ -186,10 +188,12 @@ def _contents(
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
     components: dict[str, Any] = state_components(*session.state())
     components["stream"] = names_after(names, new, set(components["coordinator"]["id"].tolist()))
+    if "scores" in saved.components:  # for change logs that follow
+        components["scores"] = saved.components["scores"]
     return meta, components
 
 
-def _save(
+def save_state(
     target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
     """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest."""
@@ -203,7 +207,7 @@ def _save(
         raise
 
 
-def _copies(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
+def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
     """Where copies of deleted examples may be, with paths where they are known."""
     run, config = place.run, place.config
     places = [message("updates.copy_state", path=place.folder.location)]

@@ -65,6 +65,10 @@ SENTENCES: dict[str, Sentence] = {
     "some_live": "{live:,} are live in the state",
     "maybe_key": "{live}, if the receipts have this key: those of an earlier version do not name their key",
     # update and purge
+    "changes_alone": "--changes cannot be combined with --insert or --delete",
+    "only_with_changes": "--op, --envelope and --on-error apply only with --changes",
+    "known_files": "nothing new: {files}, which the state has",
+    "passed_over": "{files}, since the state has their contents",
     "copies": "Copies of the deleted examples may remain in:",
     "young": "{folder}: younger than --older-than, nothing done",
     "no_dead": "nothing to do: no file holds an example that is not live",

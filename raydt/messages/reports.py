@@ -43,6 +43,7 @@ SENTENCES: dict[str, Sentence] = {
         "{rival} of the former. The model of this run is trained on all rows"
     ),
     "nothing_held_out": "No row was held out, so there is no score",
+    "before_learned": "Each row of a change log is predicted just before the model learns it",
     "no_audit": "Not run. To check the model against the raw examples:",
     "unfinished": "The run {ended} before the end of its stream: an audit checks the model after {updates}",
     # Recoveries and shards

@@ -12,7 +12,7 @@ before it, is a row of nulls, and is noted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.json as pajson
@@ -60,6 +60,19 @@ class JsonLinesDataFile(DataFile):
                 kind = _merged(kind, pa.struct(list(schema))) or kind
         self.n_rows = rows
         self.schema = pa.schema([self._declared(field) for field in kind])
+
+    def expect(self, types: Mapping[str, pa.DataType], inside: Sequence[str] = ()) -> None:
+        """Have columns of these types, too, where no row has a value; with ``inside``, as fields of these structs."""
+        found = {field.name: field for field in self.schema}
+        if not inside:
+            found |= {name: pa.field(name, kind) for name, kind in types.items() if not _has_values(found.get(name))}
+        for outer in inside:
+            known = found.get(outer)
+            inner = {field.name: field for field in known.type} if _has_values(known) and known is not None else {}
+            inner |= {name: pa.field(name, kind) for name, kind in types.items() if not _has_values(inner.get(name))}
+            found[outer] = pa.field(outer, pa.struct(list(inner.values())))
+        self.schema = pa.schema(list(found.values()))
+        self.names = list(self.schema.names)
 
     def _declared(self, field: pa.Field) -> pa.Field:
         if pa.types.is_struct(field.type):
@@ -140,6 +153,10 @@ def _fault(line: bytes, schema: pa.Schema, error: pa.ArrowInvalid) -> tuple[Mess
                 value = quoted(json.dumps(values[field.name]), 40)
                 return message("rows.not_kind", value=value, kind=in_words(field.type)), field.name
     return message("rows.not_json", reason=str(error), line=quoted(line.decode(errors="replace"), 40)), None
+
+
+def _has_values(field: pa.Field | None) -> bool:
+    return field is not None and not pa.types.is_null(field.type)
 
 
 def _is_text(kind: pa.DataType) -> bool:
