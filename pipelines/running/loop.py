@@ -160,7 +160,8 @@ class Run:
         """
         restoring = self._past is not None
         if self._past is not None:
-            what = message("runs.resumed", ended=self._past.ended)
+            more = self._past.ended == "end_of_stream"
+            what = message("runs.resumed_with_files" if more else "runs.resumed", ended=self._past.ended)
             self.recoveries.begin("resumed", what, self.incarnations.epoch, self._past.updates)
         while True:
             try:

@@ -148,6 +148,7 @@ def apply_changes(
             "updates": result.updates,
             "time": now(),
             "replaced": result.counts["replaced"],
+            "queries": result.counts["queries"],
             "active": receipt.active,
             "scores": result.scores,
         }
@@ -172,7 +173,9 @@ def _writer(series: Series | None, state: str | Path) -> Iterator[None]:
 
 def _split(found: Sequence[ChangeFile], known_files: set[str]) -> tuple[list[ChangeFile], list[ChangeFile]]:
     """Return the files that are new, and those whose contents the state, or a file before them, has."""
-    seen, new, old = set(known_files), [], []
+    new: list[ChangeFile] = []
+    old: list[ChangeFile] = []
+    seen = set(known_files)
     for one in found:
         (old if one.sha256 in seen else new).append(one)
         seen.add(one.sha256)
@@ -267,8 +270,14 @@ class _Applied:
         """Ids that were inserted, and what the state knows after them."""
         empty, streams = no_insertions(self._saved, names, Deletions(np.empty(0, dtype=object), _NONE)), self._streams
         ids = np.concatenate([_NONE, *self._new_ids])
-        known_names = {"classes": streams.classes, "categories": streams.categories, "all_ids": streams.text_ids}
-        return replace(empty, names=_ids(self._new_names, ids), ids=ids, **known_names)
+        return replace(
+            empty,
+            names=_ids(self._new_names, ids),
+            ids=ids,
+            classes=streams.classes,
+            categories=streams.categories,
+            all_ids=streams.text_ids,
+        )
 
     def _receipt(self, digest: str, before: Mapping[str, int], active: int, copies: tuple[str, ...]) -> Receipt:
         options, session, gone = self._saved.options, self._session, _Deleted.joined(self._gone)

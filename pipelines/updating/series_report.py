@@ -23,9 +23,10 @@ def series_page(meta: Mapping[str, Any], location: str) -> str:
 
 
 def scores_of(lineage: list[dict[str, Any]]) -> Columns:
-    """Return the scores of all updates by change logs as columns of a metrics table; ``seq`` is where each ended."""
+    """Return scores of updates by change logs as columns of a metrics table; ``seq`` counts from the first on."""
     steps = [step for step in lineage if step.get("scores")]
-    columns: Columns = {"seq": np.array([step["offset"] + step["updates"] for step in steps], dtype=np.int64)}
+    begin = steps[0]["offset"] if steps else 0
+    columns: Columns = {"seq": np.array([step["offset"] + step["updates"] - begin for step in steps], dtype=np.int64)}
     for name in steps[-1]["scores"] if steps else ():
         values = [step["scores"].get(name) for step in steps]
         columns[name] = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
@@ -55,8 +56,8 @@ def _article(meta: Mapping[str, Any], location: str) -> Any:
     charts = quality_charts(scores, None)
     quality_blocks: list[Block] = [Text(f"{message('reports.before_learned')}.", "quiet"), *charts]
     sections = [
-        Section("Quality", quality_blocks, "quality"),
         Section("States", [_states(lineage, quality)], "states"),
+        Section("Quality", quality_blocks, "quality"),
     ]
     kind = str(meta.get("learner", {}).get("kind", ""))
     return Article(PurePosixPath(location).name, f"successive states of a {kind} model", head, sections)

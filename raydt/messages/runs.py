@@ -164,6 +164,7 @@ SENTENCES: dict[str, Sentence] = {
     "missing_checkpoint": "There is no checkpoint yet. Start at the first update: raydt resume {run}",
     "driver_lost": "the driver was lost",
     "resumed": "resumed after {ended}",
+    "resumed_with_files": "resumed with new files of the change log",
     # The end
     "kept_model": "{updates} in {run} (model and state)",
     "kept_tables": "{updates} in {run} (tables, but no model)",

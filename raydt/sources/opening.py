@@ -66,8 +66,13 @@ def open_file(options: FileOptions, place: Place, reading: Reading = CLASSES) ->
     return _FORMATS[options.kind](place)
 
 
+def files_of(options: FileOptions, base_dir: str | Path = ".") -> list[Place]:
+    """Return the files of a source; InputError if nothing is there."""
+    return find_files(options.path, base_dir, _FORMATS[options.kind].suffixes)
+
+
 def _open_files(options: FileOptions, base_dir: str | Path, reading: Reading) -> FileSource:
-    places = find_files(options.path, base_dir, _FORMATS[options.kind].suffixes)
+    places = files_of(options, base_dir)
     make = FileSource if options.permutation is None else PermutedFiles
     return make(options, [open_file(options, place, reading) for place in places], reading=reading)
 

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ class Training(RowStreamOptions):
     """All rows train the model at once; a share of them is held out first, for a score."""
 
     model: Literal["training"] = "training"
-    warmup: ClassVar[int] = ALL_ROWS  # type: ignore[misc]
+    warmup: int = Field(ALL_ROWS, ge=ALL_ROWS, le=ALL_ROWS, exclude=True, description="all rows; not to be set")
     holdout: float = Field(
         0.2,
         ge=0.0,
