@@ -32,7 +32,18 @@ from pipelines.updating.model_data import without_a_config
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
 from raydt.examples.targets import NUMBERS, Targets
-from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, UPDATE, WITH_ID, BatchResult, Log, UpdateBatch, joined
+from raydt.examples.updates import (
+    DELETE,
+    DELETE_VALUE,
+    INSERT,
+    REFUSALS,
+    UPDATE,
+    WITH_ID,
+    BatchResult,
+    Log,
+    UpdateBatch,
+    joined,
+)
 from raydt.learners import description_of, traits_of
 from raydt.learners.description import Call
 from raydt.messages import message
@@ -244,7 +255,9 @@ class _Applied:
         result = self._session.apply(batch, skip_refused=self._streams.skips)
         tally.record(batch, result, 0.0)
         if result.applied < len(batch):
-            raise tally.update_error(batch, result.refused[-1])
+            refusal = result.refused[-1]
+            remedy = message("updates.skip_update", remedy=REFUSALS[refusal.reason][1])
+            raise tally.update_error(batch, refusal).but(remedy=remedy)
         taken = np.ones(len(batch), dtype=np.bool_)
         taken[[refusal.position for refusal in result.refused]] = False
         deleted = np.flatnonzero(taken & ((batch.op == DELETE) | (batch.op == UPDATE)))

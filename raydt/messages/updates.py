@@ -22,6 +22,7 @@ SENTENCES: dict[str, Sentence] = {
         "Name it with --op COLUMN; the columns are {columns}",
     ),
     "no_change_ids": ("the state does not know the column of ids of its examples", "Name it with --id COLUMN"),
+    "skip_update": "{remedy}; or pass over what cannot be applied with --on-error skip",
     "file_twice": ("the file is given twice", "Give each file once"),
     # Ids to delete
     "positions": ("an update deletes at once, not at positions", "Remove the column, or replay it as a deletion_log"),

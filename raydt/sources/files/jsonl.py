@@ -35,9 +35,7 @@ class JsonLinesDataFile(DataFile):
     """One file of JSON Lines, also compressed (by suffix). Columns ``as_text``, of structs too, are no times."""
 
     kind = "jsonl"
-    suffixes = tuple(
-        form + end for form in (".jsonl", ".ndjson", ".json") for end in ("", ".gz", ".bz2", ".zst", ".lz4")
-    )
+    suffixes = tuple(form + end for form in (".jsonl", ".ndjson") for end in ("", ".gz", ".bz2", ".zst", ".lz4"))
 
     def __init__(self, place: Place, as_text: tuple[str, ...] = ()) -> None:
         self._as_text = frozenset(as_text)
