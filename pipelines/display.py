@@ -72,7 +72,8 @@ def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if not holdout["rows"]:
         return [*trained, ("score", message("commands.no_holdout", share=holdout["share"]))]
     held = message("commands.holdout", rows=holdout["rows"], rest=holdout["trained_on"])
-    return [*trained, _quality(summary["metrics"], summary["baselines"]), ("scored on", held)]
+    metrics = {name: value for name, value in summary["metrics"].items() if value is not None}
+    return [*trained, _quality(metrics, summary["baselines"]), ("scored on", held)]
 
 
 def _speed(summary: dict[str, Any]) -> str:

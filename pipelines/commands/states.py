@@ -25,7 +25,8 @@ from raydt.messages import message
 @click.option(
     "--out",
     metavar="STATE2",
-    help="New or empty folder for the new state. With --changes a folder of successive states, which STATE may be.",
+    help="New or empty folder for the new state. With --changes a folder of successive states. Default: "
+    "STATE, if it is one.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
 @click.option("--op", metavar="COLUMN", help="Column of operations of --changes. Default: as before, else op.")
@@ -77,6 +78,7 @@ def update(
               raydt update states --changes changes/
     """
     from pipelines.display import changes_lines, receipt_lines
+    from pipelines.saved_runs import find_state
     from pipelines.updating import apply_changes
     from pipelines.updating import update as run
 
@@ -112,7 +114,7 @@ def update(
         kind=kind,
         receipts=chain,
     )
-    written = None if dry_run else out
+    written = None if dry_run else out or find_state(state).folder.location
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
     return 0
 

@@ -31,6 +31,7 @@ from pipelines.updating.changes import (
     read_insertions,
 )
 from pipelines.updating.lineage import batch_of, names_after, step_of
+from pipelines.updating.series import Series
 from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
@@ -69,7 +70,8 @@ def update(
     delete : path or URI, optional
         A file with the ids to delete in its column ``id``.
     out : path or URI
-        New or empty folder for the new state; may be left out of a dry run.
+        New or empty folder for the new state; may be left out of a dry run, and if ``state`` is a folder of successive
+        states (:func:`pipelines.apply_changes`), whose next one is then written.
     dry_run : bool
         Find out everything and write nothing.
     label, id_column : str, optional
@@ -104,10 +106,12 @@ def update(
     if place.run is not None and place.config is not None:
         taken += [place.run, states_of(place.config, place.run)]
     target = _target(out, taken) if out is not None else None
-    if target is None and not dry_run:
+    series = Series.of_state(state) if out is None else None
+    if target is None and series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
     writing = target if not dry_run else None
-    with opened_receipts(receipts, dry_run=dry_run) as chain, _sole_writer(writing):
+    writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
+    with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
         names = StateNames.of(saved, label, id_column)
         session = saved.session()
         find = session.coordinator.store.find
@@ -122,9 +126,15 @@ def update(
             receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
         except RefusedError as error:  # ids were checked, so that it is the label of a new row
             raise new.refused(error, error.position - len(gone.ids), names.label) from error
-        if writing is not None:
+        if not dry_run:
             meta, components = contents_after(saved, folder, session, names, gone, new, receipt)
+            if series is not None:
+                writing = series.place(meta["offset"])
+                meta["lineage"][-1] |= {"time": now(), "active": receipt.active}
+            assert writing is not None
             save_state(writing, meta, components, receipt, chain)
+            if series is not None:
+                series.point_to_newest()
     return receipt
 
 

@@ -9,7 +9,10 @@ _RESTORE = "Restore the files. Without them, audit one of the checkpoints/ again
 SENTENCES: dict[str, Sentence] = {
     # The command
     "nothing": ("update has nothing to do", "Give --insert FILE, --delete FILE or both, or --changes FILE"),
-    "no_target": ("update needs a folder for the new state", "Give --out STATE2, or --dry-run"),
+    "no_target": (
+        "update needs a folder for the new state",
+        "Give --out STATE2, a STATE that is a folder of successive states, or --dry-run",
+    ),
     "no_folder": ("--out {folder}: cannot be a folder: {reason}", "Choose a new folder"),
     "other_base": (
         "{folder} has states already, and what is updated is not the newest of them, {newest}",

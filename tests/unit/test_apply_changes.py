@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from pipelines.auditing import audit_state
 from pipelines.receipts import ReceiptFile
 from pipelines.saved_runs import open_state
 from pipelines.updating import apply_changes, update
@@ -185,6 +186,23 @@ def test_the_files_of_a_run_of_changes_count(tmp_path: Path) -> None:
     update(tmp_path / "states", delete=tmp_path / "ids.csv", out=tmp_path / "plain")
     again = apply_changes(tmp_path / "plain", tmp_path / "*.jsonl", dry_run=True)
     assert (again.receipt, len(again.known)) == (None, 2)  # a state that deletes by id knows them, too
+
+
+def test_ids_are_deleted_from_successive_states(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(lines({"op": "c", **rows(70, 71)[0]}))
+    (tmp_path / "b.jsonl").write_text(lines({"op": "c", **rows(71, 72)[0]}))
+    pacsv.write_csv(pa.table({"id": [4, 5]}), tmp_path / "ids.csv")
+    apply_changes(shared / "run", tmp_path / "a.jsonl", out=tmp_path / "states")
+    receipt = update(tmp_path / "states", delete=tmp_path / "ids.csv")
+    assert (tmp_path / "states" / "latest").read_text() == "63\n"
+    with refused("updates.no_target", ConfigError):
+        update(shared / "run", delete=tmp_path / "ids.csv")
+    last = apply_changes(tmp_path / "states", tmp_path / "*.jsonl")
+    assert (len(last.known), last.receipt.digest_before) == (1, receipt.digest_after)
+    assert (last.receipt.active, last.scores["accuracy"] is not None) == (60, True)
+    page = (tmp_path / "states" / "report.html").read_text()
+    assert "ids.csv" in page
+    assert audit_state(tmp_path / "states").ok
 
 
 def test_scores_go_on_and_the_page_shows_them(shared: Path, tmp_path: Path) -> None:
