@@ -13,11 +13,10 @@ from raydt.examples.targets import NUMBERS
 from raydt.learners import described
 from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
-from raydt.presentation.words import counted, duration, names, size
+from raydt.presentation.words import counted, duration, size
 from raydt.redaction import WITHHELD
 
 if TYPE_CHECKING:
-    from pipelines.updating import ChangesResult
     from raydt.sessions.receipt import Receipt
 
 
@@ -59,7 +58,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
 def _streamed(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the updates of a stream and the score of its predictions."""
     return [
-        ("updates", _updates(summary)),
+        ("updates", updates(summary)),
         ("live", counted(summary["active"], "example")),
         _quality(summary["metrics"], summary["baselines"]),
     ]
@@ -108,7 +107,7 @@ def how_to_resume(summary: dict[str, Any], path: str) -> str:
     return message("runs.resume_start" if last is None else "runs.resume", run=shlex.quote(path), update=last)
 
 
-def _updates(summary: dict[str, Any]) -> str:
+def updates(summary: dict[str, Any]) -> str:
     """Return the updates by kind, in parts that add up; an update of an example is one deletion and one insertion."""
     replaced = summary["replaced"]
     parts = [
@@ -134,56 +133,11 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("digest after", str(receipt.digest_after)),
     ]
     copies = (Text(message("commands.copies")), Items(receipt.copies))
-    deleted = (_deletions(receipt), *copies) if deletes else ()
+    deleted = (deletions(receipt), *copies) if deletes else ()
     return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
 
 
-def changes_lines(done: ChangesResult, state: str, *, dry_run: bool) -> str:
-    """Return the outcome of change logs: what they changed, and how well their rows were predicted before."""
-    over = message("commands.passed_over", files=names(done.known, 3)) if done.known else ""
-    receipt = done.receipt
-    if receipt is None:
-        rows = [("state", done.state), ("files", message("commands.known_files", files=names(done.known, 3)))]
-        return terminal(pairs(rows))
-    counts, scores, words = done.counts, done.scores, receipt.words
-    kinds = {**counts, "updates": done.updates}
-    skipped = [f"{counts['skipped']:,} bad rows"] * bool(counts["skipped"])
-    rows = [
-        ("state", f"{state}; nothing is written" if dry_run else f"{state} -> {done.state}"),
-        ("files", names(done.files, 3)),
-        ("passed over", over),
-        ("updates", ", ".join([_updates(kinds), *skipped]) + (f"; {words.counts}" if words.counts else "")),
-        ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        *_windowed(scores),
-        *words.lines,
-        ("digest before", str(receipt.digest_before)),
-        ("digest after", str(receipt.digest_after)),
-    ]
-    copies = (Text(message("commands.copies")), Items(receipt.copies))
-    deleted = (_deletions(receipt), *copies) if len(receipt.ids) else ()
-    report = done.state.rpartition("/")[0] + "/report.html"
-    return terminal(pairs([*rows, ("report", "" if dry_run else report)]), *deleted)
-
-
-def _windowed(scores: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the score of the rows of an update and of all before, beside those of the trivial predictors."""
-    name, written, rivals = (
-        ("mse", error, ("no_change", "mean"))
-        if "mse" in scores
-        else (
-            "accuracy",
-            share,
-            ("no_change", "majority"),
-        )
-    )
-    rows = []
-    for title, prefix in (("now", "window_"), ("so far", "")):
-        compared = ", ".join(f"{rival.replace('_', ' ')} {written(scores[prefix + rival])}" for rival in rivals)
-        rows.append((f"{name} {title}", f"{written(scores[prefix + name])}  ({compared})"))
-    return rows if scores[name] is not None else []
-
-
-def _deletions(receipt: Receipt) -> Table:
+def deletions(receipt: Receipt) -> Table:
     """Return the first deletions."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
     rebuilds = [first.pop(f"rebuilt_{name}", []) for name in ("depth", "rows", "nodes")]
