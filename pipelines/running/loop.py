@@ -95,7 +95,10 @@ class Run:
         copies = Copies(config.checkpoint.copies_limit)
         store = CheckpointStore(states_of(config, folder), config.checkpoint.keep, copies)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
-        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Meter()
+        holdout = past.holdout if past is not None else None
+        scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
+        first = incarnations.epoch + 1 + scores  # a session that scores comes before
+        self.meter = Telemetry(name, first) if on_ray else Meter()
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=config.erasure.deadline)
         self.budget = RestartBudget()
         self.undivided = threading.Lock()
@@ -104,7 +107,7 @@ class Run:
         self.lineage = past.lineage if past is not None else []
         self.started = past.started if past is not None else datetime.now(timezone.utc)
         self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
-        self.ending.holdout = past.holdout if past is not None else None
+        self.ending.holdout = holdout
         self._latest: _Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
