@@ -50,16 +50,19 @@ def report(runs: tuple[str, ...], out: str | None, receipt: int | None, as_json:
 @click.command(short_help="Check a config, the first rows of its data, and its ids.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False))
 @SET
+@click.option("--train", "as_training", is_flag=True, help="Check CONFIG as train would run it: all rows at once.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configs, for editors, and exit.")
 @JSON
-def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_json: bool) -> int:
+def validate(config: str | None, overrides: tuple[str, ...], as_training: bool, schema: bool, as_json: bool) -> int:
     """Check CONFIG, the columns and first rows of its data, and the ids of up to a million updates. Nothing is run.
 
     \b
     Example:  raydt validate configs/fudyadt.yaml
+              raydt validate configs/own-data.yaml --train
     """
     from pipelines.config import json_schema, load_config
     from pipelines.display import validation_lines
+    from pipelines.training import training_config
     from pipelines.validation import look_at
 
     if schema:
@@ -67,7 +70,8 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
         return 0
     if config is None:
         raise click.UsageError(message("commands.no_config"))
-    result = look_at(load_config(config, overrides))
+    checked = training_config(config, overrides) if as_training else load_config(config, overrides)
+    result = look_at(checked)
     print_result(result, validation_lines(result, config), as_json)
     return 0 if result["ok"] else 2
 

@@ -87,7 +87,8 @@ def verify(
     """
     from pathlib import Path
 
-    from pipelines.display import receipts_lines, verify_lines
+    from pipelines.display import verify_lines
+    from pipelines.receipt_lines import receipts_lines
     from pipelines.verifying import verify_receipts, verify_run
 
     if Path(run).is_file() and receipt is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pipelines.report.folder import ReportedRun
-from pipelines.report.quality import Quality, quality_of
+from pipelines.report.quality import Quality, judged
 from pipelines.report.recovery import checkpoints_in_words
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Text, pairs
@@ -108,7 +108,7 @@ def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
     """Return the key figures; ``own`` are the learner's."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
-    quality = quality_of(scores)
+    quality = judged(summary)
     compared = [f"{name} {quality.form(number(baselines, key))}" for key, name in quality.baselines.items()]
     f1, macro, kappa = f1_name(run), share(number(scores, "macro_f1")), figure(number(scores, "kappa"))
 
@@ -124,12 +124,17 @@ def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
     refused = f", {total('refused')} refused" if summary.get("refused") else ""
     here = summary.get("backend") == "in_process"
     exchanged = "all in one process" if here else f"{size(summary.get('bytes_exchanged'))} exchanged"
-    figures = [
+    work = [
         Fact("updates", total("updates"), f"{total('inserts')} inserts, {total('deletes')} deletes{refused}"),
         Fact("updates per second", figure(summary.get("updates_per_second")), "start-up and report excluded"),
+    ]
+    if summary.get("holdout") is not None:
+        work = [Fact("rows trained at once", total("active"), f"in {duration(summary.get('seconds'))}{refused}")]
+    figures = [
+        *work,
         Fact(quality.name, quality.form(number(scores, quality.score)), ", ".join(compared)),
         second,
-        Fact("live examples", total("active"), f"of {total('inserts')} inserted"),
+        *([] if len(work) == 1 else [Fact("live examples", total("active"), f"of {total('inserts')} inserted")]),
         *own,
         Fact("rounds with shards", total("rounds"), exchanged),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.report.facts import f1_name
 from pipelines.report.folder import ReportedRun
-from pipelines.report.quality import quality_of
+from pipelines.report.quality import judged
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
 from pipelines.run_files import TIME
 from raydt.messages import message
@@ -60,7 +60,7 @@ def _restored(update: float | None) -> str:
 def scores(run: ReportedRun) -> Table:
     """Return every score, with the baselines where they have the same score."""
     values = run.summary.get("metrics") or {}
-    quality = quality_of(values)
+    quality = judged(run.summary)
     titles = {**quality.titles, "f1": f1_name(run)}
     rows = []
     for key in values:
@@ -71,7 +71,8 @@ def scores(run: ReportedRun) -> Table:
             form = quality.form if key == quality.score else quality.compared.get(key, figure)
             rows.append(Row((title, form(value), *cells)))
     rivals = [name.capitalize() for name in quality.baselines.values()]
-    title = "Prequential scores, and the baselines on the same predictions"
+    predicted = "Prequential scores" if run.summary.get("holdout") is None else "Scores of the rows held out"
+    title = f"{predicted}, and the baselines on the same predictions"
     return Table(rows, title=title, columns=("Score", "Learner", *rivals))
 
 

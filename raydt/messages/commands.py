@@ -32,11 +32,17 @@ SENTENCES: dict[str, Sentence] = {
     "no_key": "--receipts needs --receipt-key FILE, the key that hashes ids",
     "no_pages": "{run} is not a file of receipts: --receipt applies only to one",
     "roll_back": (
-        "--roll-back changes no state: it needs --receipts FILE and takes no --insert, --delete, --out or --dry-run"
+        "--roll-back changes no state: it needs --receipts FILE and takes no --insert, --delete, --changes, --out or "
+        "--dry-run"
     ),
     "not_receipts": (
-        "{run} is not a file of receipts: STATE, --receipt-key, --public-key, --id and --receipt apply only to one"
+        "{run} is not a file of receipts: STATE, --receipt-key, --public-key, --id, --subject and --receipt apply only "
+        "to one"
     ),
+    # train
+    "holdout": "{rows:,} rows held out, by a model trained on the other {rest:,}",
+    "no_holdout": "none, as stream.holdout = {share:g} holds out no row",
+    "after_training": "raydt predict {run} FILE --out FILE2, raydt update {run} --delete FILE --out STATE",
     # predict
     "out_or_explain": "give --out FILE or --explain ROW",
     "only_with_out": "--id, --on-error and --overwrite apply only with --out",
@@ -77,6 +83,10 @@ SENTENCES: dict[str, Sentence] = {
     "some_live": "{live:,} are live in the state",
     "maybe_key": "{live}, if the receipts have this key: those of an earlier version do not name their key",
     # update and purge
+    "changes_alone": "--changes cannot be combined with --insert, --delete or --missing",
+    "only_with_changes": "--op, --envelope and --on-error apply only with --changes",
+    "known_files": "nothing new: {files}, which the state has",
+    "passed_over": "{files}, since the state has their contents",
     "copies": "Copies of the deleted examples may remain in:",
     "young": "{folder}: younger than --older-than, nothing done",
     "no_dead": "nothing to do: no file holds an example that is not live",

@@ -39,6 +39,12 @@ SENTENCES: dict[str, Sentence] = {
     "windows_lost": "In {lost} of {scored} windows of the stream it was behind the better of the two",
     "classes": ("No-change predicts the last label seen; majority predicts the most frequent label so far", _WORTH),
     "numbers": ("No-change predicts the last label seen; mean predicts the mean of the labels so far", _WORTH),
+    "held_out": (
+        "A model trained on {rest:,} rows predicts the other {rows}, held out by a hash of their ids; {name} predicts "
+        "{rival} of the former. The model of this run is trained on all rows"
+    ),
+    "nothing_held_out": "No row was held out, so there is no score",
+    "before_learned": "Each row of a change log is predicted just before the model learns it",
     "no_audit": "Not run. To check the model against the raw examples:",
     "unfinished": "The run {ended} before the end of its stream: an audit checks the model after {updates}",
     # Recoveries and shards

@@ -85,6 +85,7 @@ SENTENCES: dict[str, Sentence] = {
     # Progress
     "starting_ray": "starting Ray on this machine, which takes some seconds",
     "starting": "starting {learner}: {where}",
+    "holding_out": "training on {rest:.0%} of the rows, to score the {share:.0%} held out",
     "completed": "the run has completed; there is nothing to do",
     "report_missing": "the run has completed, only its report is missing",
     "from_beginning": "there is no complete checkpoint: starting at the first update",
@@ -168,6 +169,7 @@ SENTENCES: dict[str, Sentence] = {
     "missing_checkpoint": "There is no checkpoint yet. Start at the first update: raydt resume {run}",
     "driver_lost": "the driver was lost",
     "resumed": "resumed after {ended}",
+    "resumed_with_files": "resumed with new files of the change log",
     # The end
     "kept_model": "{updates} in {run} (model and state)",
     "kept_tables": "{updates} in {run} (tables, but no model)",

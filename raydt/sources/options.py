@@ -127,6 +127,12 @@ class CsvFiles(FileOptions):
         return self
 
 
+class JsonLinesFiles(FileOptions):
+    """JSON Lines: one object in a line."""
+
+    kind: Literal["jsonl"] = "jsonl"
+
+
 class LibsvmFiles(FileOptions):
     """LIBSVM text: a label (column ``y``), then ``index:1`` for each feature that is 1 (column ``indices``)."""
 
@@ -205,6 +211,11 @@ Generator = Sea | Hyperplane | RandCbt | SparseSynthetic
 
 #: Options of any source.
 SourceOptions = Annotated[
-    ParquetFiles | ArrowFiles | CsvFiles | LibsvmFiles | Annotated[Generator, Discriminator("generator")],
+    ParquetFiles
+    | ArrowFiles
+    | CsvFiles
+    | JsonLinesFiles
+    | LibsvmFiles
+    | Annotated[Generator, Discriminator("generator")],
     Discriminator("kind"),
 ]

@@ -290,6 +290,10 @@ class RowStream(ABC):
         if self._subjects is not None:
             self._subjects.restore(state)
 
+    def names_of(self, ids: npt.NDArray[np.int64]) -> list[Any]:
+        """Return ids of updates handed out as the user knows them."""
+        return ids.tolist() if self._text_ids is None else self._text_ids.names_of(ids)
+
     def inputs(self) -> dict[str, Any]:
         """No file other than the source."""
         return {}

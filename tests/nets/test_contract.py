@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import pipelines
 from pipelines.auditing import audit_state
-from pipelines.display import receipt_lines
+from pipelines.receipt_lines import receipt_lines
 from pipelines.saved_runs import open_state
 from pipelines.updating import update
 from raydt import load_model

@@ -14,7 +14,7 @@ from updatable import ids_file
 
 import pipelines
 from pipelines.auditing import audit_run
-from pipelines.display import receipts_lines
+from pipelines.receipt_lines import receipts_lines
 from pipelines.receipts import ReceiptFile
 from pipelines.reporting import receipt_of
 from pipelines.updating import update

@@ -168,7 +168,7 @@ class Tally:
 
     def metrics(self) -> dict[str, Any]:
         """The ``metrics`` mapping of the summary; shares as fractions, None where undefined."""
-        return _known(self.prequential.figures(self.n_classes))
+        return known(self.prequential.figures(self.n_classes))
 
     def times_read(self) -> dict[str, Any] | None:
         """The ``times`` of the summary: the column of event times, and the first and the latest; None without any.
@@ -182,7 +182,7 @@ class Tally:
 
     def baselines(self) -> dict[str, Any]:
         """The score of the trivial predictors on the same predictions."""
-        return _known(self.prequential.baselines())
+        return known(self.prequential.baselines())
 
 
 def truths(batch: UpdateBatch, n: int) -> Targets:
@@ -193,8 +193,8 @@ def truths(batch: UpdateBatch, n: int) -> Targets:
     return truth
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, with None for numbers that are undefined or beyond float64, which JSON cannot hold."""
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values, with None for numbers that are undefined or beyond float64, which JSON cannot hold."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
     }
