@@ -24,8 +24,8 @@ import pytest
 from raydt.exchange.driver import InProcessDriver, Traffic
 from raydt.exchange.messages import COMBINED, GO_ON, Ask, Combine, Exchange
 from raydt.learners.base import WorkPlan
+from raydt.learners.gbdt.owned_coordinator import OwnedGBDTCoordinator
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.trainer import ShardTrainer
 from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
 from raydt.streams.changelog import Changelog
@@ -163,21 +163,20 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
     # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
     "forest": {"steps": OfARow(38, 122, features="all to each"), "fetch": OfARow(0, 82)},
     # A slot and a label; at each level a bit, and statistics of open nodes, of which there are more with more rows.
-    "fudyadt": {"rows": OfARow(4, features="each to one"), "begin": OfARow(8, 0.4), "level": OfARow(9.6, 52)},
-    # Slots, labels and ids say once who is where; cells go from who has the column to who has the row. No byte of what
-    # trains the trees depends on the number of rows. Held-out rows, a tenth, are fetched and inserted later. A digest
-    # has hashes of buckets, of which more have rows.
+    "fudyadt": {"rows": OfARow(4, features="each to one"), "begin": OfARow(8, 0.4), "level": OfARow(9.6, 60)},
+    # Operation, id, label and birth go to the owner, which answers with a slot. Shards tell each other the slots of the
+    # first rows, and cells go from who has the column to who has the row. No byte of what trains the trees depends on
+    # the number of rows. Held-out rows, a tenth, are fetched. A digest has hashes of buckets, of which more have rows.
     "gbdt": {
         "rows": ROWS,
-        "learn": OfARow(4),
-        "encode": OfARow(20, swapped=8.8),
-        "train": OfARow(4),
+        "admit": OfARow(25, 10.2),
+        "learn": OfARow(0, 0.9, swapped=8),
+        "encode": OfARow(swapped=8.8),
         "gather": OfARow(0.42, 5.7),
-        "update": OfARow(1.7),
         "hash_rows": OfARow(0, 15.7),
     },
     # Levels of a tree of the rows in order: slots at the first, bits at each.
-    "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.2)},
+    "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.4)},
 }
 
 
@@ -249,14 +248,16 @@ def test_an_extra_meeting_of_a_pass_is_found(boosted: Trial, tmp_path: Path, mon
 def test_rows_that_go_through_the_coordinator_are_found(
     boosted: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = ShardTrainer.train
+    enter = OwnedGBDTCoordinator._enter
 
-    def greedy(self: ShardTrainer, y: Any, slots: Any, held_out: Any) -> Exchange[None]:
-        yield from train(self, y, slots, held_out)
-        yield from self._rows.take(slots)
+    def greedy(self: OwnedGBDTCoordinator, batch: Any, part: slice, admitted: Any, result: Any) -> Exchange[Any]:
+        log = yield from enter(self, batch, part, admitted, result)
+        new = admitted.new[part]
+        yield from self._rows.take(new[new >= 0])
+        return log
 
     assert excess(boosted, 2, tmp_path) == []
-    monkeypatch.setattr(ShardTrainer, "train", greedy)
+    monkeypatch.setattr(OwnedGBDTCoordinator, "_enter", greedy)
     (found,) = excess(boosted, 2, tmp_path)
     assert found.startswith("gather: ")
 

@@ -5,14 +5,15 @@ work are simulated, too: their tasks are done one after the other, in any order.
 (and sent again under the same number) and duplicated; duplicates may arrive rounds or incarnations later. A machine may
 crash before and after every event it handles, and be paused; a pause that takes too long counts as a crash. Then the
 driver restores the last checkpoint into machines of the next epoch, perhaps another number of them, and reads the
-stream again from there. The driver may crash too: a new one has nothing but the store. With every second seed shards
-write their own parts of a checkpoint, may crash at each of them, and read their own parts back.
+stream again from there. The driver may crash too: a new one has nothing but the store. With about every second
+seed, shards write their own parts of a checkpoint, may crash at each of them, and read their own parts back.
 
 Expected: the same digest, model, rows, predictions, scores and refusals as without any of it.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
@@ -143,7 +144,8 @@ class Simulation(Network):
         self.driver: Driver = Driver(open_stream())
         self._features: Features = setup.features(self.driver.stream.source)
         self._count = 0  # shards of this incarnation, once all have been started
-        self._shards_write = store.shared and seed % 2 == 0  # and do not hand their parts to the driver
+        # And do not hand their parts to the driver. Drawn, as setups take turns by seed: one may have even seeds only.
+        self._shards_write = store.shared and random.Random(f"parts {seed}").random() < 0.5
         self._outcome: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
