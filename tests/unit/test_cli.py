@@ -120,13 +120,13 @@ def test_bad_input_is_code_2_with_one_message_on_stderr(raydt, job, tmp_path, ar
 
 
 def test_a_bad_row_is_one_line_and_its_traceback_is_in_the_log(raydt, tmp_path):
-    (tmp_path / "data.csv").write_text("a,y\n1,u\n,v\n")
+    (tmp_path / "data.csv").write_text("a,y\n1,u\n2,\n")
     config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
     (tmp_path / "job.yaml").write_text(dump_yaml(config))
     code, out, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
     assert (code, out) == (2, "")
     assert [line.split()[0] for line in err.splitlines()[1:]] == ["error:", "kept:"]
-    assert "row 1, column 'a'" in err
+    assert "row 1, column 'y'" in err
     assert err.splitlines()[-1] == message("runs.kept_model", updates="1 update", run=tmp_path / "run").at("kept")
     assert "Traceback" in (tmp_path / "run" / "log.jsonl").read_text()
     code, _, err = raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
@@ -226,14 +226,14 @@ class TestPredictedFiles:
     @pytest.fixture
     def run(self, raydt, job, tmp_path):
         raydt("replay", job, "--out", tmp_path / "run")
-        (tmp_path / "new.csv").write_text("key,x0,x1,x2\na,1,2,3\nb,,2,3\n,9,9,9\n")
+        (tmp_path / "new.csv").write_text("key,x0,x1,x2\na,1,2,3\nb,inf,2,3\n,9,9,9\n")
         return tmp_path / "run"
 
     def test_ids_come_along_and_rows_keep_their_order(self, raydt, run, tmp_path):
         command = ("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p" / "out.parquet", "--id", "key")
         code, _, err = raydt(*command)
         assert code == 2
-        assert "row 1, column 'x0': no value" in err
+        assert "row 1, column 'x0': an infinite value" in err
         assert "--on-error skip" in err
         assert "source.features" not in err
         assert "stream.on_error" not in err
@@ -328,7 +328,7 @@ def test_categories_that_the_model_has_not_seen_are_counted(raydt, tmp_path):
     config = {**JOB, "source": {"kind": "csv", "path": "data.csv"}}
     (tmp_path / "job.yaml").write_text(dump_yaml(config))
     raydt("replay", tmp_path / "job.yaml", "--out", tmp_path / "run")
-    (tmp_path / "new.csv").write_text("a,s,t\n1,r,m\n9,p,m\n,r,m\n3,z,m\n")
+    (tmp_path / "new.csv").write_text("a,s,t\n1,r,m\n9,p,m\ninf,r,m\n3,z,m\n")
     command = ("predict", tmp_path / "run", tmp_path / "new.csv", "--out", tmp_path / "out.parquet")
     _, _, err = raydt(*command, "--on-error", "skip")
     assert message("commands.unseen_categories", rows="2 rows", columns="s") + "\n" in err
