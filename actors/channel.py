@@ -20,7 +20,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -178,8 +178,8 @@ class Channel:
         All who connect prove themselves at the same time, so that nobody waits for a stranger.
         """
         visitors: dict[int, _Visitor] = {}  # by the number of the socket, those who came first before the others
-        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as leaving:
-            leaving.callback(lambda: [visitor.socket.close() for visitor in visitors.values()])
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as strangers:
+            strangers.callback(_close, visitors)
             listener.setblocking(False)
             selector.register(listener, selectors.EVENT_READ)
 
@@ -188,11 +188,12 @@ class Channel:
                 return visitors.pop(visitor.socket.fileno()).socket
 
             while self._awaited:
-                first = next(iter(visitors.values()), None)
-                if first is not None and (first.until <= time.monotonic() or len(visitors) > MOST_VISITORS):
-                    dismiss(first).close()
-                    continue
-                left = _left(until if first is None else min(until, first.until))
+                left, first = _left(until), next(iter(visitors.values()), None)
+                if first is not None:
+                    left = min(left, first.until - time.monotonic())
+                    if left <= 0 or len(visitors) > MOST_VISITORS:
+                        dismiss(first).close()
+                        continue
                 for key, _ in selector.select(left):
                     if key.fileobj is listener:
                         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
@@ -250,6 +251,12 @@ class _Visitor:
         if len(self._found) == self._wanted:
             found, self._found = self._found, b""
             self._wanted = self._steps.send(found)
+
+
+def _close(visitors: Mapping[int, _Visitor]) -> None:
+    """Close the connections of all who have not proved themselves."""
+    for visitor in visitors.values():
+        visitor.socket.close()
 
 
 class _Peer:

@@ -26,6 +26,7 @@ from actors.telemetry import require_endpoint
 from raydt.errors import ConfigError, RaydtError
 from raydt.messages import message
 from raydt.namesakes import others
+from raydt.parallel.cpus import affinity
 
 Bundle = dict[str, float]
 
@@ -271,7 +272,7 @@ def cpus() -> int:
 
 def cpus_here() -> int:
     """CPUs of this machine that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return affinity()
 
 
 def free_on_nodes() -> list[Bundle]:

@@ -254,7 +254,7 @@ class RaySession:
         A stream's state is for whoever takes the result, not for the coordinator.
         """
         wanted = [None] * (len(batches) - 1) + [None if segments is None else tuple(segments)]
-        plain = (replace(self._with_blocks(batch), barrier=None, names=None) for batch in batches)
+        plain = (replace(self._with_blocks(batch), barrier=None, names=None, time=None) for batch in batches)
         sent = list(zip(plain, wanted, strict=True))
         return self._peers[0].handle.apply.remote(sent, skip_refused)
 

@@ -18,9 +18,21 @@ if TYPE_CHECKING:
     from pipelines.config import Config, load_config
     from pipelines.running.job import RunResult, replay, resume
     from pipelines.sweeping import SweepResult, sweep
-    from pipelines.updating import update
+    from pipelines.training import train
+    from pipelines.updating import apply_changes, update
 
-__all__ = ["Config", "RunResult", "SweepResult", "load_config", "replay", "resume", "sweep", "update"]
+__all__ = [
+    "Config",
+    "RunResult",
+    "SweepResult",
+    "apply_changes",
+    "load_config",
+    "replay",
+    "resume",
+    "sweep",
+    "train",
+    "update",
+]
 
 _HOMES = {
     "Config": "config",
@@ -28,7 +40,9 @@ _HOMES = {
     "RunResult": "running.job",
     "replay": "running.job",
     "resume": "running.job",
+    "train": "training",
     "update": "updating",
+    "apply_changes": "updating",
 }
 _HOMES |= {"SweepResult": "sweeping", "sweep": "sweeping"}
 

@@ -59,6 +59,7 @@ def cli(verbose: bool) -> None:
 
     \b
     First steps:  raydt demo
+                  raydt train configs/own-data.yaml
                   raydt replay configs/fudyadt.yaml
     """
     # The level is the handler's: a run sets the loggers to INFO for its own log.jsonl.
@@ -72,6 +73,7 @@ def cli(verbose: bool) -> None:
 
 for _command in (
     runs.demo,
+    runs.train,
     runs.replay,
     runs.resume,
     runs.sweep,

@@ -201,13 +201,17 @@ def load_variants(
     config: Config | Mapping[str, Any] | str | Path,
     overrides: Sequence[str],
     variants: Sequence[Mapping[str, Any]],
+    prepare: Callable[[dict[str, Any], str], None] | None = None,
 ) -> list[Config]:
     """Read a config once, and validate it once for each variant.
 
     A variant has dotted keys and values that are set after the overrides; the config need not be valid without them.
-    ConfigError as of :func:`load_config`; the variant is named, if it sets anything.
+    ``prepare`` changes the plain values as they were read, before the overrides; it is handed the name of their place,
+    too. ConfigError as of :func:`load_config`; the variant is named, if it sets anything.
     """
     data, base, name, place = _read(config)
+    if prepare is not None:
+        prepare(data, place)
     given, nulls = copy.deepcopy(data), dict[str, bool]()
     chosen = set()
     for override in overrides:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipelines.printing import escaped
 from pipelines.report.recovery import checkpoints_in_words, recovered_in_words
-from pipelines.terminal import lines, terminal
-from raydt.examples.targets import NUMBERS
-from raydt.learners import described
+from pipelines.terminal import terminal
+from raydt.learners import described, learners
 from raydt.messages import message
-from raydt.presentation.blocks import Items, Row, Table, Text, pairs
+from raydt.presentation.blocks import Row, Table, Text, pairs
 from raydt.presentation.words import counted, duration, size
 from raydt.redaction import WITHHELD
 
 if TYPE_CHECKING:
-    from raydt.sessions.receipt import Receipt
+    pass
 
 
-#: Deletions of a receipt, and features of an explanation, that are printed.
+#: Features of an explanation that are printed.
 SHOWN = 10
 
 
@@ -40,11 +40,9 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     rows = [
         ("run", path),
         ("status", f"{summary['status']} ({summary['exit_reason']})"),
-        ("updates", _updates(summary)),
-        ("live", counted(summary["active"], "example")),
-        _quality(summary["metrics"], summary["baselines"]),
+        *(_streamed(summary) if summary.get("holdout") is None else _trained(summary)),
         *described(summary["learner"]).lines(summary),
-        ("speed", f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"),
+        ("speed", _speed(summary) if summary.get("holdout") is None else ""),
         ("where", where(summary)),
         ("losses", recovered_in_words(summary)),
         ("checkpoints", checkpoints_in_words(summary)),
@@ -52,14 +50,41 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
         ("digest", summary["model_digest"] or "none"),
         ("report", f"{path}/report.html" if summary["report_seconds"] is not None else ""),
         ("resume", how_to_resume(summary, path) if summary["status"] == "interrupted" else ""),
+        ("next", _after_training(summary, path)),
     ]
     return terminal(pairs(rows))
+
+
+def _streamed(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the updates of a stream and the score of its predictions."""
+    return [
+        ("updates", updates(summary)),
+        ("live", counted(summary["active"], "example")),
+        _quality(summary["metrics"], summary["baselines"]),
+    ]
+
+
+def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows of a training run, and the score of those held out."""
+    holdout, rows = summary["holdout"], counted(summary["active"], "row")
+    trained = [("trained", f"on {rows} in {duration(summary['seconds'])}")]
+    if not holdout["rows"]:
+        return [*trained, ("score", message("commands.no_holdout", share=holdout["share"]))]
+    held = message("commands.holdout", rows=holdout["rows"], rest=holdout["trained_on"])
+    metrics = {name: value for name, value in summary["metrics"].items() if value is not None}
+    return [*trained, _quality(metrics, summary["baselines"]), ("scored on", held)]
+
+
+def _speed(summary: dict[str, Any]) -> str:
+    return f"{summary['updates_per_second']:,.0f} updates/s over {summary['seconds']:.2f} s"
 
 
 def where(summary: dict[str, Any]) -> str:
     """Return where the work was done, and how often the shards were asked."""
     place = str(summary.get("where") or summary["backend"])
-    return f"{place}; {counted(summary['rounds'], 'round')} with shards" if summary["rounds"] else place
+    if not summary["rounds"]:
+        return place
+    return message("runs.where_with_rounds", place=place, times=counted(summary["rounds"], "time"))
 
 
 def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, str]:
@@ -71,13 +96,20 @@ def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, s
     return first, f"{written(metrics[first])}  ({compared})  {rest}"
 
 
+def _after_training(summary: dict[str, Any], path: str) -> str:
+    """Return what to do with a trained model."""
+    if summary.get("holdout") is None or summary["status"] != "completed":
+        return ""
+    return message("commands.after_training", run=shlex.quote(path))
+
+
 def how_to_resume(summary: dict[str, Any], path: str) -> str:
     """Return the command that resumes an interrupted run, and the update from which it continues."""
     last = summary["checkpoints"]["last"]
     return message("runs.resume_start" if last is None else "runs.resume", run=shlex.quote(path), update=last)
 
 
-def _updates(summary: dict[str, Any]) -> str:
+def updates(summary: dict[str, Any]) -> str:
     """Return the updates by kind, in parts that add up; an update of an example is one deletion and one insertion."""
     replaced = summary["replaced"]
     parts = [
@@ -91,67 +123,37 @@ def _updates(summary: dict[str, Any]) -> str:
     return f"{summary['updates']:,}: {', '.join(shown)}"
 
 
-def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
-    """Return the changes made by an update; ``out`` is None if nothing was written."""
-    deletes, inserts, words = len(receipt.ids), len(receipt.inserted), receipt.words
-    rows = [
-        ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
-        ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
-        *([("subjects", f"{len(receipt.subjects):,}, all of whose rows are deleted")] if receipt.subjects else ()),
-        *([("not there", _missing(receipt))] if receipt.missing else ()),
-        ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        *words.lines,
-        ("digest before", str(receipt.digest_before)),
-        ("digest after", str(receipt.digest_after)),
-    ]
-    copies = (Text(message("commands.copies")), Items(receipt.copies))
-    deleted = (_deletions(receipt), *copies) if deletes else ()
-    return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
-
-
-def _missing(receipt: Receipt) -> str:
-    """Return what a request named that had no live example: deleted before, or never inserted."""
-    first, more = ", ".join(map(str, receipt.missing[:SHOWN])), len(receipt.missing) - SHOWN
-    return f"{len(receipt.missing):,} without a live row, passed over: {first}" + (
-        f", ... {more:,} more" if more > 0 else ""
-    )
-
-
-def _deletions(receipt: Receipt) -> Table:
-    """Return the first deletions."""
-    first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
-    rebuilds = [first.pop(f"rebuilt_{name}", []) for name in ("depth", "rows", "nodes")]
-    caused = [
-        "nothing" if depth < 0 else f"{counted(rows, 'row')} at depth {depth}, {counted(n, 'node')}"
-        for depth, rows, n in zip(*rebuilds, strict=True)
-    ]
-    label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
-    titles = {"id": "deleted id", "label": label, **receipt.words.titles}
-    columns = {titles.get(name, name): [*map(str, values)] for name, values in first.items()}
-    columns |= {"rebuilt because of it": caused} if caused else {}
-    rows = [Row(cells) for cells in zip(*columns.values(), strict=True)]
-    more = len(receipt.ids) - SHOWN
-    return Table(
-        rows, f"and {more:,} more; --json has all" if more > 0 else "", "", [*columns], range(len(columns) + 1)
-    )
-
-
 def audit_lines(audit: dict[str, Any], run: dict[str, Any] | None) -> str:
     """Return the two verdicts, and what was checked for them; ``run`` is the summary of the run, if there is one."""
     description, rows = described((run or {}).get("learner")), []
+    measures = description.measures if run is not None else _known_measures()
     if run is not None and run["status"] != "completed":
         rows.append(("run", f"{run['status']} ({run['exit_reason']}); audited at update {run['updates']:,}"))
     rows += [] if run is None else description.audited(run)
     rows += [
         ("conformance", audit["conformance"]),
-        ("feasibility", f"{audit['feasibility']}: {audit['reason']}" if audit["reason"] else audit["feasibility"]),
+        ("feasibility", feasibility_in_words(audit["feasibility"], audit["reason"])),
     ]
     for name, value in audit["checked"].items():
         rows.append((name.replace("_", " "), f"{value:,} checked" if value else "not checked"))
     for name, value in audit["worst"].items():
         of = f" of {description.shares[name]}" if name in description.shares else ""
+        of += f": {measures[name][0].lower()}{measures[name][1:]}" if name in measures else ""
         rows.append((f"worst {name.replace('_', ' ')}", f"{value:.6g}{of}"))
     return terminal(pairs([*rows, *(("failure", failure) for failure in audit["failures"])]))
+
+
+def feasibility_in_words(feasibility: str, reason: str) -> str:
+    """Return the verdict on the guarantee, and what it is about."""
+    if not reason:
+        return feasibility
+    return f"proven that {reason}" if feasibility == "proven" else f"{feasibility.replace('_', ' ')}: {reason}"
+
+
+def _known_measures() -> Mapping[str, str]:
+    """Return what an audit measures by names that only one learner has: a state does not tell its learner here."""
+    found = [item for kind in learners() for item in described(kind).measures.items()]
+    return {name: text for name, text in found if sum(other == name for other, _ in found) == 1}
 
 
 def verify_lines(found: dict[str, Any]) -> str:
@@ -166,57 +168,6 @@ def verify_lines(found: dict[str, Any]) -> str:
         ("retrained", found["rebuilt"]),
     ]
     return terminal(pairs(rows))
-
-
-def receipts_lines(found: dict[str, Any]) -> str:
-    """Return what was found of a chain of receipts, and of the state that it leads to."""
-    deletes, purges = counted(found["deletes"], "deletion"), counted(found["purges"], "purge")
-    rows = [
-        ("receipts", message("commands.receipts", receipts=found["receipts"], deletions=deletes, purges=purges)),
-        (
-            "signed by",
-            (", ".join(found["signers"]) or "none")
-            + ("" if found["all_signed"] or not found["signers"] else ", but not all"),
-        ),
-        ("head", found["head"]),
-    ]
-    if found["gaps"]:
-        places = ", ".join(map(str, found["gaps"][:10]))
-        rows.append(("gaps", message("commands.gaps", receipts=places)))
-    if "equal" in found:
-        rebuilt = {True: "commands.same_model", False: "commands.other_model", None: "commands.history"}
-        rows += [
-            ("state", message("commands.last_receipt" if found["equal"] else "commands.other_receipt")),
-            ("retrained", message(rebuilt[found["rebuilt"]])),
-        ]
-    if "live" in found:
-        live = message("commands.some_live" if found["live"] else "commands.none_live", live=found["live"])
-        rows.append(("deleted ids", live if found["keyed"] else message("commands.maybe_key", live=live)))
-    return terminal(pairs(rows))
-
-
-def purge_lines(done: dict[str, Any]) -> str:
-    """Return what a purge has replaced, and what lies outside its reach."""
-    if done["young"]:
-        return terminal(Text(message("commands.young", folder=done["folder"])))
-    removed, rewritten = len(done["replaced"]), len(done["rewritten"])
-    files = message("commands.files", removed=removed, rewritten=rewritten)
-    if not removed and not rewritten:
-        files = message("commands.no_dead" if done["ids"] is None else "commands.no_ids")
-    elif done["dry_run"]:
-        files = message("commands.dry_run", files=files)
-    rows = [
-        ("folder", done["folder"]),
-        ("live", counted(done["active"], "example")),
-        ("digest", f"{done['digest']}, unchanged"),
-        ("ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
-        ("files", files),
-    ]
-    names = Text("\n".join(lines(Items([*done["replaced"], *done["rewritten"]]))))
-    left = done["left_alone"]
-    alone = (Text(message("commands.left_alone")), Items(left)) if left else ()
-    away = Text(message("commands.out_of_reach")), Items(done["out_of_reach"])
-    return terminal(pairs(rows), names, *alone, *away)
 
 
 def export_lines(written: dict[str, Any]) -> str:
@@ -293,9 +244,12 @@ def _classes(names: list[str]) -> str:
 def _checked(result: dict[str, Any]) -> str:
     """Return how many updates had their ids checked, and what to expect of the others."""
     checked = counted(result["ids_checked"], "update")
+    wrong = counted(result["refused"], "update")
+    found = message("commands.wrong_ids", wrong=wrong) if result["refused"] else message("commands.right_ids")
     if result["ids_all"]:
-        return message("commands.all_ids", updates=checked)
-    return message("commands.other_ids" if result["stops_at"] is None else "commands.first_ids", updates=checked)
+        return message("commands.all_ids", updates=checked, found=found)
+    said = "commands.other_ids" if result["stops_at"] is None else "commands.first_ids"
+    return message(said, updates=checked, found=found)
 
 
 def doctor_lines(facts: dict[str, Any]) -> str:

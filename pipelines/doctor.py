@@ -29,6 +29,7 @@ from raydt.evaluation import warmup as warmup_evaluation
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.messages import Message, message
+from raydt.parallel.cpus import affinity
 from raydt.sessions.warmup import compile_kernels
 from raydt.streams.random_updates import warmup as warmup_streams
 
@@ -57,7 +58,7 @@ def examine(with_ray: bool = False) -> dict[str, Any]:
         "sources": str(Path(raydt.__file__).parent),
         "platform": platform.platform(),
         **versions(),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": affinity(),
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
         "shm_free_bytes": shutil.disk_usage(shm).free if shm.is_dir() else None,

@@ -18,6 +18,7 @@ from raydt.examples.features import Features
 from raydt.learners import traits_of
 from raydt.learners.base import LOCAL_WORK_LIMIT, WorkPlan
 from raydt.messages import Message, message
+from raydt.parallel.cpus import affinity
 from raydt.presentation.words import counted
 from raydt.sessions.local_phase import most_cells
 from raydt.streams import SlidingWindow
@@ -114,6 +115,6 @@ def _require_useful(cluster: Cluster, shards: int, features: Features, parts: in
             cause = f"{parts} parts of the learner's work"
         raise ConfigError(message("configs.idle_shards", shards=shards, cause=cause, most=useful))
     private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
-    cpus = len(os.sched_getaffinity(0))
+    cpus = affinity()
     if private and shards > SHARDS_PER_CPU * cpus:
         raise ConfigError(message("configs.many_shards", shards=shards, cpus=cpus, most=SHARDS_PER_CPU * cpus))

@@ -6,8 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from pipelines.saved_runs import open_state
+from pipelines.threads_of_run import in_threads_of_its_run
+from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Key, OpenChain, Signer, opened, read_chain
 
 
@@ -37,6 +41,19 @@ def opened_receipts(given: ReceiptFile | None, *, dry_run: bool) -> Iterator[Ope
         return
     with opened(given.path, key, signer) as chain:
         yield chain
+
+
+@in_threads_of_its_run
+def roll_back(state: str | Path, given: ReceiptFile, note: str = "") -> dict[str, Any]:
+    """Append a receipt that says that ``state``, an older state of the chain, is in use again; return its entry.
+
+    Errors as of :func:`opened_receipts`; ConfigError if no receipt is about the state, or it is the newest one.
+    """
+    saved, _ = open_state(state)
+    options, digest = saved.options, saved.session().digest()
+    with opened_receipts(given, dry_run=False) as chain:
+        assert chain is not None
+        return chain.append_rollback(digest, options_hash(options), options.kind, time=now(), note=note)
 
 
 def now() -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from typing import Any
 
 from pipelines.outputs import require_apart, writing_alone
 from pipelines.run_folder import RunFolder
 from raydt.errors import InputError
+from raydt.folders.folder import Folder
 from raydt.messages import message
+from raydt.presentation.words import counted
+from raydt.sessions.receipt_chain import Chain, read_chain
 
 
 def publish_report(folder: RunFolder) -> None:
@@ -57,6 +61,50 @@ def report_of(runs: list[str], out: str | None) -> str:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(message("outputs.not_written", what="the report", reason=reason), file=target) from error
     return target
+
+
+def receipt_pages(chain: str, out: str | None, number: int | None = None) -> str:
+    """Write a page for each receipt of a chain, or for one, and return the folder of the pages.
+
+    By default it is called as the file is, without its ending. InputError if the chain is not whole, has no such
+    receipt, or a page cannot be written.
+    """
+    from pipelines.report.document import document
+    from pipelines.report.receipt import receipt_article
+
+    read = _chain_of(chain, number)
+    folder = Path(out).expanduser() if out is not None else Path(chain).with_suffix("")
+    numbers = range(1, len(read.entries) + 1) if number is None else (number,)
+    for one in numbers:
+        target = _target(str(folder / f"receipt-{one}.html"))
+        article = receipt_article(read, one, Path(chain).name)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Folder(target.parent).publish(target.name, document(article.title, "receipt", [article]).encode())
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise InputError(
+                message("outputs.not_written", what="the page", reason=reason), file=str(target)
+            ) from error
+    return str(folder)
+
+
+def receipt_of(chain: str, number: int) -> tuple[dict[str, Any], str]:
+    """Return a receipt of a chain, and the same as text for people; errors as of :func:`receipt_pages`."""
+    from pipelines.report.receipt import receipt_article
+    from pipelines.terminal import article_text
+
+    read = _chain_of(chain, number)
+    return read.entries[number - 1], article_text(receipt_article(read, number, Path(chain).name))
+
+
+def _chain_of(file: str, number: int | None) -> Chain:
+    read = read_chain(file)
+    total = len(read.entries)
+    if number is not None and number > total:
+        said = message("receipts.no_receipt", number=number, receipts=counted(total, "receipt"), total=total)
+        raise InputError(said, file=file)
+    return read
 
 
 def _require_run(folder: RunFolder) -> None:

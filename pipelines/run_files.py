@@ -20,6 +20,9 @@ FILES = frozenset(
     | {"sweep.json", "sweep.html", "sweep.parquet", "curves.parquet"}
 )
 TABLES = ("metrics", "events", "predictions", "quarantine", "alarms")
+#: Column of the latest event time, in metrics and alarms of a stream that has times.
+TIME = "time"
+
 MODEL, STATES = "model", "checkpoints"
 
 #: A part of a table, hidden or not; and several while they become one.

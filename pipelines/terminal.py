@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.printing import escaped
-from raydt.presentation.blocks import Facts, Items, Table, Text, has_content
+from raydt.presentation.blocks import Article, Block, Code, Facts, Items, Table, Text, has_content
 
 
 def terminal(*blocks: Text | Facts | Table | Items) -> str:
@@ -12,6 +12,21 @@ def terminal(*blocks: Text | Facts | Table | Items) -> str:
     return "".join(
         f"{'' if i == 0 else chr(10) if items else 2 * chr(10)}{text}" for i, (items, text) in enumerate(shown)
     )
+
+
+def article_text(article: Article) -> str:
+    """Return an article as text, each section under its title; charts and trees are left out."""
+    blocks: list[Text | Facts | Table | Items] = [Text(article.title), Text(article.what)]
+    blocks += map(_textual, article.head)
+    for section in article.sections:
+        blocks += [Text(f"{section.title}\n{'-' * len(section.title)}"), *map(_textual, section.blocks)]
+    return terminal(*blocks)
+
+
+def _textual(block: Block) -> Text | Facts | Table | Items:
+    if isinstance(block, Code):
+        return Text(block.text)
+    return block if isinstance(block, (Text, Facts, Table, Items)) else Text("")
 
 
 def lines(block: Text | Facts | Table | Items) -> list[str]:

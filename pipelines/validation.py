@@ -19,6 +19,7 @@ from raydt.presentation.words import counted
 from raydt.redaction import WITHHELD
 from raydt.sources.base import Source
 from raydt.streams.deletion_log import DeletionLogStream
+from raydt.streams.training import Training
 
 #: More classes than this are rarely meant.
 MANY_CLASSES = 100
@@ -65,7 +66,7 @@ def _look_at(config: Config) -> dict[str, Any]:
         "learner": config.learner.kind,
         "promised": promise.promised,
         "guarantee": promise.reason,
-        "outlook": learners()[config.learner.kind].outlook(config.learner, config.stream.warmup),
+        "outlook": learners()[config.learner.kind].outlook(config.learner, _warmup(config, source)),
         "where": config.placement.in_words(),
         "reading": reading_of(config, source, features).sentence,
         "stream": config.stream.model,
@@ -86,6 +87,11 @@ def _look_at(config: Config) -> dict[str, Any]:
     }
 
 
+def _warmup(config: Config, source: Source) -> int:
+    """Return the rows of the warm-up, which are all that there are in training."""
+    return source.count_rows() if isinstance(config.stream, Training) else config.stream.warmup
+
+
 def _classes(source: Source, quote: bool) -> list[str]:
     return [str(label) if quote else WITHHELD for label in source.classes]
 
@@ -103,7 +109,7 @@ def _warnings(config: Config, source: Source, rows: int) -> list[Message]:
 def _all_warmup(config: Config, rows: int | None) -> list[Message]:
     """Return a warning if the warm-up leaves no row to predict."""
     warmup = config.stream.warmup
-    if rows is None or warmup < rows:
+    if rows is None or warmup < rows or isinstance(config.stream, Training):
         return []
     return [message("configs.all_warmup", warmup=warmup, rows=counted(rows, "row"))]
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from pipelines.auditing import last_of
@@ -22,7 +21,7 @@ from pipelines.saved_runs import load_model, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.changes import StateNames
 from raydt.arrays.digest import digest
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.examples.history import history_of_live
 from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, newest
 from raydt.learners import learners, traits_of
@@ -30,6 +29,7 @@ from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sessions.receipt import options_hash
 from raydt.sessions.receipt_chain import Chain, Key, read_chain
+from raydt.sessions.receipt_history import IDS, SUBJECTS, events_of, gone, is_deleted
 from raydt.sessions.retraining import trained_from_nothing
 from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.sessions.session import InProcessSession
@@ -98,75 +98,118 @@ def _require_retrained(options: LearnerOptions, place: str) -> None:
 
 
 def verify_receipts(
-    path: str | Path, state: str | Path | None = None, *, key: str | None = None, public_key: str | None = None
+    path: str | Path,
+    state: str | Path | None = None,
+    *,
+    key: str | None = None,
+    public_key: str | None = None,
+    ids: Sequence[str] = (),
+    subjects: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Check a chain of receipts and, with a ``state``, that it is what the last receipt says.
 
     ``key`` is the key file of the ids: none that was deleted, and not inserted again, lives in the state, and so it is
-    for the rows of deleted subjects.
-    ``public_key``, 64 hexadecimal digits, must have signed every receipt.
+    for the rows of deleted subjects. ``public_key``, 64 hexadecimal digits, must have signed every receipt. ``ids`` and
+    ``subjects`` are asked for; they need the key.
 
-    Returns ``receipts`` and, among them, ``purges``; ``deletes``, ``head``, ``gaps``, ``signers`` and ``all_signed`` of
-    the chain; with a state ``equal`` (its digest and options are those of the newest receipt of the chain) and
-    ``rebuilt``: whether a model trained from nothing on its examples has that digest, too, None where the model depends
-    on the past; with a key ``live``, how many deleted ids live, and ``keyed``, whether every receipt tells that this is
-    its key; ``ok``, whether all of it holds.
+    Returns ``receipts`` and, among them, ``purges`` and ``rollbacks``; ``deletes``, ``head``, ``gaps``, ``signers`` and
+    ``all_signed`` of the chain; of each of ``ids`` and ``subjects`` whether it is ``deleted``, in which ``receipt``, at
+    what ``time``,
+    all ``events``, and with a state whether it is ``live`` there; with a state ``equal`` (its digest and options are
+    those of the newest receipt of the chain) and ``rebuilt``: whether a model trained from nothing on its examples has
+    that digest, too, None where the model depends on the past; with a key ``live``, how many deleted ids live, and
+    ``keyed``, whether every receipt tells that this is its key; ``ok``, whether all of it holds.
 
     InputError if the chain is not whole, or not signed by ``public_key``, or there is no state; ConfigError if the key
     cannot be used, or is not that of the chain.
     """
     secret = Key.read(key) if key is not None else None
+    if (ids or subjects) and secret is None:
+        raise ConfigError(message("verdicts.ids_without_key"))
     chain = read_chain(path, secret)
     if public_key is not None and not (chain.all_signed and chain.signers == [public_key.lower()]):
         raise InputError(message("verdicts.not_signed"), file=str(path))
     found: dict[str, Any] = {
         "receipts": len(chain.entries),
         "purges": sum("purged" in entry for entry in chain.entries),
+        "rollbacks": sum("rolled_back" in entry for entry in chain.entries),
         "deletes": sum(len(entry["deleted"]) for entry in chain.entries),
         "head": chain.head,
         "gaps": chain.gaps,
         "signers": chain.signers,
         "all_signed": chain.all_signed,
     }
+    living: _Living | None = None
     if state is not None:
-        found |= _compared(state, chain, secret)
+        compared, living = _compared(state, chain, secret)
+        found |= compared
     found["ok"] = found.get("equal", True) and found.get("rebuilt") is not False and not found.get("live")
+    for kind, names in (("id", ids), ("subject", subjects)):
+        if names and secret is not None:
+            asked = [_asked(kind, name, _hashes(secret, name), chain, living) for name in names]
+            found[f"{kind}s"] = asked
+            found["ok"] = found["ok"] and all(one["deleted"] and not one.get("live") for one in asked)
     return found
 
 
+class _Living(NamedTuple):
+    """Hashes of what a state has."""
+
+    ids: set[str]
+    subjects: set[str]
+
+
+def _hashes(key: Key, name: str) -> list[str]:
+    """Return the hashes that a name given as text may have: an integer has another than the same digits as text."""
+    integer = name.isascii() and str(name).lstrip("-").isdigit() and str(int(name)) == name
+    return [key.hash(name), *([key.hash(int(name))] if integer else [])]
+
+
+def _asked(kind: str, name: str, hashes: list[str], chain: Chain, living: _Living | None) -> dict[str, Any]:
+    """Return what a chain says of an id or of a subject, which entries name by hashes."""
+    events = events_of(chain, hashes, IDS if kind == "id" else SUBJECTS)
+    event = is_deleted(events)
+    said: dict[str, Any] = {kind: name, "deleted": event is not None}
+    said |= {"receipt": None, "time": None} if event is None else {"receipt": event.receipt, "time": event.time}
+    if living is not None:
+        said["live"] = not (living.ids if kind == "id" else living.subjects).isdisjoint(hashes)
+    return said | {"events": [one._asdict() for one in events]}
+
+
 @in_threads_of_its_run
-def _compared(state: str | Path, chain: Chain, key: Key | None) -> dict[str, Any]:
-    """Compare a state with the last receipt of a chain."""
+def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[str, Any], _Living | None]:
+    """Compare a state with the last receipt of a chain; with the key, also return the hashes of what it has."""
     saved, last = open_state(state)[0], chain.newest
     session = saved.session()
     same = session.digest() == last["digest_after"] and last["options_hash"] == options_hash(saved.options)
     found: dict[str, Any] = {"equal": same and last["active"] == session.coordinator.store.live, "rebuilt": None}
     if traits_of(saved.options).retrained:
         found["rebuilt"] = _rebuilt_digest(saved) == last["digest_after"]
+    living: _Living | None = None
     if key is not None:
-        gone: set[str] = set()
-        for entry in chain.entries:
-            gone = (gone | set(entry["deleted"])) - set(entry["inserted"])
         stream = saved.components.get("stream", {})
         names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
         text = saved.meta.get("columns", {}).get("id_kind") == "text"
         codes = saved.arrays["id"]
-        live = [key.hash(names[one] if text else one) for one in codes.tolist()]
+        hashes = [key.hash(names[one] if text else one) for one in codes.tolist()]
+        of_state = StateNames.of(saved)
+        whose = [key.hash(one) for one in of_state.subjects.of(codes).tolist()] if of_state.subject_kind else []
+        living = _Living(set(hashes), set(whose))
         found["keyed"] = chain.keyed
-        found["live"] = len(gone & set(live) | _live_of_deleted_subjects(saved, codes, live, chain, key))
-    return found
+        found["live"] = len(gone(chain) & living.ids | _live_of_deleted_subjects(chain, hashes, whose))
+    return found, living
 
 
-def _live_of_deleted_subjects(
-    saved: SavedModel, codes: npt.NDArray[np.int64], live: Sequence[str], chain: Chain, key: Key
-) -> set[str]:
-    """Return the ids, hashed as in ``live``, of examples of deleted subjects that no later receipt has inserted."""
+def _live_of_deleted_subjects(chain: Chain, hashes: Sequence[str], whose: Sequence[str]) -> set[str]:
+    """Return the hashes of live ids of subjects that are deleted, without the ids that a later receipt has inserted.
+
+    ``hashes`` are those of all live ids, ``whose`` of their subjects, or empty without subjects.
+    """
     inserted: dict[str, set[str]] = {}  # since its deletion, by subject
-    for entry in chain.entries:
+    for number in chain.course.path():
+        entry = chain.entries[number - 1]
         inserted |= {subject: set() for subject in entry.get("subjects", ())}
         for ids in inserted.values():
             ids.update(entry["inserted"])
-    if not inserted:
-        return set()
-    whose = map(key.hash, StateNames.of(saved).subjects.of(codes).tolist())
-    return {one for one, subject in zip(live, whose, strict=True) if one not in inserted.get(subject, {one})}
+    pairs = zip(hashes, whose, strict=True) if whose else ()
+    return {one for one, subject in pairs if one not in inserted.get(subject, {one})}

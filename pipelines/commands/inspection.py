@@ -10,25 +10,39 @@ from pipelines.commands.options import JSON, SET, print_result
 from raydt.messages import message
 
 
-@click.command(short_help="Write the HTML report of one run, or compare several.")
+@click.command(short_help="Write the HTML report of one run, compare several, or write pages of receipts.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN [RUN ...]")
 @click.option(
     "--out",
     metavar="FILE",
-    help="HTML file to write. Default: report.html in RUN, or in the working directory for several runs.",
+    help="HTML file to write. Default: report.html in RUN, or in the working directory for several runs. "
+    "For receipts, the folder of the pages.",
+)
+@click.option(
+    "--receipt", type=click.IntRange(1), metavar="N", help="Of a file of receipts, only the page of receipt N."
 )
 @JSON
-def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
+def report(runs: tuple[str, ...], out: str | None, receipt: int | None, as_json: bool) -> int:
     """Write the HTML report of one run, or a comparison of several, and print its path.
+
+    Given a file of receipts that update wrote, write a page for each receipt: who asked, when, what was deleted and
+    rebuilt, and where copies may remain.
 
     An existing file is replaced only if raydt wrote it.
 
     \b
     Example:  raydt report runs/first runs/second --out comparison.html
     """
-    from pipelines.reporting import report_of
+    from pathlib import Path
 
-    where = report_of(list(runs), out)
+    from pipelines.reporting import receipt_pages, report_of
+
+    if len(runs) == 1 and Path(runs[0]).is_file():
+        where = receipt_pages(runs[0], out, receipt)
+    elif receipt is not None:
+        raise click.UsageError(message("commands.no_pages", run=runs[0]))
+    else:
+        where = report_of(list(runs), out)
     print_result({"report": where}, where, as_json)
     return 0
 
@@ -36,16 +50,19 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> int:
 @click.command(short_help="Check a config, the first rows of its data, and its ids.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False))
 @SET
+@click.option("--train", "as_training", is_flag=True, help="Check CONFIG as train would run it: all rows at once.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of configs, for editors, and exit.")
 @JSON
-def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_json: bool) -> int:
+def validate(config: str | None, overrides: tuple[str, ...], as_training: bool, schema: bool, as_json: bool) -> int:
     """Check CONFIG, the columns and first rows of its data, and the ids of up to a million updates. Nothing is run.
 
     \b
     Example:  raydt validate configs/fudyadt.yaml
+              raydt validate configs/own-data.yaml --train
     """
     from pipelines.config import json_schema, load_config
     from pipelines.display import validation_lines
+    from pipelines.training import training_config
     from pipelines.validation import look_at
 
     if schema:
@@ -53,7 +70,8 @@ def validate(config: str | None, overrides: tuple[str, ...], schema: bool, as_js
         return 0
     if config is None:
         raise click.UsageError(message("commands.no_config"))
-    result = look_at(load_config(config, overrides))
+    checked = training_config(config, overrides) if as_training else load_config(config, overrides)
+    result = look_at(checked)
     print_result(result, validation_lines(result, config), as_json)
     return 0 if result["ok"] else 2
 

@@ -16,6 +16,12 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as
 SET = click.option(
     "--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one key of the config. Can be repeated."
 )
+HOLDOUT = click.option(
+    "--holdout",
+    type=float,
+    metavar="SHARE",
+    help="Share of the rows to hold out for the score; 0: none. Default: the config's stream.holdout, else 0.2.",
+)
 OUT_RUN = click.option("--out", metavar="RUN", help="New or empty run folder. Default: runs/<UTC>-<name>.")
 OVERWRITE_RUN = click.option("--overwrite", is_flag=True, help="Delete the run in --out first, if there is one.")
 ADDRESS = click.option(
@@ -27,9 +33,12 @@ RECEIPT_KEY = click.option(
     "--receipt-key", metavar="FILE", help="Key by which receipts hash ids: 64 hexadecimal digits."
 )
 RECEIPTS = click.option("--receipts", metavar="FILE", help="Append the receipt to this chain; needs --receipt-key.")
+NOTE = click.option(
+    "--note", metavar="TEXT", default="", help="Who asked, or the case: CASE-17. Readable in the receipt."
+)
 SIGN = click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) that signs the receipt.")
 #: Formats of files that need no config.
-KINDS = ["parquet", "arrow", "csv", "libsvm"]
+KINDS = ["parquet", "arrow", "csv", "jsonl", "libsvm"]
 
 
 def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:

@@ -53,8 +53,20 @@ def audit(run: str, as_json: bool) -> int:
 @click.argument("state", required=False)
 @RECEIPT_KEY
 @click.option("--public-key", metavar="HEX", help="Ed25519 key by which every receipt must be signed.")
+@click.option("--id", "ids", metavar="ID", multiple=True, help="Was ID deleted, when, by which receipt? Repeatable.")
+@click.option("--subject", "subjects", metavar="X", multiple=True, help="As --id, of the rows of a subject (person).")
+@click.option("--receipt", type=click.IntRange(1), metavar="N", help="Print receipt number N as a text for people.")
 @JSON
-def verify(run: str, state: str | None, receipt_key: str | None, public_key: str | None, as_json: bool) -> int:
+def verify(
+    run: str,
+    state: str | None,
+    receipt_key: str | None,
+    public_key: str | None,
+    ids: tuple[str, ...],
+    subjects: tuple[str, ...],
+    receipt: int | None,
+    as_json: bool,
+) -> int:
     """Train a model from scratch on the remaining examples of RUN, and compare the digests.
 
     RUN may also be a saved STATE: verify then uses the examples in it. Given a file of RECEIPTS that update wrote,
@@ -70,17 +82,26 @@ def verify(run: str, state: str | None, receipt_key: str | None, public_key: str
     Example:  raydt verify runs/first
 
     With receipts:  raydt verify receipts.jsonl states/second --receipt-key key.txt
+
+    Was it deleted?  raydt verify receipts.jsonl --id 10017 --receipt-key key.txt
     """
     from pathlib import Path
 
-    from pipelines.display import receipts_lines, verify_lines
+    from pipelines.display import verify_lines
+    from pipelines.receipt_lines import receipts_lines
     from pipelines.verifying import verify_receipts, verify_run
 
+    if Path(run).is_file() and receipt is not None:
+        from pipelines.reporting import receipt_of
+
+        entry, text = receipt_of(run, receipt)
+        print_result(entry, text, as_json)
+        return 0
     if Path(run).is_file():
-        checked = verify_receipts(run, state, key=receipt_key, public_key=public_key)
+        checked = verify_receipts(run, state, key=receipt_key, public_key=public_key, ids=ids, subjects=subjects)
         print_result(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
-    if state is not None or receipt_key is not None or public_key is not None:
+    if any(given is not None for given in (state, receipt_key, public_key, receipt)) or ids or subjects:
         raise click.UsageError(message("commands.not_receipts", run=run))
     found = verify_run(run)
     print_result(found, verify_lines(found), as_json)

@@ -1,10 +1,10 @@
-"""Commands that run streams: demo, replay, resume, sweep."""
+"""Commands that run streams: demo, train, replay, resume, sweep."""
 
 from __future__ import annotations
 
 import click
 
-from pipelines.commands.options import ADDRESS, JSON, OUT_RUN, OVERWRITE_RUN, SET, print_result
+from pipelines.commands.options import ADDRESS, HOLDOUT, JSON, OUT_RUN, OVERWRITE_RUN, SET, print_result
 
 
 @click.command(short_help="Insert, delete and audit on a local Ray. Needs no input.")
@@ -23,6 +23,48 @@ def demo(out: str | None, overwrite: bool, as_json: bool) -> int:
     result = run_demo(out, reporter(), overwrite=overwrite)
     print_result({"path": result.path, **result.summary}, story(result.summary, result.path), as_json)
     return result.exit_code or (0 if result.summary["audit"]["ok"] else 3)
+
+
+@click.command(short_help="Train one model on all rows of CONFIG's source and score it on a hold-out.")
+@click.argument("config", type=click.Path(dir_okay=False))
+@HOLDOUT
+@SET
+@OUT_RUN
+@OVERWRITE_RUN
+@ADDRESS
+@JSON
+def train(
+    config: str,
+    holdout: float | None,
+    overrides: tuple[str, ...],
+    out: str | None,
+    overwrite: bool,
+    address: str | None,
+    as_json: bool,
+) -> int:
+    """Train one model on all rows at once and write a run folder. CONFIG needs no stream section.
+
+    A share of the rows is held out first, by a hash of their ids: a model of the same learner is trained on the other
+    rows and scored on these. Then all rows train the model of the run, which update, predict and audit take.
+
+    \b
+    Example:  raydt train configs/own-data.yaml --out runs/first
+    """
+    from pipelines.display import run_lines
+    from pipelines.progress import reporter
+    from pipelines.training import train as run
+
+    result = run(
+        config,
+        out,
+        holdout=holdout,
+        overrides=overrides,
+        address=address,
+        overwrite=overwrite,
+        progress=reporter(),
+    )
+    print_result({"path": result.path, **result.summary}, run_lines(result.summary, result.path), as_json)
+    return result.exit_code
 
 
 @click.command(short_help="Run the stream of CONFIG and write a run folder.")

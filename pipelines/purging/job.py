@@ -24,6 +24,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST
 from raydt.messages import message
+from raydt.sessions.receipt_entry import checked_note
 from raydt.streams.durations import microseconds
 
 #: Seconds by which the clocks of two machines may differ without anyone having set one wrong.
@@ -39,13 +40,15 @@ def purge(
     older_than: str | None = None,
     dry_run: bool = False,
     receipts: ReceiptFile | None = None,
+    note: str = "",
 ) -> dict[str, Any]:
     """Rewrite or remove every file of a run, or of a saved state, that holds an example that is not live.
 
     ``place`` is the folder of a completed run, or of a state that ``update`` or ``save(..., with_examples=True)``
     wrote. ``ids``, a file with a column ``id`` of which none may be live, limits the erasure to predictions and text
     ids of these examples. With ``older_than``, such as ``7d``, a younger run or state is left as it is. ``dry_run``
-    finds out what would be done; ``receipts`` is the chain to which the receipt is appended.
+    finds out what would be done; ``receipts`` is the chain to which the receipt is appended,
+    with the ``note``.
 
     Returns the ``digest`` of the model, the same before and after; ``active`` examples; ``ids``, how many were given,
     or None; files ``replaced`` (removed, or replaced by a file of another name) and ``rewritten``, the same with and
@@ -56,6 +59,7 @@ def purge(
     InputError if there is no completed run and no state, the folder is damaged, its state is not the one of its
     summary, a link is in the place of a file, or the age is in the future; UpdateError if an id is live.
     """
+    checked_note(note)
     folder, least = RunFolder(place), _seconds(older_than)
     place_lock = locked(_existing(folder), needed=not dry_run)
     with opened_receipts(receipts, dry_run=dry_run) as chain, place_lock:
@@ -71,7 +75,7 @@ def purge(
                 file.write("begun", done)
                 work.rewrite()
             if chain is not None:
-                chain.append_values(done.entry(chain.key), time=now())
+                chain.append_values({**done.entry(chain.key), **({"note": note} if note else {})}, time=now())
             if done.changes:
                 file.write("completed", done)
         alone = sorted(map(work.name_of, work.foreign))

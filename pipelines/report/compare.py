@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipelines.report.difference import differences
-from pipelines.report.facts import compared_figures
+from pipelines.report.difference import compared, differences, winner
+from pipelines.report.facts import common_to, compared_figures
 from pipelines.report.folder import ReportedRun
 from pipelines.report.quality import ACCURACY, SQUARED_ERROR, Quality, quality_of
 from raydt.learners.description import Curve, Description
@@ -17,7 +17,9 @@ from raydt.presentation.blocks import Article, Best, Block, Name, Row, Section, 
 from raydt.presentation.charts import (
     POINTS,
     WINDOWS,
+    Axis,
     Chart,
+    Floats,
     Panel,
     Series,
     Values,
@@ -27,6 +29,7 @@ from raydt.presentation.charts import (
     look,
     updates_axis,
 )
+from raydt.presentation.clock import in_words, time_axis
 from raydt.presentation.series import Columns, merged, per_unit
 from raydt.presentation.words import ABSENT, Form, count, counted, figure, names, number, share
 
@@ -42,28 +45,33 @@ _SECTIONS = ("learner", "stream", "source", "cluster", "checkpoint", "erasure", 
 def compare(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Article:
     """Return the article that compares at least two runs."""
     quality = quality_of(runs[0].summary.get("metrics"))
+    comparison = compared(runs, quality)
     tones = [look(k)[0] for k in range(len(runs))]
     blocks: list[Block] = [
+        differences(comparison, labels, quality),
         _figures(runs, labels, quality),
-        differences(runs, labels, quality),
+        Text(_models(runs, labels)),
         _differing(runs, labels),
         *_charts(runs, labels),
     ]
     links = [(f"run-{k}-name", label, tone) for k, (label, tone) in enumerate(zip(labels, tones, strict=True), start=1)]
     return Article(
         f"{len(runs)} runs compared",
-        _models(runs, labels),
-        [Text(_data(runs, labels), "notice bad")],
+        common_to(runs),
+        [winner(comparison, runs, labels, quality), Text(_data(runs, labels), "notice bad")],
         [Section("Comparison of the runs", blocks, "compared")],
         links=links,
     )
 
 
 def _figures(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Quality) -> Table:
-    """Return a row per figure with a cell per run; of scores and speed the best is marked."""
+    """Return a row per figure that differs, with a cell per run; of scores and speed the best is marked.
+
+    The remark has the others.
+    """
     own = list(dict.fromkeys(name for run in runs for name, _ in run.description.compared(run.summary)))
     restarted = any(number(run.summary, "restarts") for run in runs)
-    rows = []
+    rows, same = [], []
     for column in zip(*(compared_figures(run, quality, own) for run in runs), strict=True):
         name, form = column[0][0], column[0][2]
         if name == "Restarts" and not restarted:
@@ -72,9 +80,13 @@ def _figures(runs: Sequence[ReportedRun], labels: Sequence[str], quality: Qualit
         known = [value for value in values if isinstance(value, float)]
         best = _RATED[name](known) if name in _RATED and len(set(known)) > 1 else None
         cells = [str(value) if form is None else form(value) for value in values]
+        if len(set(cells)) == 1:
+            same += [f"{name[0].lower()}{name[1:]} {cells[0]}"] if cells[0] != ABSENT else []
+            continue
         at = [k for k, value in enumerate(values) if best is not None and value == best]
         rows.append(Row((name, *(Best(cell) if k in at else cell for k, cell in enumerate(cells)))))
-    return _beside("Figures; the best scores are bold", "Figure", labels, rows)
+    remark = f"{message('reports.all_same', figures=', '.join(same))}." if same else ""
+    return _beside("Figures that differ; the best scores are bold", "Figure", labels, rows, remark)
 
 
 def _beside(title: str, first: str, labels: Sequence[str], rows: list[Row], remark: str = "") -> Table:
@@ -96,13 +108,21 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _differing(runs: Sequence[ReportedRun], labels: Sequence[str]) -> Table:
-    """Return a row per key whose value is not the same in all runs; the remark counts the others."""
+    """Return a row per key whose value is not the same in all runs; the remark counts the others.
+
+    An option that only the learners of some runs have differs from nothing: it is left out, and counted.
+    """
     leaves = [flat(run.config) for run in runs]
-    keys = sorted(dict.fromkeys(key for config in leaves for key in config), key=_section)
+    own = set[str]()
+    if len({run.kind for run in runs}) > 1:
+        options = [{key for key in config if key.startswith("learner.")} for config in leaves]
+        own = {key for config in options for key in config if not all(key in other for other in options)}
+    keys = sorted(dict.fromkeys(key for config in leaves for key in config if key not in own), key=_section)
     values = {key: [_word(config.get(key)) for config in leaves] for key in keys}
     rows = [Row((Name(key), *values[key])) for key in keys if len(set(values[key])) > 1]
     same = len(keys) - len(rows)
     remark = f"{counted(same, 'other key')} {'is' if same == 1 else 'are'} the same in all runs."
+    remark = f"{message('reports.own_keys', keys=counted(len(own), 'option'))}. {remark}" if own else remark
     return _beside(
         "Differences between the configs", "Key", labels, rows, remark if rows else "The runs have the same config."
     )
@@ -159,8 +179,7 @@ def _charts(runs: Sequence[ReportedRun], labels: Sequence[str]) -> list[Chart]:
     drawn = {k: label for k, label in enumerate(labels) if has_curve(runs[k].metrics, "seq")}
     if not drawn:
         return []
-    # The same rows are other updates where the streams differ: a window makes two of one row.
-    steps = "seq" if len({str(run.section("stream")) for run in runs}) == 1 else "inserts"
+    ruler = _ruler([runs[k] for k in drawn])
     quality = quality_of(runs[min(drawn)].metrics)
     own = list(dict.fromkeys(curve for run in runs for curve in run.description.curves))
     name, speed = f"Prequential {quality.name}", Curve("speed", "Updates per second", "", "updates/s")
@@ -176,19 +195,52 @@ def _charts(runs: Sequence[ReportedRun], labels: Sequence[str]) -> list[Chart]:
         have_it = [k for k, run in enumerate(runs) if shown not in own or shown in run.description.curves]
         here = [k for k in have_it if k in drawn and (not shown.column or has_curve(runs[k].metrics, shown.column))]
         if here:
-            lines = [(k, labels[k], runs[k].metrics) for k in here]
-            charts.append(_overlaid(shown, form, lines, len(have_it) - len(here), steps))
+            lines = [(k, labels[k], runs[k]) for k in here]
+            charts.append(_overlaid(shown, form, lines, len(have_it) - len(here), ruler))
     return charts
 
 
-def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], left_out: int, steps: str) -> Chart:
-    """Return one curve per run over the column ``steps``; a run that ended earlier ends earlier."""
+class _Ruler(NamedTuple):
+    """The horizontal axis of all charts: event time, updates, or insertions."""
+
+    axis: Axis
+    unit: str
+    places: Callable[[ReportedRun, Columns], Floats]  #: where the rows of a run's table lie
+    word: Callable[[float], str]
+    updates: int  #: of the axis
+
+
+def _ruler(runs: Sequence[ReportedRun]) -> _Ruler:
+    """Return event time where all streams have it, and else updates.
+
+    The same rows are other updates where the streams differ, as a window makes two of one row: then insertions.
+    """
+    clocks = [run.clock for run in runs]
+    known = [clock for clock in clocks if clock is not None]
+    last = max(int(run.metrics["seq"][-1]) for run in runs)
+    if len(known) == len(clocks) and len({clock.moments for clock in known}) == 1:
+        low, high = min(clock.ends[0] for clock in known), max(clock.ends[1] for clock in known)
+        by_run, word = {id(run): clock for run, clock in zip(runs, known, strict=True)}, known[0].word
+        axis, unit = time_axis(low, high, known[0].moments), in_words(low, high, word)
+        return _Ruler(axis, unit, lambda run, table: by_run[id(run)].at(table["seq"]), word, last)
+    steps, one = "seq", "update"
+    if len({str(run.section("stream")) for run in runs}) > 1:
+        steps, one = "inserts", "insertion"
+        last = max(int(run.metrics[steps][-1]) for run in runs)
+    axis = updates_axis(last)
+    return _Ruler(axis, f"{one}s", lambda run, table: table[steps], lambda place: f"{one} {count(place)}", last)
+
+
+def _overlaid(
+    drawn: Curve, form: Form, runs: list[tuple[int, str, ReportedRun]], left_out: int, ruler: _Ruler
+) -> Chart:
+    """Return one curve per run; a run that ended earlier ends earlier."""
     whole = bool(drawn.column) and not drawn.rate and not drawn.column.startswith("window")
     at = np.linspace(0, 1, WINDOWS + 1)[1:]
-    last = max(int(metrics[steps][-1]) for *_, metrics in runs)
-    tables = [merged(metrics, POINTS if whole else WINDOWS) for *_, metrics in runs]
+    tables = [merged(run.metrics, POINTS if whole else WINDOWS) for *_, run in runs]
     series = [_series(table, drawn) for table in tables]
-    x = updates_axis(last)
+    x, low, high = ruler.axis, ruler.axis.low, ruler.axis.high
+    places = low + at * (high - low)
     y = linear(
         series,
         zero=form is not share,
@@ -197,10 +249,11 @@ def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], le
         form="share" if form is share else "number",
     )
     marks = []
-    for (index, label, _), table, values in zip(runs, tables, series, strict=True):
+    for (index, label, run), table, values in zip(runs, tables, series, strict=True):
         tone, dash = look(index)
-        line = curve((x, y), table[steps], Series(values, label, tone, dash), form)
-        marks.append(line.read_at(table[steps], at * last))
+        here = ruler.places(run, table)
+        line = curve((x, y), here, Series(values, label, tone, dash), form)
+        marks.append(line.read_at(here, places))
     return Chart(
         f"compared-{drawn.key}",
         drawn.title,
@@ -208,10 +261,10 @@ def _overlaid(drawn: Curve, form: Form, runs: list[tuple[int, str, Columns]], le
         + ("Since the point before." if drawn.key == "window" else ""),
         (Panel(drawn.unit, tuple(marks), y, 15.0),),
         x.ticks,
-        "updates" if steps == "seq" else "insertions",
+        ruler.unit,
         at.tolist(),
-        [f"{'update' if steps == 'seq' else 'insertion'} {count(place * last)}" for place in at],
-        last,
+        [ruler.word(place) for place in places.tolist()],
+        ruler.updates,
     )
 
 

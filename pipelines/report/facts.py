@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pipelines.report.folder import ReportedRun
-from pipelines.report.quality import Quality, quality_of
+from pipelines.report.quality import Quality, judged
 from pipelines.report.recovery import checkpoints_in_words
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Text, pairs
+from raydt.presentation.clock import time_in_words
 from raydt.presentation.trees import feature_count
 from raydt.presentation.words import ABSENT, Form, count, duration, figure, moment, names, number, share, size
 
@@ -58,6 +59,16 @@ def what_ran(run: ReportedRun) -> str:
     return f"{_learner(run)} on {_data(run)}, {_stream(run)}"
 
 
+def common_to(runs: Sequence[ReportedRun]) -> str:
+    """Return in one line what several runs have in common: data, stream, learner."""
+    parts = [{part(run) for run in runs} for part in (_learner, _data, _stream)]
+    learner, data, stream = (
+        one.pop() if len(one) == 1 else f"different {name}"
+        for one, name in zip(parts, ("learners", "data", "streams"), strict=True)
+    )
+    return f"{learner} on {data}, {stream}"
+
+
 def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
     """Return what ran, when, for how long, how it ended, and the path of its folder."""
     summary, labels = run.summary, run.names.classes
@@ -66,6 +77,7 @@ def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
         ("Learner", _learner(run)),
         ("Data", _data(run)),
         ("Stream", _stream(run)),
+        ("Event times", event_times(run)),
         ("Features", count(feature_count(run.names.features) or None)),
         ("Label", ": ".join(part for part in (str(label or ""), names(labels)) if part) or ABSENT),
         ("Started", moment(summary.get("started"))),
@@ -82,11 +94,21 @@ def facts(run: ReportedRun, location: str) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value != ABSENT]
 
 
+def event_times(run: ReportedRun) -> str:
+    """Return from when to when the rows are; a dash of a stream without times."""
+    times = run.summary.get("times")
+    first, latest = number(times, "first"), number(times, "latest")
+    if not isinstance(times, dict) or first is None or latest is None:
+        return ABSENT
+    ends = [time_in_words(end, times.get("kind") == "timestamp") for end in (first, latest)]
+    return f"{ends[0]} to {ends[1]} ({times.get('column')})"
+
+
 def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
     """Return the key figures; ``own`` are the learner's."""
     summary = run.summary
     scores, baselines = summary.get("metrics"), summary.get("baselines")
-    quality = quality_of(scores)
+    quality = judged(summary)
     compared = [f"{name} {quality.form(number(baselines, key))}" for key, name in quality.baselines.items()]
     f1, macro, kappa = f1_name(run), share(number(scores, "macro_f1")), figure(number(scores, "kappa"))
 
@@ -102,12 +124,17 @@ def key_figures(run: ReportedRun, own: Sequence[Fact]) -> list[Fact]:
     refused = f", {total('refused')} refused" if summary.get("refused") else ""
     here = summary.get("backend") == "in_process"
     exchanged = "all in one process" if here else f"{size(summary.get('bytes_exchanged'))} exchanged"
-    figures = [
+    work = [
         Fact("updates", total("updates"), f"{total('inserts')} inserts, {total('deletes')} deletes{refused}"),
         Fact("updates per second", figure(summary.get("updates_per_second")), "start-up and report excluded"),
+    ]
+    if summary.get("holdout") is not None:
+        work = [Fact("rows trained at once", total("active"), f"in {duration(summary.get('seconds'))}{refused}")]
+    figures = [
+        *work,
         Fact(quality.name, quality.form(number(scores, quality.score)), ", ".join(compared)),
         second,
-        Fact("live examples", total("active"), f"of {total('inserts')} inserted"),
+        *([] if len(work) == 1 else [Fact("live examples", total("active"), f"of {total('inserts')} inserted")]),
         *own,
         Fact("rounds with shards", total("rounds"), exchanged),
     ]

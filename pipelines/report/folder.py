@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.run_files import TIME
 from pipelines.yaml12 import load_yaml
 from raydt.arrays.arrow import numpy_column
 from raydt.errors import ConfigError, InputError, ModelFileError
@@ -22,8 +23,10 @@ from raydt.folders.manifest import MANIFEST, parsed
 from raydt.learners import described
 from raydt.learners.description import Description, RunRecords
 from raydt.messages import Message, message
-from raydt.presentation.series import Columns
+from raydt.presentation.clock import Clock
+from raydt.presentation.series import Columns, whole_windows
 from raydt.presentation.trees import Names
+from raydt.presentation.words import number
 from raydt.sessions.saved_model import understood
 
 QUARANTINE_SHOWN = 20
@@ -39,6 +42,7 @@ class ReportedRun(RunRecords):
     alarms: Columns = field(default_factory=dict)
     quarantine: list[dict[str, Any]] = field(default_factory=list)  #: the first skipped rows
     quarantined: int = 0  #: all skipped rows
+    moments: bool = False  #: event times are points in time, not integers of the user's unit
     notes: list[Message] = field(default_factory=list)  #: what is missing or damaged, one sentence each
 
     @property
@@ -50,6 +54,15 @@ class ReportedRun(RunRecords):
     def description(self) -> Description:
         """Return the learner's presentation."""
         return described(self.options.get("kind", self.kind), self.options)
+
+    @property
+    def clock(self) -> Clock | None:
+        """Return the event times over the updates; None of a stream without."""
+        if TIME not in self.metrics:
+            return None
+        times = self.summary.get("times")
+        first = number(times, "first") if isinstance(times, dict) else None
+        return Clock.of(self.metrics["seq"], self.metrics[TIME], self.moments, first)
 
     def section(self, key: str) -> dict[str, Any]:
         """Return a section of the config; empty if it has none."""
@@ -66,7 +79,10 @@ def read_run(path: Path) -> ReportedRun:
     run.summary = _parsed(run, "summary.json", parsed, text or "{}")
     run.config_text = _text(run, "config.yaml", message("reports.no_config"))
     run.config = _parsed(run, "config.yaml", load_yaml, run.config_text)
-    run.metrics, run.events, run.alarms = (_columns(_table(run, name)) for name in ("metrics", "events", "alarms"))
+    tables = [_table(run, name) for name in ("metrics", "events", "alarms")]
+    run.metrics, run.events, run.alarms = map(_columns, tables)
+    run.moments = tables[0] is not None and TIME in tables[0].column_names and not _is_integer(tables[0], TIME)
+    run.metrics = whole_windows(run.metrics)
     skipped = _table(run, "quarantine")
     if skipped is not None:
         run.quarantined = skipped.num_rows
@@ -119,10 +135,15 @@ def _table(run: ReportedRun, name: str) -> pa.Table | None:
 
 
 def _columns(table: pa.Table | None) -> Columns:
-    """Return columns as arrays; nulls of a float column become NaN."""
+    """Return columns as arrays: nulls of numbers become NaN, and points in time microseconds since 1970."""
     if table is None:
         return {}
-    return {name: numpy_column(table.column(name)) for name in table.column_names}
+    columns = {name: table.column(name) for name in table.column_names}
+    return {n: numpy_column(c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c) for n, c in columns.items()}
+
+
+def _is_integer(table: pa.Table, name: str) -> bool:
+    return bool(pa.types.is_integer(table.schema.field(name).type))
 
 
 def _read_model(run: ReportedRun) -> None:

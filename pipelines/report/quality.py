@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,14 @@ SQUARED_ERROR = Quality(
     compared=dict.fromkeys(("rmse", "mae", "r2", "faded_mse"), figure),
     more_is_better=False,
 )
+
+
+def judged(summary: Mapping[str, Any]) -> Quality:
+    """Return how the run of a summary is judged: a training run has no last label to compare with."""
+    quality = quality_of(summary.get("metrics"))
+    if summary.get("holdout") is None:
+        return quality
+    return replace(quality, baselines={key: quality.baselines[key] for key in quality.baselines if key != "no_change"})
 
 
 def quality_of(scores: Any) -> Quality:

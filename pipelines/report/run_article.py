@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pipelines.report import charts, facts, recovery, tables
 from pipelines.report.folder import ReportedRun
-from pipelines.report.quality import quality_of
+from pipelines.report.quality import judged
 from pipelines.report.verdicts import against_baselines, audit_blocks, audit_figure
 from raydt.messages import Message, message
 from raydt.presentation.blocks import Article, Beside, Block, Code, Facts, Heading, Section, Text, pairs
 from raydt.presentation.charts import has_curve
+from raydt.presentation.clock import timed
+from raydt.presentation.words import counted
 
 
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
@@ -19,21 +22,23 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
     Among several runs, ``label`` tells it from the others, and ``prefix`` begins its anchors.
     """
     shown, metrics = run.description.present(run), run.metrics
-    rivals = quality_of(run.summary.get("metrics")).baselines
+    rivals = judged(run.summary).baselines
     scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]
-    few, stream = Text(f"{_few_points(run)}.", "none"), list[Block]()
-    if has_curve(metrics, "seq"):
+    trained = run.summary.get("holdout") is not None
+    few, stream = Text("" if trained else f"{_few_points(run)}.", "none"), list[Block]()
+    if has_curve(metrics, "seq") and not trained:
         stream = [charts.live_examples(metrics), charts.work_over_stream(metrics, run.description.curves)]
-    quality = Text(f"{message('reports.numbers' if 'mean' in rivals else 'reports.classes')}.")
+    quality = Text(f"{_judged_by(run, rivals)}.")
     scores = Beside([tables.scores(run), tables.alarms(run), tables.confusion(run)])
     audit = audit_blocks(run, location, shown.gap)
     recovered, config = tables.recoveries(run), Text(f"{message('reports.no_config')}.", "none")
+    skipped = tables.skipped_rows(run)
     sections = [
         Section("Quality", [quality, *(scored or [few]), scores], "quality"),
         replace(shown.model, key="tree"),
         Section("Guarantee", [*shown.guarantee, Heading("audit", "Audit"), *audit], "guarantee"),
         replace(shown.work, key="rebuilds"),
-        Section("Stream", [*(stream or [few]), tables.skipped_rows(run)], "stream"),
+        *([] if trained and not run.quarantined else [Section("Stream", [*(stream or [few]), skipped], "stream")]),
         *([Section("Recovery", recovered, "recovery")] if recovered else []),
         Section("Shards", tables.shard_work(run), "shards"),
         Section("Configuration", [Code(run.config_text) if run.config_text else config], "config"),
@@ -46,10 +51,24 @@ def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = 
         Facts([*facts.key_figures(run, shown.figures), audit_figure(run.summary)], "figures"),
         pairs(facts.facts(run, location)),
     ]
+    clock = run.clock
     marked = [
-        replace(section, blocks=[recovery.marked(block, run) for block in section.blocks]) for section in sections
+        replace(section, blocks=[timed(recovery.marked(block, run), clock) for block in section.blocks])
+        for section in sections
     ]
     return Article(label or facts.name_of(run, location), facts.what_ran(run), head, marked, prefix)
+
+
+def _judged_by(run: ReportedRun, rivals: Mapping[str, str]) -> Message:
+    """Return a sentence about the baselines, and about the rows that a training run holds out."""
+    numbers, holdout = "mean" in rivals, run.summary.get("holdout")
+    if not isinstance(holdout, dict):
+        return message("reports.numbers" if numbers else "reports.classes")
+    if not holdout.get("rows"):
+        return message("reports.nothing_held_out")
+    held = {"rows": counted(holdout["rows"], "row"), "rest": holdout.get("trained_on", 0)}
+    rival = "the mean label" if numbers else "the most frequent label"
+    return message("reports.held_out", name=next(iter(rivals.values())), rival=rival, **held)
 
 
 def _ending(run: ReportedRun) -> list[Message]:

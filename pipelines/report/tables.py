@@ -9,10 +9,12 @@ from typing import Any
 
 from pipelines.report.facts import f1_name
 from pipelines.report.folder import ReportedRun
-from pipelines.report.quality import quality_of
+from pipelines.report.quality import judged
 from pipelines.report.recovery import checkpoints_failed, recovered_in_words, recoveries_of, repeated
+from pipelines.run_files import TIME
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Row, Table, Text
+from raydt.presentation.clock import time_in_words
 from raydt.presentation.trees import class_name, feature_name
 from raydt.presentation.words import ABSENT, count, counted, duration, figure, names, number, share
 
@@ -58,7 +60,7 @@ def _restored(update: float | None) -> str:
 def scores(run: ReportedRun) -> Table:
     """Return every score, with the baselines where they have the same score."""
     values = run.summary.get("metrics") or {}
-    quality = quality_of(values)
+    quality = judged(run.summary)
     titles = {**quality.titles, "f1": f1_name(run)}
     rows = []
     for key in values:
@@ -69,7 +71,8 @@ def scores(run: ReportedRun) -> Table:
             form = quality.form if key == quality.score else quality.compared.get(key, figure)
             rows.append(Row((title, form(value), *cells)))
     rivals = [name.capitalize() for name in quality.baselines.values()]
-    title = "Prequential scores, and the baselines on the same predictions"
+    predicted = "Prequential scores" if run.summary.get("holdout") is None else "Scores of the rows held out"
+    title = f"{predicted}, and the baselines on the same predictions"
     return Table(rows, title=title, columns=("Score", "Learner", *rivals))
 
 
@@ -77,10 +80,17 @@ def alarms(run: ReportedRun) -> Table:
     """Return the last alarms of ADWIN; the title counts all."""
     total = len(run.alarms.get("seq", ()))
     found = zip(*(run.alarms[name][-ALARMS_SHOWN:].tolist() for name in ALARM_COLUMNS), strict=True) if total else ()
-    rows = [Row((count(seq), count(n), share(before), share(after))) for seq, n, before, after in found]
+    rows: list[tuple[str, ...]] = [
+        (count(seq), count(n), share(before), share(after)) for seq, n, before, after in found
+    ]
+    columns: tuple[str, ...] = ("After update", "Predictions", "Wrong before", "Wrong after")
+    if TIME in run.alarms:
+        times = run.alarms[TIME][-ALARMS_SHOWN:].tolist()
+        rows = [(time_in_words(time, run.moments), *cells) for time, cells in zip(times, rows, strict=True)]
+        columns = ("Time", *columns)
     cut = f", the last {count(len(rows))} shown" if len(rows) < total else ""
     title = f"Alarms of ADWIN, the share of errors has risen: {count(total)} in all{cut}"
-    return Table(rows, title=title, columns=("After update", "Predictions compared", "Wrong before", "Wrong after"))
+    return Table([*map(Row, rows)], title=title, columns=columns)
 
 
 def confusion(run: ReportedRun) -> Table:

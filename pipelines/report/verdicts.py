@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pipelines.report.folder import ReportedRun
-from pipelines.report.quality import Quality, quality_of
+from pipelines.report.quality import Quality, judged
 from raydt.messages import Message, message
 from raydt.presentation.blocks import Beside, Block, Code, Fact, Facts, Items, Row, Table, Text
 from raydt.presentation.series import Columns
@@ -20,7 +20,7 @@ from raydt.presentation.words import count, counted, figure, number
 
 def against_baselines(summary: dict[str, Any], metrics: Columns) -> Text:
     """Compare the learner's score with the trivial baselines, in the whole and window by window."""
-    quality = quality_of(summary.get("metrics"))
+    quality = judged(summary)
     score = number(summary.get("metrics"), quality.score)
     known = {key: number(summary.get("baselines"), key) for key in quality.baselines}
     rivals = {key: value for key, value in known.items() if value is not None}
@@ -108,7 +108,7 @@ def audit_blocks(run: ReportedRun, location: str, gap: Fact | None) -> list[Bloc
     return [
         moment,
         Facts([*verdicts, *([gap] if gap else [])], "verdicts"),
-        Text(f"Reason: {reason}" if reason else ""),
+        Text(f"{'Proven' if audit.get('feasibility') == 'proven' else 'Reason'}: {reason}." if reason else ""),
         Text("What failed:" if failures else ""),
         Items(failures),
         Beside(

@@ -115,6 +115,7 @@ class Adoption:
             "updates": offset,
             "inserts": recorder["inserts"] + inserts,
             "deletes": recorder["deletes"] + deletes,
+            **{name: recorder[name] + sum(step.get(name, 0) for step in new) for name in ("replaced", "queries")},
             "next_id": saved.next_id,
             "n_classes": max(recorder["n_classes"], len(saved.classes)),
         }

@@ -14,8 +14,9 @@ from pipelines.config import PATH_KEYS, Config, last_component
 from pipelines.updating.lineage import begins_with
 from raydt.errors import ConfigError
 from raydt.messages import Message, message
-from raydt.sources.identity import Identity, differences, file_differences
+from raydt.sources.identity import Identity, differences, file_differences, is_continued
 from raydt.streams.base import Stream
+from raydt.streams.changelog import ChangelogStream
 
 _MODEL = ("source", "stream", "learner")
 
@@ -104,10 +105,16 @@ def require_updated(meta: Mapping[str, Any], lineage: Sequence[Mapping[str, Any]
     return known
 
 
+def _is_continued(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> bool:
+    """Return True if the data are a change log that has gone on in new files."""
+    then = meta.get("source")
+    return isinstance(stream, ChangelogStream) and isinstance(then, dict) and is_continued(then, data.description)
+
+
 def data_changes(data: Identity, stream: Stream, meta: Mapping[str, Any]) -> list[str]:
     """In what the data differ from those that a checkpoint was made from, in words; arguments as above."""
     found = []
-    if meta["source_fingerprint"] != data.fingerprint:
+    if meta["source_fingerprint"] != data.fingerprint and not _is_continued(data, stream, meta):
         then = meta.get("source")
         found = differences(then, data.description) if isinstance(then, dict) else []
         found = found or [message("runs.other_fingerprint")]

@@ -76,7 +76,7 @@ class RunResult:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Prequential metrics of the whole run."""
+        """Prequential metrics of the whole run; of a training run those of the rows that were held out."""
         return dict(self.summary["metrics"])
 
 
@@ -99,6 +99,7 @@ class Ending:
         self.digest: str | None = None  #: Of the model, once model and state are saved.
         self.work: list[dict[str, Any]] = []  #: Of each shard.
         self.lineage: list[dict[str, Any]] = []  #: Updates from elsewhere that the run has taken in.
+        self.holdout: dict[str, Any] | None = None  #: Of a training run, once its score is known.
 
     def finish(
         self, recorder: Recorder, source: Source, error: Exception | None
@@ -157,6 +158,10 @@ class Ending:
     ) -> dict[str, Any]:
         """The summary of the run as it is now, ended by an error or a signal."""
         statistics, seconds, config = recorder.statistics, recorder.seconds, self._config
+        holdout = dict(self.holdout) if self.holdout is not None else None
+        scores = {"metrics": recorder.metrics(), "baselines": recorder.baselines()}
+        if holdout is not None:
+            scores = {name: holdout.pop(name) for name in scores}
         return {
             "schema_version": SCHEMA_VERSION,
             "name": config.name,
@@ -173,8 +178,8 @@ class Ending:
             "active": recorder.active,
             "seconds": seconds,
             "updates_per_second": recorder.updates / seconds if seconds else 0.0,
-            "metrics": recorder.metrics(),
-            "baselines": recorder.baselines(),
+            **scores,
+            "holdout": holdout,
             **{name: statistics.get(name, 0) for name in _STATISTICS},
             **description_of(config.learner).outcome(
                 statistics, lambda feature: source.features.name(feature, tokens_of(source))
@@ -186,6 +191,7 @@ class Ending:
             "restarts": sum(entry["kind"] == "lost" for entry in self._recoveries.entries),
             "recoveries": self._recoveries.entries,
             "lineage": self.lineage,
+            "times": recorder.times_read(),
             "checkpoints": self._checkpointer.figures(),
             "model_digest": self.digest,
             "started": self._started.astimezone(timezone.utc).isoformat(timespec="seconds"),

@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
@@ -229,8 +229,13 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
     if first >= batch.stop:
         yield batch
         return
+    yield from cut_at(batch, [*range(first - batch.start, len(batch), every)])
+
+
+def cut_at(batch: UpdateBatch, places: Sequence[int]) -> Iterator[UpdateBatch]:
+    """``batch`` in pieces that begin at ascending places within it; as of :func:`split_at_multiples`."""
     rows_before = np.concatenate(([0], np.cumsum(CARRIES_ROW[batch.op])))
-    edges = [0, *range(first - batch.start, len(batch), every), len(batch)]
+    edges = [0, *places, len(batch)]
     for begin, end in pairwise(edges):
         rows = slice(rows_before[begin], rows_before[end])
         yield dataclasses.replace(
@@ -241,6 +246,7 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
             X=batch.X[rows],
             sparse=None if batch.sparse is None else batch.sparse[rows],
             y=batch.y[rows],
+            time=None if batch.time is None else batch.time[rows],
             row=batch.row[begin:end],
             names=None if batch.names is None else batch.names[begin:end],
             barrier=batch.barrier if end == len(batch) else None,

@@ -33,15 +33,18 @@ from pipelines.running.preflight import (
 )
 from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
-from pipelines.saved_runs import config_of, open_stream, states_of
-from raydt.errors import InputError
+from pipelines.saved_runs import config_of, last_state, open_stream, states_of
+from raydt.errors import InputError, RaydtError
 from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
-from raydt.folders.manifest import MANIFEST
+from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.messages import message
 from raydt.parallel.threads import limited
 from raydt.sources.identity import Identity
+from raydt.sources.opening import files_of
+from raydt.sources.options import FileOptions
 from raydt.streams.base import Stream
+from raydt.streams.changelog import Changelog
 
 __all__ = ["RunResult", "replay", "resume"]
 
@@ -54,6 +57,7 @@ def replay(
     address: str | None = None,
     overwrite: bool = False,
     progress: Reporter | None = None,
+    given: Config | Mapping[str, Any] | str | Path | None = None,
 ) -> RunResult:
     """Run a stream of insertions and deletions through a learner.
 
@@ -71,6 +75,8 @@ def replay(
     overwrite : bool
         Remove the run that ``out`` holds, and the checkpoints that ``checkpoint.path`` holds.
     progress : Reporter, optional
+    given : Config, mapping or path, optional
+        Where the config came from, if not from ``config``: a file that ``out`` must not replace.
 
     Returns
     -------
@@ -87,7 +93,7 @@ def replay(
     InputError
         A bad row or update. The run folder holds everything before it, with status ``failed``.
     """
-    given, config = config, _with_address(load_config(config, overrides), address)
+    given, config = config if given is None else given, _with_address(load_config(config, overrides), address)
     progress = progress or Reporter()
     began = time.perf_counter()
     threads = limited(config.cluster.most_threads)
@@ -120,7 +126,8 @@ def resume(
 ) -> RunResult:
     """Go on with a run that was killed, interrupted or has failed, from its newest checkpoint.
 
-    The result is identical to an uninterrupted run. A completed run is not changed.
+    The result is identical to an uninterrupted run. A completed run is not changed, unless it is of a change log in a
+    folder or pattern that has new files behind those it has read: then it goes on with these.
 
     Parameters
     ----------
@@ -152,7 +159,8 @@ def resume(
     began = time.perf_counter()
     with Interruption() as interruption, ExitStack() as stack:
         folder = _existing(run)
-        completed = state is None and _summary(folder).get("status") == "completed"
+        grown = state is None and _has_grown(folder, overrides)
+        completed = state is None and not grown and _summary(folder).get("status") == "completed"
         lacks_report = completed and _lacks_report(folder)
         if completed and not overrides and not lacks_report:
             return _completed(folder, progress)
@@ -172,7 +180,7 @@ def resume(
             summary = _summary(folder)
             store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
             adoption = Adoption(config, folder, store, state) if state is not None else None
-            if summary.get("status") == "completed" and (adoption is None or adoption.done):
+            if summary.get("status") == "completed" and not grown and (adoption is None or adoption.done):
                 return _completed(folder, progress)
             if adoption is not None:
                 with log_to(folder, config.output.quote_values):
@@ -270,6 +278,18 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
     with suppress(InputError):
         return read_summary(folder) if folder.has("summary.json") else {}
     return {}
+
+
+def _has_grown(folder: RunFolder, overrides: Sequence[str]) -> bool:
+    """Return True if a completed run is of a change log that has more files than it had at its end."""
+    if _summary(folder).get("status") != "completed":
+        return False
+    with suppress(RaydtError):
+        config = load_config(config_of(folder), overrides)
+        if isinstance(config.stream, Changelog) and isinstance(config.source, FileOptions):
+            known = read_manifest(last_state(states_of(config, folder))).meta["source"]["files"]
+            return len(files_of(config.source)) > len(known)
+    return False
 
 
 def _completed(folder: RunFolder, progress: Reporter) -> RunResult:

@@ -24,6 +24,7 @@ from pipelines.reading import WARMUP_ROWS, divide
 from pipelines.run_folder import RunFolder
 from pipelines.running.checkpoint import Checkpointer, newest_restorable
 from pipelines.running.ending import Ending, RunResult
+from pipelines.running.holdout import SCORED, score_holdout
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
@@ -47,6 +48,7 @@ from raydt.presentation.words import duration
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
+from raydt.streams.training import Training
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,10 @@ class Run:
         copies = Copies(config.checkpoint.copies_limit)
         store = CheckpointStore(states_of(config, folder), config.checkpoint.keep, copies)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
-        self.meter = Telemetry(name, incarnations.epoch + 1) if on_ray else Meter()
+        holdout = past.holdout if past is not None else None
+        scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
+        first = incarnations.epoch + 1 + scores  # a session that scores comes before
+        self.meter = Telemetry(name, first) if on_ray else Meter()
         self.checkpointer = Checkpointer(config.checkpoint, store, meter=self.meter, deadline=config.erasure.deadline)
         self.budget = RestartBudget()
         self.undivided = threading.Lock()
@@ -102,6 +107,7 @@ class Run:
         self.lineage = past.lineage if past is not None else []
         self.started = past.started if past is not None else datetime.now(timezone.utc)
         self.ending = Ending(config, folder, data, interruption, self.checkpointer, self.recoveries, self.started)
+        self.ending.holdout = holdout
         self._latest: _Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
@@ -157,11 +163,13 @@ class Run:
         """
         restoring = self._past is not None
         if self._past is not None:
-            what = message("runs.resumed", ended=self._past.ended)
+            more = self._past.ended == "end_of_stream"
+            what = message("runs.resumed_with_files" if more else "runs.resumed", ended=self._past.ended)
             self.recoveries.begin("resumed", what, self.incarnations.epoch, self._past.updates)
         while True:
             try:
                 self.interruption.disarm()
+                began += self._score(progress)
                 self._open(restoring)
                 if not self.begun:
                     self.ending.startup_seconds = time.perf_counter() - began
@@ -176,6 +184,17 @@ class Run:
                 self.interruption.disarm()
                 self._recover_from(lost)
                 restoring = True
+
+    def _score(self, progress: Reporter) -> float:
+        """Score a model on the rows that a training run holds out, unless that was done; return how long it took."""
+        stream = self.config.stream
+        if self.ending.holdout is not None or not isinstance(stream, Training):
+            return 0.0
+        if stream.holdout:
+            progress.stage(message("runs.holding_out", share=stream.holdout, rest=1.0 - stream.holdout))
+        self.ending.holdout = score_holdout(self.config, self.incarnations)
+        log.info("holdout scored", extra={"event": SCORED, "holdout": self.ending.holdout})
+        return float(self.ending.holdout["seconds"])
 
     def _beginning_in_words(self) -> Message:
         """Return the sentence that names the update a run resumes from, or that it starts again."""
@@ -327,7 +346,8 @@ class Run:
         recorded = recorder.state()
         components = {"stream": at, "scores": recorded.pop("prequential"), "recorder": recorded}
         meta = state_meta(self.config, self.stream, at, recorder.updates, recorder.next_id, self.data)
-        run = {"run": kept(self.config, self.started, self.incarnations.epoch, self.recoveries.entries)}
+        entries = self.recoveries.entries
+        run = {"run": kept(self.config, self.started, self.incarnations.epoch, entries, self.ending.holdout)}
         return CheckpointContent(recorder.updates, meta | run | self._lineage(), snapshot, components)
 
     def _lineage(self) -> dict[str, Any]:

@@ -28,13 +28,21 @@ class Past:
     recoveries: list[dict[str, Any]]  #: As in the summary.
     ended: str  #: What ended its last process, in words.
     lineage: list[dict[str, Any]]  #: Updates that the run has taken in (``raydt resume --from``).
+    holdout: dict[str, Any] | None = None  #: Score of a training run, if it is known.
     updates: int | None = None  #: Where that process was then; None if it came to say nothing.
 
 
-def kept(config: Config, started: datetime, epoch: int, recoveries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def kept(
+    config: Config,
+    started: datetime,
+    epoch: int,
+    recoveries: Sequence[Mapping[str, Any]],
+    holdout: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the JSON values a checkpoint keeps for :func:`past_of`."""
     entries = [dict(entry) for entry in recoveries]
-    return {"name": config.name, "started": started.isoformat(), "epoch": epoch, "recoveries": entries}
+    run = {"name": config.name, "started": started.isoformat(), "epoch": epoch, "recoveries": entries}
+    return run if holdout is None else {**run, "holdout": dict(holdout)}
 
 
 def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> Past:
@@ -59,6 +67,7 @@ def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[
         recoveries=recoveries,
         ended=str(summary["exit_reason"]) if summary is not None else message("runs.driver_lost"),
         lineage=max(lineages, key=len),
+        holdout=next((one["holdout"] for one in (saved, *records) if "holdout" in one), None),
         updates=int(summary["updates"]) if summary is not None else None,
     )
 

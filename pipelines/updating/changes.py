@@ -126,6 +126,8 @@ class Insertions:
     all_ids: TextIds  #: As ``StateNames.ids``, once the update is applied.
     path: str | None = ""  #: As it was given; None in memory.
     source: FileSource | None = None  #: Where they were read.
+    #: As ``StateNames.subjects``, once the update is applied; None where ``subjects`` tell it.
+    all_subjects: Subjects | None = None
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
         """The same error, naming file, row and label of the row that the learner refuses."""
@@ -233,7 +235,7 @@ def read_insertions(
     if again is not None:
         raise _at(source, again, names.id, message("updates.repeated_id", id=quoted(shown.tolist()[again])))
     ones = concatenated(sparse) if sparse else None
-    categories = _grown_categories(source, saved)
+    categories = grown_categories(source, saved)
     whose = np.concatenate([_NOBODY, *(chunk.subject for chunk in chunks if chunk.subject is not None)])
     return Insertions(shown, ids, X, ones, y, whose, source.classes, categories, empty.all_ids, path, source)
 
@@ -278,7 +280,7 @@ def _check_labels(source: FileSource, y: Targets, saved: SavedModel, names: Stat
         raise _at(source, row, names.label, message("updates.other_label", **said))
 
 
-def _grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
+def grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
     """The model's categories and, after them, the new ones of the file, written as the model writes them."""
     grown = {}
     for name, found in source.state()["categories"].items():

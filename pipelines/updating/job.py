@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pipelines.run_files import is_of_state
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
+from pipelines.updating.change_files import read_before
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -33,6 +35,7 @@ from pipelines.updating.changes import (
 from pipelines.updating.inputs import Input as Given
 from pipelines.updating.inputs import deletions_given, rows_given
 from pipelines.updating.lineage import batch_of, names_after, step_of
+from pipelines.updating.series import Series
 from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
@@ -41,6 +44,7 @@ from raydt.messages import message
 from raydt.sessions.copies import OF_ANY_STATE
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
 from raydt.sessions.receipt_chain import OpenChain
+from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import SavedModel, model_meta, state_components
 from raydt.sessions.session import InProcessSession
 
@@ -59,6 +63,7 @@ def update(
     id_column: str | None = None,
     kind: str | None = None,
     receipts: ReceiptFile | None = None,
+    note: str = "",
 ) -> Receipt:
     """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
 
@@ -77,16 +82,19 @@ def update(
         What is done about ids and subjects that have no live example: refuse them, all in one error, or pass over them
         and list them in the receipt.
     out : path or URI
-        New or empty folder for the new state; may be left out of a dry run.
+        New or empty folder for the new state; may be left out of a dry run, and if ``state`` is a folder of successive
+        states (:func:`pipelines.apply_changes`), whose next one is then written.
     dry_run : bool
         Find out everything and write nothing.
     label, id_column : str, optional
         Columns of ``insert``: by default those the state was made with; for a state saved by an estimator ``y``, and
         running ids.
-    kind : {"parquet", "arrow", "csv", "libsvm"}, optional
+    kind : {"parquet", "arrow", "csv", "jsonl", "libsvm"}, optional
         Of ``insert``; by default from the end of its name.
     receipts : ReceiptFile, optional
         Where to append the receipt: just before the new state is complete, so that no state is without its receipt.
+    note : str
+        Who asked, or the number of the case: it stands in the receipt, readable for everybody, and in the lineage.
 
     Returns
     -------
@@ -106,16 +114,19 @@ def update(
     """
     if insert is None and delete is None:
         raise ConfigError(message("updates.nothing"))
+    checked_note(note)
     place = find_state(state)
     saved, folder = open_state(place.folder)
     taken = [folder]
     if place.run is not None and place.config is not None:
         taken += [place.run, states_of(place.config, place.run)]
     target = _target(out, taken) if out is not None else None
-    if target is None and not dry_run:
+    series = Series.of_state(state) if out is None else None
+    if target is None and series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
     writing = target if not dry_run else None
-    with opened_receipts(receipts, dry_run=dry_run) as chain, _sole_writer(writing):
+    writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
+    with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
         names = StateNames.of(saved, label, id_column)
         session = saved.session()
         find = session.coordinator.store.find
@@ -127,16 +138,22 @@ def update(
             new = read_insertions(rows_given(insert), kind, saved, names, find, gone)
         batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
         ids: Any = np.concatenate([gone.names, new.names])
-        copies = _copies(saved, place, gone.path or None)
+        copies = copies_of(saved, place, gone.path or None)
         whose = names.subjects.of(gone.ids) if names.subject_kind is not None else None
         try:
             receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
-            receipt = receipt.answering(whose, gone.subjects, gone.missing)
+            receipt = replace(receipt.answering(whose, gone.subjects, gone.missing), note=note)
         except RefusedError as error:  # ids were checked, so that it is the label of a new row
             raise new.refused(error, error.position - len(gone.ids), names.label) from error
-        if writing is not None:
-            meta, components = _contents(saved, folder, session, names, gone, new, receipt)
-            _save(writing, meta, components, receipt, chain)
+        if not dry_run:
+            meta, components = contents_after(saved, folder, session, names, gone, new, receipt)
+            if series is not None:
+                writing = series.place(meta["offset"])
+                meta["lineage"][-1] |= {"time": now(), "active": receipt.active}
+            assert writing is not None
+            save_state(writing, meta, components, receipt, chain)
+            if series is not None:
+                series.point_to_newest()
     return receipt
 
 
@@ -174,7 +191,7 @@ def _sole_writer(target: RunFolder | None) -> Iterator[None]:
         yield
 
 
-def _contents(
+def contents_after(
     saved: SavedModel,
     folder: RunFolder,
     session: InProcessSession,
@@ -191,6 +208,7 @@ def _contents(
     offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
     meta = model_meta(saved.options, saved.features, new.classes, new.categories)
     meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
+    meta |= read_before(saved)
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
     meta |= {"lineage": [*saved.meta.get("lineage", []), step_of(saved, folder.location, names, gone, new, receipt)]}
     meta |= {"columns": names.columns}
@@ -200,10 +218,12 @@ def _contents(
     components: dict[str, Any] = state_components(*session.state())
     live = components["coordinator"]["id"], components["coordinator"]["born"]
     components["stream"] = names_after(names, new, int(saved.meta["offset"]) + len(gone.ids), live)
+    if "scores" in saved.components:  # for change logs that follow
+        components["scores"] = saved.components["scores"]
     return meta, components
 
 
-def _save(
+def save_state(
     target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
     """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest."""
@@ -217,7 +237,7 @@ def _save(
         raise
 
 
-def _copies(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
+def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -> tuple[str, ...]:
     """Where copies of deleted examples may be, with paths where they are known."""
     run, config = place.run, place.config
     places = [message("updates.copy_state", path=place.folder.location)]

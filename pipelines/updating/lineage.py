@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from pipelines.config import Config
 from pipelines.run_folder import fitting
+from pipelines.updating.change_files import ChangeStreams, find_changes
 from pipelines.updating.changes import (
     Deletions,
     Insertions,
@@ -36,6 +38,9 @@ from raydt.sessions.receipt import Receipt
 from raydt.sessions.saved_model import SavedModel
 from raydt.streams.base import Stream
 from raydt.streams.history import Replay
+
+#: Updates of a change log read at a time.
+_BATCH = 1 << 14
 
 
 def step_of(
@@ -60,6 +65,7 @@ def step_of(
         "deletes": len(gone.ids),
         "inserts": len(new.ids),
         "files": files,
+        **({"note": receipt.note} if receipt.note else {}),
     }
 
 
@@ -93,9 +99,12 @@ def names_after(
         new.all_ids.keep(set(live[0].tolist()))
         known |= new.all_ids.state()
     if names.subject_kind is not None:
-        names.subjects.add(new.ids, begin + np.arange(len(new.ids)), new.subjects)
-        names.subjects.keep(*live)
-        known |= names.subjects.state()
+        subjects = new.all_subjects
+        if subjects is None:
+            subjects = names.subjects
+            subjects.add(new.ids, begin + np.arange(len(new.ids)), new.subjects)
+        subjects.keep(*live)
+        known |= subjects.state()
     return known
 
 
@@ -109,6 +118,9 @@ def history_of_run(config: Config, features: Features, stream: Stream, meta: Map
     for step in meta.get("lineage", []):
         with fitting(run):
             replay.read(stream, int(step["offset"]))
+            if "changes" in step["files"]:
+                _follow_changes(config, features, stream, replay, step, run)
+                continue
             names, gone, new = _read_again(config, features, stream, replay, step, run)
             begin = int(step["offset"])
             replay.add(batch_of(begin, gone, new, stream.source.positive is not None))
@@ -122,14 +134,8 @@ def _read_again(
     config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
 ) -> tuple[StateNames, Deletions, Insertions]:
     """Read the files of an update as it has read them, with the dictionaries that the stream had then."""
-    at, files = stream.state(), step["files"]
-    columns = {name: files.get("insert", files.get("delete", {})).get(name) for name in ("label", "id")}
-    columns |= {"id": columns["id"] or stream.source.id_column, "id_kind": stream.source.id_kind}
-    columns |= {"subject": stream.source.subject_column, "subject_kind": stream.source.subject_kind}
-    meta = {"kind": "state", "columns": columns, "next_id": replay.next_id}
-    classes, categories = stream.source.classes[: at["n_classes"]], at["source"].get("categories", {})
-    learner = learners()[config.learner.kind]
-    then = SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
+    files = step["files"]
+    then = _state_then(config, features, stream, replay, step, files.get("insert", files.get("delete", {})))
     names, gone = StateNames.of(then), no_deletions()
     names.subjects.keep(*replay.living)
     new, found = no_insertions(then, names, gone), {}
@@ -150,6 +156,59 @@ def _read_again(
     if found != {name: file.get("sha256", file.get("fingerprint")) for name, file in files.items()}:
         raise InputError(message("updates.changed", updates=step["offset"], files=paths), file=run)
     return names, gone, new
+
+
+def _state_then(
+    config: Config,
+    features: Features,
+    stream: Stream,
+    replay: Replay,
+    step: Mapping[str, Any],
+    columns: Mapping[str, Any],
+) -> SavedModel:
+    """Return what the reading of an update's files knows of the state before it; ``columns`` has label and id."""
+    at, source, named = stream.state(), stream.source, {name: columns.get(name) for name in ("label", "id")}
+    named |= {"id": named["id"] or source.id_column, "id_kind": source.id_kind}
+    named |= {"subject": source.subject_column, "subject_kind": source.subject_kind}
+    meta = {"kind": "state", "columns": named, "next_id": replay.next_id, "offset": int(step["offset"])}
+    classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
+    learner = learners()[config.learner.kind]
+    return SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
+
+
+def _follow_changes(
+    config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
+) -> None:
+    """Replay the change logs of an update, and have the stream follow them; InputError if one has changed."""
+    files, read_as, offset = step["files"]["changes"], step["read_as"], int(step["offset"])
+    then = _state_then(config, features, stream, replay, step, read_as)
+    names, paths = StateNames.of(then), " and ".join(file["path"] for file in files)
+    names.subjects.keep(*replay.living)
+    streams = ChangeStreams(then, names, read_as["spelling"], read_as["on_error"])
+    try:
+        found = [one for file in files for one in find_changes([file["path"]], file["kind"], then, names)]
+        if [one.sha256 for one in found] != [file["sha256"] for file in files]:
+            raise InputError(message("updates.changed", updates=offset, files=paths), file=run)
+        for part in streams.streams(found):
+            for batch in part.batches(_BATCH):
+                replay.add(batch)
+    except InputError as error:
+        if error.message is not None and error.message.id == "updates.changed":
+            raise
+        said = message("updates.unreadable", updates=offset, files=paths, problem=message_of(error))
+        raise InputError(said, file=run) from error
+    history, empty = replay.result(), no_insertions(then, names, no_deletions())
+    gone = history.id[(history.inserted < offset) & (history.deleted >= offset) & (history.deleted < streams.seq)]
+    new = history.id[(history.inserted >= offset) & (history.deleted >= streams.seq)]
+    after = replace(
+        empty,
+        classes=streams.classes,
+        categories=streams.categories,
+        all_ids=streams.text_ids,
+        all_subjects=streams.subjects,
+    )
+    known = names_after(names, after, offset, replay.living)
+    stream.follow_update(gone, new, streams.seq - offset, known, len(streams.classes))
 
 
 def _absolute(path: str | Path | None) -> str | None:

@@ -70,7 +70,7 @@ def find_rows(
         values |= {"kind": data.kind, "path": data.name}
     else:
         with without_a_config():
-            form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv or libsvm")
+            form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv, jsonl or libsvm")
             files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]
         values |= {"kind": form.kind, "path": data}
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)

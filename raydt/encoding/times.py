@@ -21,6 +21,9 @@ from raydt.messages import message
 #: 146,000 years in microseconds.
 LARGEST_TIME = 2**62
 
+#: Of a row without a time, where nobody requires one: no time is earlier.
+NO_TIME = -LARGEST_TIME
+
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 

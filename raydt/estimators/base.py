@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.copies import OF_AN_ESTIMATOR
 from raydt.sessions.receipt import Receipt, apply_with_receipt
+from raydt.sessions.receipt_entry import checked_note
 from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
@@ -80,6 +82,7 @@ class Estimator(NamedExamples):
         subjects: Any = None,
         missing: Literal["error", "skip"] = "error",
         digests: bool = True,
+        note: str = "",
     ) -> Receipt:
         """Delete examples by id, or all examples of some subjects; all of them or, if an error is raised, none.
 
@@ -95,18 +98,31 @@ class Estimator(NamedExamples):
         digests : bool
             Whether the receipt has digests. The first takes a pass over all live examples, 0.2 s for a million; later
             ones follow what has changed: O(log n) hashes for each row, and those of the nodes that changed.
+        note : str
+            Who asked, or the number of the case, for the receipt.
 
         Raises
         ------
+        ConfigError
+            The note is too long.
         UpdateError
             An id or a subject has no live example.
         InputError
             Neither ids nor subjects, or values that cannot be some.
         """
-        return self._atomically(self._forget, ids, subjects, missing, digests)
+        checked_note(note)
+        return replace(self._atomically(self._forget, ids, subjects, missing, digests), note=note)
 
     def replace_examples(
-        self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, subjects: Any = None, digests: bool = True
+        self,
+        ids: Any,
+        X: Any,
+        y: Any,
+        *,
+        new_ids: Any = None,
+        subjects: Any = None,
+        digests: bool = True,
+        note: str = "",
     ) -> Receipt:
         """Delete examples by id and insert others, in one batch: one step of a sliding window.
 
@@ -132,7 +148,8 @@ class Estimator(NamedExamples):
         InputError
             Values that ``partial_fit`` would refuse, or lengths that differ.
         """
-        return self._atomically(self._replace, ids, X, y, (new_ids, subjects), digests)
+        checked_note(note)
+        return replace(self._atomically(self._replace, ids, X, y, (new_ids, subjects), digests), note=note)
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).

@@ -55,7 +55,7 @@ def index_of(X: Any) -> Any:
 
 def columns_of_index(X: Any) -> dict[str, str | None]:
     """Return, if the index of a data frame is the ids, what a state says of their column."""
-    names = getattr(index_of(X), "names", ())
+    names: Sequence[Any] = getattr(index_of(X), "names", ())
     return {"id": names[0], "id_kind": "integer"} if len(names) == 1 and isinstance(names[0], str) else {}
 
 

@@ -13,6 +13,7 @@ H. R. Kuensch, The jackknife and the bootstrap for general stationary observatio
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,8 +51,12 @@ def interval(differences: npt.NDArray[np.float64], share: float = 0.95) -> tuple
     n = len(differences)
     length = math.ceil(n ** (1 / 3))
     begins = np.arange(0, n, length)
-    sums, sizes = np.add.reduceat(differences, begins), np.diff(np.append(begins, n))
-    key, blocks = stream_key(0, "bootstrap"), len(begins)
+    return interval_of_blocks(np.add.reduceat(differences, begins), np.diff(np.append(begins, n)), share)
+
+
+def interval_of_blocks(sums: npt.NDArray[Any], sizes: npt.NDArray[Any], share: float = 0.95) -> tuple[float, float]:
+    """Return the interval of :func:`interval` from the sums of the differences in blocks of ``sizes`` predictions."""
+    key, blocks = stream_key(0, "bootstrap"), len(sums)
     means = np.empty(RESAMPLES)
     for k in range(RESAMPLES):
         drawn = (uniform(key, np.arange(k * blocks, (k + 1) * blocks)) * blocks).astype(np.int64)

@@ -101,6 +101,9 @@ class UpdateBatch:
     answers: bool = True
     #: Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
     names: list[str | None] | None = None
+    #: Shape (r,): event times of the rows of ``X``, ``raydt.encoding.times.NO_TIME`` of one without; None of a source
+    #: without times. For whoever takes the result; no learner knows the time.
+    time: npt.NDArray[np.int64] | None = None
     #: Where ``X`` has no columns because the shards have read the features of these rows, which are all of the warm-up:
     #: the blocks of the source in which the rows lie.
     blocks: tuple[Block, ...] = ()

@@ -278,7 +278,7 @@ class CheckpointStore:
 
 
 def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:
-    """Read a checkpoint, or any other state, after checking every byte of it; ``apart`` as in :func:`with_rows`.
+    """Read a checkpoint, or any other state, after checking every byte of it but what is ``apart`` (:func:`with_rows`).
 
     ModelFileError, which names the file, if a file is missing or damaged, or the folder is of another format version or
     holds a model.
@@ -314,9 +314,10 @@ def with_rows(
 
     What shards have written of the rows in their buckets is in ``coordinator``, too, or in components of its own if
     wanted ``apart``. Each is put together once here, one after the other, unless ``check`` is False, so that all that
-    could be wrong with them is found. Those that need more than :data:`KEEP_BYTES` in all are put together again when
-    they are asked for. ModelFileError, which names ``file``, if a segment or its bitmap is missing or does not fit;
-    also later, if files have changed since.
+    could be wrong with them is found. Components apart are not: whoever checks what they say
+    (:func:`raydt.sessions.saved_model.understood`) reads each, and so all their bytes, once. Those that need more than
+    :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names ``file``, if a
+    segment or its bitmap is missing or does not fit; also later, if files have changed since.
     """
     segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
     buckets = {part: name for name in components if (part := buckets_in(name)) is not None}
@@ -350,7 +351,8 @@ def with_rows(
     order = sorted(own, key=lambda name: (name.startswith(("group-", "buckets-")), name))
     whole = Lazy(order, put_together, KEEP_BYTES)
     for name in order if check else ():
-        whole[name]
+        if not (apart and name in buckets.values()):
+            whole[name]
     return whole
 
 

@@ -142,7 +142,7 @@ class Description:
     #: Whether arrays are drawn only once :meth:`raydt.learners.base.Learner.check` has passed them.
     checked: ClassVar[bool] = False
     #: What is the same of two runs with the same digest, and of one run with another.
-    same: ClassVar[tuple[str, str]] = ("the same model, bit for bit", "another model")
+    same: ClassVar[tuple[str, str]] = ("the same model, bit for bit", "a different model")
     #: Keys of :meth:`outcome` that are shown with the verdicts of an audit.
     audited_with: ClassVar[tuple[str, ...]] = ()
     #: What an audit's measures are, and on a terminal what they are a share of.

@@ -70,7 +70,7 @@ class RebuildingDescription(Description):
             short=f"{effects.rebuilds:,} rebuilds of {effects.rebuilt_rows:,} rows",
             counts=node_counts(effects),
             lines=[
-                ("rebuilds", f"{effects.rebuilds:,} of {rows} and {nodes} in all"),
+                ("rebuilds", f"{counted(effects.rebuilds, 'subtree')} of {rows} and {nodes} in all"),
                 *remaining(effects.work, "counts_changed"),
             ],
             titles={"path": "nodes changed"} if effects.columns else {},

@@ -11,8 +11,8 @@ SENTENCES: dict[str, Sentence] = {
     # Reasons of verdicts
     "malformed": "the {what} is malformed: {problem}",
     "no_tree": "the warm-up has not built a tree yet",
-    "certified": "no certificate has run out, and {nodes} feasible on the live examples",
-    "scheduled": "epsilon is below the bound, and {nodes} feasible on the live examples",
+    "certified": "{nodes} within the guarantee on the live examples, and none is due to be built again",
+    "scheduled": "{nodes} within the guarantee on the live examples, and epsilon is below its bound",
     "scores": (
         "no score of the {nodes:,} nodes is above (1 + {finder_alpha:g}) times the lowest of the sparse features by "
         "more than beta ({gap:.4g} at most)"
@@ -31,7 +31,10 @@ SENTENCES: dict[str, Sentence] = {
     "live_only": "{what} were not checked, because only the live examples are known",
     "measured_gain": "measured: the gain of a split falls short of the best by up to {gap:.4g}",
     "measured_score": "measured: the score of a node is up to {lack:.4g} above the lowest",
-    "measured_rank": "the worst split ranks {rank:.0f} in its node and lacks {lack:.2%} of the best gain",
+    "measured_rank": (
+        "measured: the worst split is number {rank:.0f} among the candidates of its node, and a split gains up to "
+        "{lack:.2%} less than the best one of its node"
+    ),
     "measured_splits": "measured: {splits} by the rule, {ties:,} on a tie",
     "least_lead": (
         "over all other splits, the least lead of a split by the rule is {lead:.3g} times the lead that the rule "

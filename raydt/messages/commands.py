@@ -30,7 +30,19 @@ SENTENCES: dict[str, Sentence] = {
     "no_config": "give a CONFIG, or --schema",
     "no_receipts": "--receipt-key and --sign apply only with --receipts FILE",
     "no_key": "--receipts needs --receipt-key FILE, the key that hashes ids",
-    "not_receipts": "{run} is not a file of receipts: STATE, --receipt-key and --public-key apply only to one",
+    "no_pages": "{run} is not a file of receipts: --receipt applies only to one",
+    "roll_back": (
+        "--roll-back changes no state: it needs --receipts FILE and takes no --insert, --delete, --changes, --out or "
+        "--dry-run"
+    ),
+    "not_receipts": (
+        "{run} is not a file of receipts: STATE, --receipt-key, --public-key, --id, --subject and --receipt apply only "
+        "to one"
+    ),
+    # train
+    "holdout": "{rows:,} rows held out, by a model trained on the other {rest:,}",
+    "no_holdout": "none, as stream.holdout = {share:g} holds out no row",
+    "after_training": "raydt predict {run} FILE --out FILE2, raydt update {run} --delete FILE --out STATE",
     # predict
     "out_or_explain": "give --out FILE or --explain ROW",
     "only_with_out": "--id, --on-error and --overwrite apply only with --out",
@@ -43,14 +55,24 @@ SENTENCES: dict[str, Sentence] = {
     "stops": "not usable: the replay would stop at update {update:,}",
     "bad_rows": "not usable: {bad}",
     "first_rows": "{bad} in the first {rows}",
-    "all_ids": "checked, of all {updates}",
-    "first_ids": "checked, of the first {updates}",
-    "other_ids": "checked, of the first {updates}; the replay checks the others as it goes",
+    "all_ids": "checked in all {updates}: {found}",
+    "first_ids": "checked in the first {updates}: {found}",
+    "other_ids": "checked in the first {updates}: {found}; the replay checks the others as it goes",
+    "right_ids": "no id is inserted twice, none is deleted that is not there",
+    "wrong_ids": "{wrong} cannot be applied",
     "unknown_length": "not known in advance",
     # verify
     "equal": "equal: training from scratch gives this model",
     "different": "different: the remaining examples do not give {parts}",
     "receipts": "{receipts:,}, a complete chain; {deletions}, {purges}",
+    "and_rollbacks": "{receipts}, {rollbacks}",
+    "id_deleted": "deleted at {time}, by receipt {receipt}{note}",
+    "id_unknown": "not deleted: no receipt names it",
+    "id_missing": "not deleted: receipt {receipt} of {time} names it, but it was not in the model then",
+    "id_kept": "not deleted: the last receipt that counts for it is {receipt}, of {time}, by which it was {what}",
+    "id_undone": "not deleted: receipt {receipt} of {time} deleted it, but receipt {by} went back to an older state",
+    "id_live": "{said}; BUT IT IS LIVE in the state",
+    "id_absent": "{said}; not live in the state",
     "gaps": "the model was changed without a receipt before receipt {receipts}",
     "last_receipt": "belongs to the last receipt",
     "other_receipt": "does not belong to the last receipt",
@@ -61,6 +83,10 @@ SENTENCES: dict[str, Sentence] = {
     "some_live": "{live:,} are live in the state",
     "maybe_key": "{live}, if the receipts have this key: those of an earlier version do not name their key",
     # update and purge
+    "changes_alone": "--changes cannot be combined with --insert, --delete or --missing",
+    "only_with_changes": "--op, --envelope and --on-error apply only with --changes",
+    "known_files": "nothing new: {files}, which the state has",
+    "passed_over": "{files}, since the state has their contents",
     "copies": "Copies of the deleted examples may remain in:",
     "young": "{folder}: younger than --older-than, nothing done",
     "no_dead": "nothing to do: no file holds an example that is not live",

@@ -107,7 +107,14 @@ SENTENCES: dict[str, Sentence] = {
         "Name another column in source.label if the labels are ids, learn them as numbers ({numeric}), or list under "
         "source.positive the labels that make one class",
     ),
-    "all_warmup": "stream.warmup = {warmup:,} takes all {rows}: no row will be predicted and scored",
+    "all_warmup": (
+        "stream.warmup = {warmup:,} takes all {rows}: no row will be predicted and scored",
+        "For one model of all rows with a score, use raydt train",
+    ),
+    "deleting_stream": (
+        "stream.model = {model}: train inserts all rows and deletes none",
+        "Use raydt replay, or remove the stream section and delete from the trained model with raydt update",
+    ),
     "unbounded_copies": (
         "checkpoint.max_age and erasure.deadline bound checkpoints only: ids and values in {places} stay until raydt "
         "purge after the run",

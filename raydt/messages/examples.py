@@ -7,7 +7,10 @@ from raydt.messages import Sentence
 SENTENCES: dict[str, Sentence] = {
     # Updates
     "unknown_id": ("no live example has this id", "Delete only ids that were inserted and not deleted before"),
-    "live_id": ("an example with this id is live", "Delete it first, or send the operation as an update"),
+    "live_id": (
+        "an id must name one row only, and a row with this id is live",
+        "Give each row its own id, delete the live row first, or send the new one as an update (op: update)",
+    ),
     "unknown_value": ("no live example equals this one", "Delete by value needs the exact features and label"),
     "far_target": (
         "the target is more than 32 times as far from the mean as any of the rows that the trees were trained on last",

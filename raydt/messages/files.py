@@ -59,5 +59,6 @@ SENTENCES: dict[str, Sentence] = {
         "Write decimal points, or list the column under source.categorical if its values are names",
     ),
     "long_line": ("line {line:,} is longer than {most} MiB", _KIND),
+    "json_array": ("the file is one JSON array", "Write one JSON object in each line"),
     "no_label": ("the file begins with {text}, but each line must begin with a label, a number", _KIND),
 }

@@ -86,10 +86,11 @@ SENTENCES: dict[str, Sentence] = {
     # Promises
     "exact_trees": "every tree equals the one trained from scratch on its live examples, bit for bit",
     "certified": (
-        "after every update each split is within beta = {beta:g} of the best one, since a subtree is rebuilt before "
-        "its counts stop proving this. A leaf, which may need a split by then, is rebuilt after updates of "
-        "{epsilon:.6g} times its size (epsilon), as often as alpha {alpha:g}, beta {beta:g} and min_samples_split "
-        "{samples} require"
+        "after every update, each split gains at most {beta:g} (beta) less than the best split of its node would. The "
+        "class counts of a node prove this for some updates ahead; before they stop proving it, raydt builds its "
+        "subtree again. A leaf may come to need a split: raydt looks for one after as many inserts and deletes in the "
+        "leaf as {epsilon:.3%} of its rows (epsilon, which follows from alpha {alpha:g}, beta {beta:g} and "
+        "min_samples_split {samples})"
     ),
     "small_epsilon": (
         "epsilon {epsilon:.6g} is below the bound {bound:.6g} up to which the guarantee is proven for alpha {alpha:g}, "
@@ -102,7 +103,10 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "scan": "a scan evaluates every seen feature",
     "structure": "the finder finds a split whose score is at most {bound:g} times the lowest of all features",
-    "bounded_derivatives": "every stored derivative is one that a score within {tolerance:g} of the present one gives",
+    "bounded_derivatives": (
+        "every tree stores for each row the gradient of a score that is at most {tolerance:g} (derivative_tolerance) "
+        "away from the score that the row has now"
+    ),
     "old_derivatives": ("with derivatives: {derivatives} stored derivatives may belong to scores of any earlier time"),
     "proven_splits": (
         "each split beats all others by two widths of Theorem 4 with delta {delta}. If examples and deletions are "
@@ -136,8 +140,9 @@ SENTENCES: dict[str, Sentence] = {
     "always_trained": "each batch of {updates} trains all trees again, on about {rows:,} rows",
     "never_trained": "a batch of {updates} changes {iterations} in place; the trees are never trained again",
     "sometimes_trained": (
-        "a batch of {updates} changes {iterations} in place; one batch in {batches:,} or more (after {after:,} inserts "
-        "and deletes, or when an update turns out to be as much work) trains all trees again instead"
+        "a batch of {updates} changes {iterations} in place. After {after:,} inserts and deletes, which is every "
+        "{batches:,} batches, or as soon as changing the trees would be as much work, all trees are trained again "
+        "instead"
     ),
     "no_split": ("no split in {checks} (a leaf is checked after grace_period examples)", "To split sooner: {sooner}"),
     # What stays in a model of deleted examples

@@ -31,6 +31,8 @@ SENTENCES: dict[str, Sentence] = {
         "Set REPLICA IDENTITY FULL for the table, or leave the column out of source.features",
     ),
     "not_number": ("{value} is not a number", _CORRECT),
+    "not_json": ("the line {line} is not JSON: {reason}", _CORRECT),
+    "not_object": ("{value} is not a JSON object", _CORRECT),
     "not_kind": ("{value} differs in kind from the first rows, which hold {kind}", _CORRECT),
     # Sparse features
     "no_list": ("no list of indices", "Write an empty list for a row in which no feature is 1" + OR_SKIP),

@@ -59,7 +59,8 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "unexpected": ("unexpected {error}", "If the run has begun its log.jsonl, the place in the code is there"),
     # Where the work is done; {shards} is their number, if it is known, and what limits it
-    "in_process": "this process does all work",
+    "in_process": "one process does all the work",
+    "where_with_rounds": "{place}; it asked its shards {times}",
     "with_shards": "on Ray: a coordinator and {shards}",
     "no_faster": _ALONE + ": shards would not make {learner} faster, and cluster.memory_limit sets no limit",
     "few_shards": _ALONE + ": {shards} would be no faster (auto: {reason})",
@@ -84,6 +85,7 @@ SENTENCES: dict[str, Sentence] = {
     # Progress
     "starting_ray": "starting Ray on this machine, which takes some seconds",
     "starting": "starting {learner}: {where}",
+    "holding_out": "training on {rest:.0%} of the rows, to score the {share:.0%} held out",
     "completed": "the run has completed; there is nothing to do",
     "report_missing": "the run has completed, only its report is missing",
     "from_beginning": "there is no complete checkpoint: starting at the first update",
@@ -167,6 +169,7 @@ SENTENCES: dict[str, Sentence] = {
     "missing_checkpoint": "There is no checkpoint yet. Start at the first update: raydt resume {run}",
     "driver_lost": "the driver was lost",
     "resumed": "resumed after {ended}",
+    "resumed_with_files": "resumed with new files of the change log",
     # The end
     "kept_model": "{updates} in {run} (model and state)",
     "kept_tables": "{updates} in {run} (tables, but no model)",

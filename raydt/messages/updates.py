@@ -8,10 +8,25 @@ _RESTORE = "Restore the files. Without them, audit one of the checkpoints/ again
 
 SENTENCES: dict[str, Sentence] = {
     # The command
-    "nothing": ("update has nothing to do", "Give --insert FILE, --delete FILE or both"),
-    "no_target": ("update needs a folder for the new state", "Give --out STATE2, or --dry-run"),
+    "nothing": ("update has nothing to do", "Give --insert FILE, --delete FILE or both, or --changes FILE"),
+    "no_target": (
+        "update needs a folder for the new state",
+        "Give --out STATE2, a STATE that is a folder of successive states, or --dry-run",
+    ),
     "no_folder": ("--out {folder}: cannot be a folder: {reason}", "Choose a new folder"),
+    "other_base": (
+        "{folder} has states already, and what is updated is not the newest of them, {newest}",
+        "Update the folder itself: raydt update {folder} --changes FILE",
+    ),
     "full_folder": ("--out {folder}: the folder is not empty", "Choose a new or empty folder"),
+    # Files of changes
+    "no_operations": (
+        "no column holds operations",
+        "Name it with --op COLUMN; the columns are {columns}",
+    ),
+    "no_change_ids": ("the state does not know the column of ids of its examples", "Name it with --id COLUMN"),
+    "skip_update": "{remedy}; or pass over what cannot be applied with --on-error skip",
+    "file_twice": ("the file is given twice", "Give each file once"),
     # Ids to delete
     "positions": ("an update deletes at once, not at positions", "Remove the column, or replay it as a deletion_log"),
     "no_ids": ("the file has no id", "Check the file, or leave out --delete. Nothing has been changed"),
@@ -66,7 +81,8 @@ SENTENCES: dict[str, Sentence] = {
     "copy_model": "the model of the run, trained on the examples: {path}",
     "copy_of_ray": "object store and spill folders of Ray, on the machines of the run",
     "copy_origin": "the data from which the state was made, and the run or program that made it",
+    "copy_changes": "the changes: {path}",
     "copy_ids": "the ids of the examples: {path}",
-    "copy_categories": "the categories that the new state knows, where only deleted examples had one",
-    "copy_classes": "the classes that the new state knows, where only deleted examples had one",
+    "copy_categories": "the new state's list of categories: a name that only deleted rows had is still there",
+    "copy_classes": "the new state's list of classes: a name that only deleted rows had is still there",
 }

@@ -26,6 +26,10 @@ SENTENCES: dict[str, Sentence] = {
         "Use raydt audit, or learner.kind: {kinds} with its default options",
     ),
     "not_signed": "not every receipt is signed by the given public key",
+    "ids_without_key": (
+        "receipts hold ids only as hashes under a key, and no key is given",
+        "Add --receipt-key FILE",
+    ),
     # Doctor: facts
     "no_mode": "not set (a private local Ray uses a token)",
     "metrics": "served without a token at {places}",

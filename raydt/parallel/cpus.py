@@ -16,7 +16,12 @@ def cpus_here() -> int:
     The smallest of its affinity, the quotas of its control group and of those above (as a container has one), and
     ``OMP_NUM_THREADS``, which Ray sets to the CPUs of an actor, and joblib to those of a worker.
     """
-    return max(1, min(len(os.sched_getaffinity(0)), _quota(), _named()))
+    return max(1, min(affinity(), _quota(), _named()))
+
+
+def affinity() -> int:
+    """Return how many CPUs the operating system lets this process use; all where it cannot say (macOS, Windows)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _named() -> int:

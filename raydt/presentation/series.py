@@ -28,8 +28,28 @@ def merged(metrics: Columns, limit: int) -> Columns:
     n = len(metrics["seq"])
     if n <= limit:
         return metrics
-    last = np.arange(1, limit + 1) * n // limit - 1
-    first = np.concatenate([[0], last[:-1] + 1])
+    return _grouped(metrics, np.arange(1, limit + 1) * n // limit - 1)
+
+
+def whole_windows(metrics: Columns) -> Columns:
+    """Return the table with a last row that is short merged into the one before it.
+
+    Where a stream ends between two rows, the last one covers a handful of predictions, and its windowed scores are
+    those of no window. It is short with fewer than half the updates, or the predictions, of the row before.
+    """
+    n = len(metrics.get("seq", ()))
+    if n < 3 or not any(_is_short(increments(metrics[name])) for name in ("seq", "predictions") if name in metrics):
+        return metrics
+    return _grouped(metrics, np.append(np.arange(n - 2), n - 1))
+
+
+def _is_short(steps: Floats) -> bool:
+    return bool(0 < 2 * steps[-1] < steps[-2])
+
+
+def _grouped(metrics: Columns, last: npt.NDArray[Any]) -> Columns:
+    """Return a row for each stretch of rows that ends with one of ``last``."""
+    first, limit = np.concatenate([[0], last[:-1] + 1]), len(last)
     predictions = increments(metrics["predictions"])
     weight = np.add.reduceat(predictions, first)
     result: Columns = {}

@@ -14,7 +14,7 @@ OF_AN_ESTIMATOR = (
     "the arrays, data frames and files they came from",
     "folders written earlier by save(..., with_examples=True), and copies made of this object",
     "models saved and predictions made while they were in",
-    "the categories and classes this object knows, where only they had one",
+    "the lists of categories and classes in this object: a name that only deleted rows had is still there",
 )
 
 #: Of a state, after the paths of what it was made from.

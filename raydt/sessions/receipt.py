@@ -64,6 +64,7 @@ class Receipt:
     subjects: tuple[Any, ...] = ()
     #: Ids or subjects that the call named and that had no live example: it passed over them.
     missing: tuple[Any, ...] = ()
+    note: str = ""  #: Who asked, or the number of the case.
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -106,6 +107,7 @@ class Receipt:
             "subjects": list(self.subjects),
             "missing": list(self.missing),
             "copies": list(self.copies),
+            "note": self.note,
         }
 
 

@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from numbers import Integral
@@ -26,7 +26,8 @@ from raydt.errors import STORAGE_REMEDIES, ConfigError, InputError
 from raydt.folders.lock import NO_LOCKS
 from raydt.messages import message
 from raydt.sessions.receipt import Receipt
-from raydt.sessions.receipt_entry import FORMAT, decoded, encoded, validated
+from raydt.sessions.receipt_course import Course
+from raydt.sessions.receipt_entry import FORMAT, checked_note, decoded, encoded, validated
 from raydt.version import __version__
 
 #: What tells the hashes of ids, and the check value of a key, from others under the same key.
@@ -112,11 +113,13 @@ class Chain:
 
     entries: list[dict[str, Any]]
     #: The entry whose ``digest_after`` is that of the model now: the last one that is not the purge of an older state.
-    newest: dict[str, Any]
+    newest: Mapping[str, Any]
     head: str  #: Hash of the last line.
     #: Entries (from 1 on) before which the model was changed without a receipt in this chain. A purge of an older
-    #: state, whose digest an earlier entry has, makes none.
+    #: state, whose digest an earlier entry has, makes none, nor does a rollback.
     gaps: list[int]
+    hashes: list[str]  #: SHA-256 of each line; ``head`` is the last.
+    course: Course  #: Which entries the model of now has, and which were rolled back.
     #: Public keys that have signed; with none, or if not every entry is signed, ``all_signed`` is False.
     signers: list[str]
     all_signed: bool
@@ -129,16 +132,19 @@ class OpenChain:
     def __init__(self, path: str, file: int, key: Key, signer: Signer | None) -> None:
         self.key, self._path, self._file, self._signer = key, path, file, signer
         self._size = os.fstat(file).st_size
-        self._head = read_chain(path, key).head if self._size else None
+        chain = read_chain(path, key) if self._size else None
+        self._head = None if chain is None else chain.head
+        self._course = Course() if chain is None else chain.course
 
     def append(self, receipt: Receipt, *, time: str) -> dict[str, Any]:
         """Append the entry of a receipt and return it; the line is on the disk then.
 
+        If the receipt is about an older state of this chain, an entry of the rollback to that state comes before it.
         ConfigError if the receipt has no digests; after InputError (not written) the chain is as it was.
         """
         if receipt.digest_before is None or receipt.digest_after is None:
             raise ConfigError(message("receipts.no_digests"))
-        values = {
+        values: dict[str, Any] = {
             "learner": receipt.learner,
             "options_hash": receipt.options_hash,
             "digest_before": receipt.digest_before,
@@ -147,21 +153,47 @@ class OpenChain:
             "active": receipt.active,
             "deleted": self.key.hashes(receipt.ids.tolist()),
             "inserted": self.key.hashes(receipt.inserted.tolist()),
+            **({"note": checked_note(receipt.note)} if receipt.note else {}),
+            "work": [list(line) for line in receipt.words.lines],
+            "copies": list(receipt.copies),
         }
         named = {"subjects": receipt.subjects, "missing": receipt.missing}
         values |= {name: self.key.hashes(one) for name, one in named.items() if one}
-        return self.append_values(values, time=time)
+        back = self._course.rollback_to(values["digest_before"], values["options_hash"], values["learner"])
+        return self._write(([] if back is None else [back]) + [values], time)[-1]
 
     def append_values(self, values: Mapping[str, Any], *, time: str) -> dict[str, Any]:
         """Append an entry with these ``values``, from ``learner`` on; else as :meth:`append`."""
-        entry = {"format": FORMAT, "previous": self._head, "time": time, "raydt_version": __version__, **values}
-        entry = validated({**entry, "key_check": self.key.check})
-        if self._signer is not None:
-            entry["public_key"] = self._signer.public_key
-            entry["signature"] = self._signer.sign(encoded(entry))
-        line, self._size = encoded(entry) + b"\n", os.fstat(self._file).st_size
+        return self._write([values], time)[0]
+
+    def append_rollback(
+        self, digest: str, options_hash: str, learner: str, *, time: str, note: str = ""
+    ) -> dict[str, Any]:
+        """Append the entry of a rollback to the state of this digest, which an earlier entry has; as :meth:`append`.
+
+        ConfigError if no earlier entry has the digest under these options, or the model is in that state now.
+        """
+        back = self._course.rollback_to(digest, options_hash, learner)
+        if back is None:
+            now = self._course.newest.get("digest_after") == digest
+            raise ConfigError(message("receipts.newest_state" if now else "receipts.unknown_state", file=self._path))
+        return self._write([{**back, **({"note": checked_note(note)} if note else {})}], time)[0]
+
+    def _write(self, entries: Sequence[Mapping[str, Any]], time: str) -> list[dict[str, Any]]:
+        """Append entries with these values, all of them or none."""
+        written, head, lines = [], self._head, b""
+        for values in entries:
+            entry = {"format": FORMAT, "previous": head, "time": time, "raydt_version": __version__, **values}
+            entry = validated({**entry, "key_check": self.key.check})
+            if self._signer is not None:
+                entry["public_key"] = self._signer.public_key
+                entry["signature"] = self._signer.sign(encoded(entry))
+            line = encoded(entry) + b"\n"
+            head, lines = _hash(line), lines + line
+            written.append(entry)
+        self._size = os.fstat(self._file).st_size
         try:
-            left = memoryview(line)
+            left = memoryview(lines)
             while left:
                 left = left[os.write(self._file, left) :]
             os.fsync(self._file)
@@ -171,11 +203,13 @@ class OpenChain:
         except BaseException:
             self.withdraw()
             raise
-        self._head = _hash(line)
-        return entry
+        self._head = head
+        for entry in written:
+            self._course.take(entry)
+        return written
 
     def withdraw(self) -> None:
-        """Remove what was appended last, as far as that is possible: it has no effect after all."""
+        """Remove what the last call appended, as far as that is possible: it has no effect after all."""
         with suppress(OSError):
             os.ftruncate(self._file, self._size)
             os.fsync(self._file)
@@ -238,7 +272,7 @@ def _reason(error: OSError) -> str:
 
 
 def append(path: str | Path, receipt: Receipt, key: Key, *, time: str, signer: Signer | None = None) -> dict[str, Any]:
-    """Append one receipt, as :func:`opened` and :meth:`OpenChain.append` do."""
+    """Append one receipt, with its note, as :func:`opened` and :meth:`OpenChain.append` do."""
     with opened(path, key, signer) as chain:
         return chain.append(receipt, time=time)
 
@@ -256,31 +290,26 @@ def read_chain(path: str | Path, key: Key | None = None) -> Chain:
     if not lines:
         raise InputError(message("receipts.empty"), file=str(path))
     entries: list[dict[str, Any]] = []
-    newest: dict[str, Any] = {}
-    digests: set[str] = set()
-    gaps, signers, signed, head = [], dict[str, None](), 0, None
+    course, hashes, signers, signed = Course(), list[str](), dict[str, None](), 0
     for row, line in enumerate(lines):
         try:
             entry = decoded(line)
         except ValueError as error:
             raise InputError(message("receipts.not_receipt", reason=str(error)), file=str(path), row=row) from error
-        if entry["previous"] != head:
+        if entry["previous"] != (hashes[-1] if hashes else None):
             raise InputError(message("receipts.broken_chain"), file=str(path), row=row)
         if key is not None and entry.get("key_check", key.check) != key.check:
             raise ConfigError(message("receipts.other_key", file=str(path), row=row))
-        follows = not newest or newest["digest_after"] == entry["digest_before"]
-        if follows or "purged" not in entry or entry["digest_before"] not in digests:
-            gaps += [] if follows else [row + 1]
-            newest = entry
-        digests |= {entry["digest_before"], entry["digest_after"]}
+        if not course.take(entry):
+            raise InputError(message("receipts.bad_rollback", to=entry["rolled_back"]), file=str(path), row=row)
         if "signature" in entry:
             _verify(entry, row, str(path))
             signers[entry["public_key"]] = None
             signed += 1
-        head = _hash(line)
+        hashes.append(_hash(line))
         entries.append(entry)
-    keyed = all("key_check" in entry for entry in entries)
-    return Chain(entries, newest, str(head), gaps, list(signers), signed == len(entries), keyed)
+    keyed, whole = all("key_check" in entry for entry in entries), signed == len(entries)
+    return Chain(entries, course.newest, hashes[-1], course.gaps, hashes, course, list(signers), whole, keyed)
 
 
 def _hash(line: bytes) -> str:

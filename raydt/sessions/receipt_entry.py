@@ -14,13 +14,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
+from raydt.errors import ConfigError
 from raydt.messages import message
 
-#: What new entries are written in; entries of ``raydt-receipt-1`` have no ``key_check``.
-FORMAT = "raydt-receipt-2"
+#: What new entries are written in. Entries of ``raydt-receipt-1`` have no ``key_check``, those of ``raydt-receipt-2``
+#: none of :data:`_WORDS`.
+FORMAT = "raydt-receipt-3"
+
+_FIRST = "raydt-receipt-1"
+#: Keys that came with :data:`FORMAT`; each may be left out.
+_WORDS = ("subjects", "missing", "note", "work", "copies", "rolled_back")
+
+#: Letters of a note.
+NOTE = 500
 
 _Digest = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 _Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
@@ -40,7 +50,7 @@ class Entry(BaseModel):
 
     model_config = _STRICT
 
-    format: Literal["raydt-receipt-1", "raydt-receipt-2"]
+    format: Literal["raydt-receipt-1", "raydt-receipt-2", "raydt-receipt-3"]
     previous: _Digest | None
     time: str
     raydt_version: str
@@ -55,6 +65,11 @@ class Entry(BaseModel):
     key_check: _Hash = ""
     subjects: list[_Hash] = []
     missing: list[_Hash] = []
+    note: Annotated[str, Field(max_length=NOTE)] = ""  #: who asked, or the number of the case
+    work: list[_Pair] = []  #: what was rebuilt: names and values, in the learner's words
+    copies: list[str] = []  #: where copies of the deleted examples may remain
+    #: The entry (from 1 on) after which the model is again as it was then; 0: as before the first.
+    rolled_back: NonNegativeInt | None = None
     purged: _Purged | None = None
     public_key: _Hash = ""
     signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] = ""
@@ -63,19 +78,33 @@ class Entry(BaseModel):
     def _agrees(self) -> Entry:
         """Require that the values fit each other."""
         given = self.model_fields_set
-        if ("key_check" in given) != (self.format == FORMAT):
-            raise ValueError(message("receipts.key_check", wanted=FORMAT, format=self.format))
+        if ("key_check" in given) != (self.format != _FIRST):
+            raise ValueError(message("receipts.key_check", format=self.format))
+        if self.format != FORMAT and given.intersection(_WORDS):
+            raise ValueError(message("receipts.later_key", wanted=FORMAT, format=self.format))
+        if self.rolled_back is None and "rolled_back" in given:
+            raise ValueError(message("receipts.no_rollback"))
         if ("public_key" in given) != ("signature" in given):
             raise ValueError(message("receipts.half_signed"))
         if self.purged is None and "purged" in given:
             raise ValueError(message("receipts.no_purge"))
         if any(hashes != sorted(hashes) for hashes in (self.deleted, self.inserted, self.subjects, self.missing)):
             raise ValueError(message("receipts.unsorted"))
-        if self.active != self.active_before - len(self.deleted) + len(self.inserted):
+        if self.rolled_back is not None:
+            if self.deleted or self.inserted or self.subjects or self.missing or self.purged:
+                raise ValueError(message("receipts.changing_rollback"))
+        elif self.active != self.active_before - len(self.deleted) + len(self.inserted):
             raise ValueError(message("receipts.other_active"))
         if self.purged and (self.deleted or self.inserted or self.digest_before != self.digest_after):
             raise ValueError(message("receipts.changing_purge"))
         return self
+
+
+def checked_note(note: str) -> str:
+    """Return a note that an entry can hold; ConfigError says how long it may be."""
+    if len(note) > NOTE:
+        raise ConfigError(message("receipts.long_note", most=NOTE, found=len(note)))
+    return note
 
 
 def encoded(values: Mapping[str, Any]) -> bytes:

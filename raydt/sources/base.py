@@ -53,9 +53,9 @@ class Rows:
     op: npt.NDArray[np.int8] | None = None
     #: Rows that cannot be used, by position; their values are unspecified. A selection of rows has none.
     bad: dict[int, InputError] = field(default_factory=dict)
-    #: Shape (n,): event times, once :meth:`Source.require_ts` has asked for them: microseconds since 1970-01-01 UTC for
-    #: a column of timestamps or dates, integers as they are. At most ``raydt.encoding.times.LARGEST_TIME`` in
-    #: size.
+    #: Shape (n,): event times, once :meth:`Source.times` or :meth:`Source.require_ts` has asked for them: microseconds
+    #: since 1970-01-01 UTC for a column of timestamps or dates, integers as they are. At most
+    #: ``raydt.encoding.times.LARGEST_TIME`` in size.
     ts: npt.NDArray[np.int64] | None = None
     #: The sparse features, if the source has some; without ones where the operation carries no features.
     sparse: SparseRows | None = None
@@ -125,6 +125,12 @@ class Source(Protocol):
 
     def count_rows(self) -> int:
         """Total number of rows; files of a format that does not say it are read through once."""
+
+    def times(self) -> TimeColumn | None:
+        """Fill :attr:`Rows.ts` from now on if the source names a column that can hold event times.
+
+        A row without a usable time has ``raydt.encoding.times.NO_TIME``, and stays as good as it is.
+        """
 
     def require_ts(self) -> TimeColumn:
         """Fill :attr:`Rows.ts` from now on, and make a row without a usable time bad.

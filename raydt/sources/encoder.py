@@ -40,7 +40,7 @@ from raydt.encoding.indices import find_indices
 from raydt.encoding.labels import Labels
 from raydt.encoding.numeric_labels import NumericLabels
 from raydt.encoding.operations import read_operations
-from raydt.encoding.times import LARGEST_TIME, TimeColumn, read_as, time_column, times
+from raydt.encoding.times import LARGEST_TIME, NO_TIME, TimeColumn, read_as, time_column, times
 from raydt.encoding.tokens import Tokens, holds_tokens
 from raydt.errors import ConfigError, InputError
 from raydt.examples.features import Features
@@ -119,7 +119,8 @@ class RowEncoder:
         kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name not in unlike}
         self._stored = {} if envelope is None else {name: envelope.stored(name) for name in self.parts}
         self.columns = self.to_read(list(self.parts))
-        self._ts: TimeColumn | None = None  # until somebody requires it
+        self._ts: TimeColumn | None = None  # until somebody asks for it
+        self._ts_required = False
         self._ts_field, self._file = None if options.ts is None else schema.field(options.ts), file
         features = Features(tuple(names), tuple(n in categorical or kinds[n] == "text" for n in names))
         self._encoder = FeatureEncoder(features, reading, self.tokens)
@@ -168,10 +169,24 @@ class RowEncoder:
             self.tokens.width = width
         self._encoder.features = replace(self.features, groups=Features.groups, sparse=width, sparse_column=self.sparse)
 
+    def times(self) -> TimeColumn | None:
+        """Read and encode event times from now on, if there are any; see :meth:`raydt.sources.base.Source.times`."""
+        if self._ts_field is None:
+            return None
+        try:
+            return self._ask_for_times()
+        except InputError:  # of a column that cannot hold times, which only those who require them need
+            return None
+
     def require_ts(self) -> TimeColumn:
         """Read and encode event times from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
         if self._ts_field is None:
             raise ConfigError(message("sources.no_times"))
+        self._ts_required = True
+        return self._ask_for_times()
+
+    def _ask_for_times(self) -> TimeColumn:
+        assert self._ts_field is not None
         if self._ts is None:
             self._ts = time_column(self._ts_field, self._file)
             name = self._ts.name
@@ -202,6 +217,8 @@ class RowEncoder:
             with_subject = (op == INSERT) | (op == UPDATE)
             with_id = with_subject | (op == DELETE)
         needed = {self._id: with_id, self._subject: with_subject, self._label: with_features}
+        if self._ts is not None and not self._ts_required:
+            needed[self._ts.name] = np.zeros(n, dtype=np.bool_)
         names = [name for name in self.parts if name != self._op]
         if self._envelope is not None and op is not None:
             batch = self._envelope.open(batch, names, op, faults)
@@ -218,9 +235,14 @@ class RowEncoder:
         X, sparse = self._encoder.check(columns, faults, with_features)
         ts = None
         if self._ts is not None:
-            faults.mark("no_time", self._ts.name, missing(columns[self._ts.name]), with_features)
+            absent = missing(columns[self._ts.name])
             ts, too_large = times(columns[self._ts.name])
-            faults.mark("far_time", self._ts.name, too_large, with_features, largest=LARGEST_TIME)
+            if self._ts_required:
+                faults.mark("no_time", self._ts.name, absent, with_features)
+                faults.mark("far_time", self._ts.name, too_large, with_features, largest=LARGEST_TIME)
+            else:
+                for unusable in (absent, too_large):
+                    ts = ts if unusable is None else np.where(unusable, NO_TIME, ts)
         return Checked(block, faults, columns, X, sparse, op, ts, with_features, with_label)
 
     def finish(self, checked: Checked) -> Rows:

@@ -145,7 +145,14 @@ class FileSource:
 
     def require_ts(self) -> TimeColumn:
         """Fill ``Rows.ts`` from now on; see :meth:`raydt.sources.base.Source.require_ts`."""
-        column = self._encoder.require_ts()
+        return self._agreeing(self._encoder.require_ts())
+
+    def times(self) -> TimeColumn | None:
+        """Fill ``Rows.ts`` from now on, if there are times; see :meth:`raydt.sources.base.Source.times`."""
+        column = self._encoder.times()
+        return None if column is None else self._agreeing(column)
+
+    def _agreeing(self, column: TimeColumn) -> TimeColumn:
         for table in self._tables:
             require_agreement(table, self._agreed, {column.name: "ts"}, strict=False)
         return column

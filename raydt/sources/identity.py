@@ -48,6 +48,16 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def is_continued(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return True if data are, by their descriptions, what they were, with more files behind those."""
+    try:
+        before, after = ([file["sha256"] for file in one["files"]] for one in (then, now))
+    except (KeyError, TypeError):
+        return False
+    same = {**then, "files": None} == {**now, "files": None}
+    return same and now.get("limit") is None and len(after) > len(before) and after[: len(before)] == before
+
+
 def file_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Message | None:
     """Return in what one file differs from what it was; None if in nothing that counts."""
     if (then["rows"], then["bytes"], then["sha256"]) == (now["rows"], now["bytes"], now["sha256"]):

@@ -13,7 +13,17 @@ from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, Place, find_files
 from raydt.sources.files.formats import FORMATS
-from raydt.sources.options import CsvFiles, FileOptions, Hyperplane, RandCbt, Sea, SparseSynthetic, SyntheticOptions
+from raydt.sources.files.jsonl import JsonLinesDataFile
+from raydt.sources.options import (
+    CsvFiles,
+    FileOptions,
+    Hyperplane,
+    JsonLinesFiles,
+    RandCbt,
+    Sea,
+    SparseSynthetic,
+    SyntheticOptions,
+)
 from raydt.sources.permuted import PermutedFiles
 from raydt.sources.synthetic.numeric import HyperplaneSource, SeaSource
 from raydt.sources.synthetic.randcbt import RandCbtSource
@@ -50,11 +60,19 @@ def open_file(options: FileOptions, place: Place, reading: Reading = CLASSES) ->
         label = None if reading.regression else options.label
         as_text = tuple(column for column in (label, options.id, options.subject, options.op) if column)
         return CsvDataFile(place, options.delimiter, tuple(options.categorical), as_text, options.ts)
+    if isinstance(options, JsonLinesFiles):
+        as_text = tuple(column for column in (options.label, options.id, options.op) if column)
+        return JsonLinesDataFile(place, (*as_text, *options.categorical))
     return _FORMATS[options.kind](place)
 
 
+def files_of(options: FileOptions, base_dir: str | Path = ".") -> list[Place]:
+    """Return the files of a source; InputError if nothing is there."""
+    return find_files(options.path, base_dir, _FORMATS[options.kind].suffixes)
+
+
 def _open_files(options: FileOptions, base_dir: str | Path, reading: Reading) -> FileSource:
-    places = find_files(options.path, base_dir, _FORMATS[options.kind].suffixes)
+    places = files_of(options, base_dir)
     make = FileSource if options.permutation is None else PermutedFiles
     return make(options, [open_file(options, place, reading) for place in places], reading=reading)
 

@@ -62,7 +62,10 @@ class FileOptions(_Options):
         "their fields",
     )
     op_values: OpValues = OpValues()
-    ts: str | None = Field(None, description="column of event times (timestamps, dates or integers); never a feature")
+    ts: str | None = Field(
+        None,
+        description="column of event times (timestamps, dates, integers): for time_window and reports, never a feature",
+    )
     limit: int | None = Field(None, ge=1, description="number of rows to read; null: all")
     permutation: int | None = Field(
         None, description="seed of a random order of the rows; holds all needed columns in memory; null: file order"
@@ -122,6 +125,12 @@ class CsvFiles(FileOptions):
         if not self.delimiter.isascii() or self.delimiter.isalnum() or self.delimiter in '"\r\n\0.-+':
             raise ValueError(message("sources.delimiter", delimiter=self.delimiter))
         return self
+
+
+class JsonLinesFiles(FileOptions):
+    """JSON Lines: one object in a line."""
+
+    kind: Literal["jsonl"] = "jsonl"
 
 
 class LibsvmFiles(FileOptions):
@@ -202,6 +211,11 @@ Generator = Sea | Hyperplane | RandCbt | SparseSynthetic
 
 #: Options of any source.
 SourceOptions = Annotated[
-    ParquetFiles | ArrowFiles | CsvFiles | LibsvmFiles | Annotated[Generator, Discriminator("generator")],
+    ParquetFiles
+    | ArrowFiles
+    | CsvFiles
+    | JsonLinesFiles
+    | LibsvmFiles
+    | Annotated[Generator, Discriminator("generator")],
     Discriminator("kind"),
 ]

@@ -39,7 +39,7 @@ class StoredSource:
         self.n_rows = sum(len(chunk) for chunk in self.chunks)
         self._identity = source.identity()
         # A stream that was made over the original has asked it for times already.
-        self._column = source.require_ts() if any(chunk.ts is not None for chunk in self.chunks) else None
+        self._column = source.times() if any(chunk.ts is not None for chunk in self.chunks) else None
         self._places = [place for chunk in self.chunks for place in _places(source, chunk)]
         self.tokens = pa.array(
             source.state().get("categories", {}).get(self.features.sparse_column, []), pa.large_string()
@@ -57,6 +57,10 @@ class StoredSource:
     def count_rows(self) -> int:
         """Total number of rows."""
         return self.n_rows
+
+    def times(self) -> TimeColumn | None:
+        """The column of times, if the original was asked for it."""
+        return self._column
 
     def require_ts(self) -> TimeColumn:
         """The column of times, which the original must have been asked for before it was stored."""

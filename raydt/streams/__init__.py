@@ -11,6 +11,7 @@ from raydt.streams.random_updates import RandomUpdates, warmup
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.sliding_window import SlidingWindow
 from raydt.streams.time_window import TimeWindow
+from raydt.streams.training import Training
 
 __all__ = [
     "Batches",
@@ -24,6 +25,7 @@ __all__ = [
     "Stream",
     "StreamOptions",
     "TimeWindow",
+    "Training",
     "history_of",
     "make_stream",
     "warmup",

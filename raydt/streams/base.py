@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from raydt.encoding.times import TimeColumn
 from raydt.examples.updates import UpdateBatch
 from raydt.sources.base import Rows, Source
 
@@ -24,6 +25,7 @@ class Stream(Protocol):
     """Turns the rows of a source into updates; the sequence does not depend on the batch size."""
 
     source: Source
+    times: TimeColumn | None  #: The column of event times of the source, None if it has none.
     #: A query is the prediction of an example that is inserted later, and is scored then.
     delayed: bool
 

@@ -17,10 +17,11 @@ from raydt.streams.random_updates import RandomUpdates
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.sliding_window import SlidingWindow
 from raydt.streams.time_window import TimeWindow
+from raydt.streams.training import Training
 
 #: Options of any stream model.
 StreamOptions = Annotated[
-    Incremental | SlidingWindow | RandomUpdates | Batches | TimeWindow | Changelog | DeletionLog,
+    Incremental | SlidingWindow | RandomUpdates | Batches | TimeWindow | Changelog | DeletionLog | Training,
     Discriminator("model"),
 ]
 

@@ -74,7 +74,7 @@ class RowStream(ABC):
             raise ConfigError(message("streams.no_changelog"))
         if not source.has_labels:
             raise ConfigError(message("streams.no_label_column"))
-        self.source = source
+        self.source, self.times = source, source.times()
         self.warmup = options.warmup
         self._skip_bad = options.on_error == "skip"
         self._seq = 0
@@ -204,6 +204,7 @@ class RowStream(ABC):
             sparse=rows.sparse,
             class_order=order,
             names=names,
+            time=rows.ts,
         )
 
     def _note_subjects(
@@ -288,6 +289,10 @@ class RowStream(ABC):
             self._text_ids.restore(state)
         if self._subjects is not None:
             self._subjects.restore(state)
+
+    def names_of(self, ids: npt.NDArray[np.int64]) -> list[Any]:
+        """Return ids of updates handed out as the user knows them."""
+        return ids.tolist() if self._text_ids is None else self._text_ids.names_of(ids)
 
     def inputs(self) -> dict[str, Any]:
         """No file other than the source."""

@@ -127,8 +127,9 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(64, classes), n, classes)
     nodes, statistics = tree.nodes, tree.statistics
-    for name in ("feature", "threshold", "left", "right", *(SIDES,) * (SIDES in arrays)):
+    for name in ("feature", "threshold", "left", "right"):
         nodes[name][:n] = arrays[name]
+    nodes["missing"][:n] = arrays.get(SIDES, UNDECIDED)  # the records are fresh memory
     for name in ("s", "c", "built", *(of.name for of in CERTIFICATE if rules.certified)):
         statistics[name][:n] = arrays[name]
     tree.counts[:n] = arrays["counts"]

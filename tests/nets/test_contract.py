@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import pipelines
 from pipelines.auditing import audit_state
-from pipelines.display import receipt_lines
+from pipelines.receipt_lines import receipt_lines
 from pipelines.saved_runs import open_state
 from pipelines.updating import update
 from raydt import load_model
@@ -142,7 +142,9 @@ def refused_calls(trial: Trial, data: Data) -> dict[str, tuple[Callable[[Any], A
 
     calls: dict[str, tuple[Callable[[Any], Any], int | None]] = {
         "an unknown id": (lambda e: e.forget([2, 999]), 1),
-        "an id twice": (lambda e: e.forget([2, 2]), None),
+        "an id twice": (lambda e: e.partial_fit(X, y, ids=[900, 901, 900]), None),
+        "no id": (lambda e: e.partial_fit(X, y, ids=["a", "b", None]), 2),
+        "nobody": (lambda e: e.forget(subjects=["nobody"]), None),
         "a live id": (lambda e: e.partial_fit(X, y, ids=[900, 901, 5]), 2),
         "an unknown id to replace": (lambda e: e.replace_examples([2, 5, 999], X, y), 2),
         "an unknown example": (lambda e: e.forget_examples(X, y), 0),

@@ -72,6 +72,9 @@ class MemorySource:
     def count_rows(self) -> int:
         return len(self._rows)
 
+    def times(self) -> TimeColumn | None:
+        return None
+
     def require_ts(self) -> TimeColumn:
         self.has_ts = True
         return TimeColumn("t", self.ts_kind)

@@ -17,6 +17,7 @@ from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.examples.updates import UpdateBatch
 from raydt.exchange.faults import injected
 from raydt.exchange.snapshot import Snapshot
+from raydt.folders import arrays, checkpoint
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, read_parts
 from raydt.folders.folder import Folder
 from raydt.learners import learners
@@ -270,3 +271,30 @@ def test_parts_that_cannot_be_are_refused(array: str, tmp_path: Path) -> None:
     for apart in (False, True):
         with pytest.raises(ModelFileError):
             saved_in(Folder(tmp_path).inside("250"), apart=apart)
+
+
+def test_the_driver_reads_each_part_of_the_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large they are: nothing is kept. One that is damaged is found before anything is restored."""
+    monkeypatch.setattr(gbdt_shard, "_PIECE", 1)
+    monkeypatch.setattr(checkpoint, "KEEP_BYTES", 0)
+    case, store = Case(), CheckpointStore(Folder(tmp_path), 9)
+    session = case.session(2)
+    for batch in case.batches():
+        session.apply(batch)
+        if batch.stop == AT[-1]:
+            break
+    snapshot = snapshot_of(session, store)
+    snapshot.parts = [shard.take_aside(snapshot.aside) for shard in session.shards]
+    case.write(store, AT[-1], snapshot)
+    folder, parts = store.folder.inside(str(AT[-1])), list((tmp_path / str(AT[-1])).glob("buckets-*"))
+    assert len(parts) > 2
+    read, real = list[str](), arrays.read_entry
+    monkeypatch.setattr(arrays, "read_entry", lambda place, entry: read.append(entry.name) or real(place, entry))
+    saved_in(folder, apart=True)
+    assert sorted(name for name in read if name.startswith("buckets-")) == sorted(path.name for path in parts)
+    for path in parts:
+        sound = path.read_bytes()
+        path.write_bytes(sound[:-9] + bytes([sound[-9] ^ 1]) + sound[-8:])
+        with pytest.raises(ModelFileError, match=path.name):
+            saved_in(folder, apart=True)
+        path.write_bytes(sound)

@@ -19,7 +19,7 @@ from small_job import JOB
 from actors.placement import Placement
 from pipelines.cli import cli
 from pipelines.config import load_config
-from pipelines.display import _updates
+from pipelines.display import updates
 from pipelines.progress import STARTING_RAY
 from pipelines.running.incarnations import Incarnations
 from pipelines.yaml12 import dump_yaml
@@ -41,7 +41,7 @@ def test_every_help_has_an_example_that_parses(command, raydt):
 
 
 def test_commands_are_those_that_work():
-    expected = "audit demo doctor export predict purge replay report resume sweep update validate verify"
+    expected = "audit demo doctor export predict purge replay report resume sweep train update validate verify"
     assert sorted(cli.commands) == expected.split()
 
 
@@ -153,7 +153,7 @@ def test_a_signal_at_the_start_leaves_nothing(raydt, job, tmp_path, monkeypatch)
 
 def test_the_parts_of_the_updates_add_up():
     counts = {"updates": 23, "inserts": 12, "deletes": 7, "replaced": 3, "queries": 4, "refused": 3}
-    assert _updates(counts) == "23: 9 inserted, 4 deleted, 3 replaced, 4 only predicted, 3 refused"
+    assert updates(counts) == "23: 9 inserted, 4 deleted, 3 replaced, 4 only predicted, 3 refused"
 
 
 @pytest.mark.parametrize("command", ["replay", "sweep", "doctor"])

@@ -47,7 +47,7 @@ class TestValidate:
         [
             (
                 "epsilon=auto",
-                r"promised: after every update .* beta = 0.2 .* 0.00497512",
+                r"promised: after every update, .* 0.2 \(beta\) .* 0.498% of its rows",
             ),
             ("epsilon=0.004", r"promised: epsilon 0.004 is below"),
             ("epsilon=1.9", r"not promised: epsilon 1.9 .* 0.00497512"),
@@ -80,7 +80,11 @@ class TestValidate:
         code, out, _ = raydt("validate", tmp_path / "job.yaml", "--set", "source.ts=t")
         assert code == 0
         assert re.search(r"^deletion log +1 row$", out, re.MULTILINE)
-        assert re.search(rf"^ids +{message('commands.all_ids', updates='3 updates')}$", out, re.MULTILINE)
+        assert re.search(
+            rf"^ids +{message('commands.all_ids', updates='3 updates', found=message('commands.right_ids'))}$",
+            out,
+            re.MULTILINE,
+        )
         assert out.splitlines()[-1].endswith(message("commands.valid").at("job.yaml"))
 
     @pytest.mark.parametrize("ids", ["text", "integer", "row"])
@@ -120,7 +124,11 @@ class TestValidate:
         (tmp_path / "job.yaml").write_text(dump_yaml(config))
         code, out, _ = raydt("validate", tmp_path / "job.yaml")
         assert code == 0
-        assert re.search(rf"^ids +{message('commands.other_ids', updates='3 updates')}$", out, re.MULTILINE)
+        assert re.search(
+            rf"^ids +{message('commands.other_ids', updates='3 updates', found=message('commands.right_ids'))}$",
+            out,
+            re.MULTILINE,
+        )
 
     def test_a_window_stops_at_an_id_that_is_live(self, raydt, tmp_path):
         (tmp_path / "data.csv").write_text("k,a,y\n1,1,u\n2,2,v\n1,3,v\n")

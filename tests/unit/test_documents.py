@@ -187,3 +187,16 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert lines[0].startswith("python3 -m venv .venv && ")
     steps = (ROOT / ".ci" / "run").read_text().splitlines()
     assert set(lines[0].split(" && ")) <= set(steps)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_each_row_of_a_table_has_the_cells_of_its_head(path: Path) -> None:
+    """A row more on the same line is lost on the site, which takes the first cells only."""
+    cells, wrong = 0, []
+    for number, line in enumerate(
+        FENCE.sub(lambda found: "\n" * found.group().count("\n"), path.read_text()).splitlines(), 1
+    ):
+        found = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        wrong += [number] if cells and found and found != cells else []
+        cells = (cells or found) if found else 0
+    assert not wrong

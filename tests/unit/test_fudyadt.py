@@ -22,6 +22,8 @@ from raydt.learners.fudyadt.options import LEAST_BETA, FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fully_dynamic import auto_epsilon, epsilon_bound
 from raydt.sessions.session import InProcessSession
+from raydt.trees import counted_tree
+from raydt.trees.canonical_arrays import live_tree
 from raydt.trees.records import smoothed_shares
 from tests.refusals import refused
 
@@ -279,3 +281,29 @@ def test_by_hand() -> None:
     assert not wider[:, 2].any()
     model["counts"][:] = 0
     assert smoothed_shares(model, 2, 3000.0).tolist() == [[0.5, 0.5]] * 5
+
+
+def test_a_restored_tree_reads_no_side_of_missing_numbers_from_fresh_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree of more nodes than there is room for at first, whose state has decided no side."""
+
+    def dirty(array: Any, capacity: int) -> Any:
+        more = np.frombuffer(b"\x7f" * (capacity * array.dtype.itemsize), dtype=array.dtype).copy()
+        more[: len(array)] = array
+        return more
+
+    monkeypatch.setattr(counted_tree, "grown", dirty)
+    n = 201
+    inner, at = np.arange(n) % 2 == 0, np.arange(n)
+    inner[-1] = False
+    arrays = {
+        "feature": np.where(inner, 0, -1).astype(np.int32),
+        "threshold": np.zeros(n),
+        "left": np.where(inner, at + 1, -1).astype(np.int32),
+        "right": np.where(inner, at + 2, -1).astype(np.int32),
+        "s": np.zeros(n, dtype=np.int64),
+        "c": np.zeros(n, dtype=np.int64),
+        "built": np.zeros(n, dtype=np.int64),
+        "counts": np.zeros((n, 2), dtype=np.int64),
+    }
+    tree = live_tree(arrays, counted_tree.TreeRules(0.1, 0.0, 2, 1000))
+    assert not tree.nodes["missing"][:n].any()

@@ -56,6 +56,7 @@ ROOMS = {
         ("records",),
         ("checkpoint", "previous_run"),
         ("adoption", "ending", "incarnations", "intake"),
+        ("holdout",),
         ("loop",),
         ("job",),
     ),

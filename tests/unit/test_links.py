@@ -202,3 +202,8 @@ def test_a_proof_is_of_one_secret_epoch_direction_and_challenge():
     assert len(proof(*given)) == 32
     assert proof(*given) == proof(*given)
     assert proof(*given) not in [proof(*other) for other in others]
+
+
+def test_a_description_that_is_nested_too_deeply_is_no_frame():
+    with refused("exchange.no_frame", ExchangeError):
+        read(head(b"[" * 100_000, 0))

@@ -28,6 +28,8 @@ def a_batch(start, op):
 class FakeStream:
     """Hands out ``n`` inserts; raises, and passes over rows, where told."""
 
+    times = None
+
     def __init__(self, n, bad_at=None, skip_at=()):
         self.n, self.bad_at, self.skip_at, self.done = n, bad_at, set(skip_at), 0
         self.threads, self.allowed = set(), set()

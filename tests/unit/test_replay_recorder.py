@@ -42,6 +42,8 @@ class FakeSource:
 class FakeStream:
     delayed = False
 
+    times = None
+
     def __init__(self, id_kind="integer"):
         self.source = FakeSource(id_kind)
 

@@ -25,7 +25,7 @@ from pipelines.report.folder import read_run
 from pipelines.report.page import render, write_report
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
-from raydt.presentation.blocks import Article
+from raydt.presentation.blocks import Article, Text
 from tests.refusals import refused
 from tests.unit.fabricated_run import FEATURES, RECOVERED, fabricated_run, fabricated_tree, write_model, write_table
 from tests.unit.report_cases import FILE, PAGES
@@ -331,14 +331,16 @@ def test_runs_are_told_apart_by_name_folder_or_location(tmp_path: Path) -> None:
     [
         (["a", "a"], "Both.*the same model"),
         (["a", "a", "a"], "All 3.*the same model"),
-        (["a", "b", "c"], "another model"),
+        (["a", "b", "c"], "a different model"),
         (["a", "b", "a"], "0, 2.* differ"),
         (["a", None, "a"], "0, 2.*1 run"),
     ],
 )
 def test_equal_digests_are_equal_models(tmp_path: Path, digests: list[str | None], words: str) -> None:
     runs = [fabricated_run(tmp_path / str(k), rows=2, rebuilds=2, model_digest=d) for k, d in enumerate(digests)]
-    assert re.search(words, compare([read_run(run) for run in runs], [str(k) for k in range(len(runs))]).what)
+    article = compare([read_run(run) for run in runs], [str(k) for k in range(len(runs))])
+    said = [block.text for block in article.sections[0].blocks if isinstance(block, Text)]
+    assert re.search(words, " ".join(said))
 
 
 def test_leaves_of_a_config() -> None:

@@ -14,13 +14,17 @@ from updatable import ids_file
 
 import pipelines
 from pipelines.auditing import audit_run
+from pipelines.receipt_lines import receipts_lines
 from pipelines.receipts import ReceiptFile
+from pipelines.reporting import receipt_of
 from pipelines.updating import update
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError, UpdateError
 from raydt.folders.arrays import load_folder, open_folder, save_folder
 from raydt.folders.manifest import OF_THE_FOLDER
+from raydt.messages import message
+from raydt.presentation.words import moment
 from raydt.sessions.receipt_chain import Key, read_chain
 from raydt.sources.opening import open_source
 from raydt.sources.options import ArrowFiles, CsvFiles, ParquetFiles
@@ -203,6 +207,19 @@ def test_a_chain_names_persons_by_hashes_and_verify_finds_their_rows(run: Path, 
     entry = read_chain(chain).entries[0]
     assert (entry["subjects"], entry["missing"]) == ([key.hash("p3")], [key.hash("gone")])
     new = visits(3).to_pandas().assign(visit=["x0", "x1", "x2"], person="p3")
+    asked = {"key": str(tmp_path / "key"), "subjects": ["p3", "p4", "gone"], "ids": ["p3"]}
+    found = verify_receipts(chain, tmp_path / "second", **asked)
+    assert [(one["deleted"], one["receipt"], one["live"]) for one in found["subjects"]] == [
+        (True, 1, False),
+        (False, None, True),
+        (False, None, False),
+    ]
+    assert [event["what"] for event in found["subjects"][2]["events"]] == ["missing"]
+    assert (found["ids"][0]["events"], found["ok"]) == ([], False)  # a subject is no id of the same name
+    assert message("commands.id_missing", receipt=1, time=moment(entry["time"])) in receipts_lines(found)
+    page = receipt_of(chain, 1)[1]
+    assert message("receipts.subjects", subjects=1) in page
+    assert message("receipts.missing", names=1)[:20] in page
     update(tmp_path / "second", insert=new, out=tmp_path / "third", receipts=file)
     assert verify_receipts(chain, tmp_path / "third", key=str(tmp_path / "key"))["ok"]
     meta, components = open_folder(tmp_path / "third", "state")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.operation import Output
+from pipelines.run_files import TIME
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.tables import (
     ALARMS,
@@ -23,11 +24,14 @@ from pipelines.running.records.tables import (
     TableWriter,
     metrics_schema,
     predictions_schema,
+    time_type,
+    with_time,
 )
 from pipelines.running.records.tally import Tally, truths
 from raydt.arrays.arrow import arrow_column
+from raydt.encoding.times import NO_TIME
 from raydt.examples.targets import NUMBERS, Targets, there
-from raydt.examples.updates import BatchResult, Log, Refusal, UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, BatchResult, Log, Refusal, UpdateBatch
 from raydt.redaction import text
 from raydt.streams.base import Skipped, Stream
 
@@ -40,14 +44,15 @@ class Recorder(Tally):
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
         super().__init__(stream)
         self._every, self._own = output.metrics_every, own
-        self._metric_columns = metrics_schema(self.prequential.columns, own)
+        time = None if stream.times is None else time_type(stream.times)
+        self._metric_columns = metrics_schema(self.prequential.columns, own, time)
         self._metrics = TableWriter(folder, "metrics", self._metric_columns)
         self._events = TableWriter(folder, "events")
         self._predictions = TableWriter(
             folder, "predictions", predictions_schema(self._source.id_kind == "text", self._source.target_dtype)
         )
         self._predicting, self._quote = output.predictions, output.quote_values
-        self._alarms = TableWriter(folder, "alarms", ALARMS)
+        self._alarms = TableWriter(folder, "alarms", with_time(ALARMS, time))
         self._quarantine = TableWriter(folder, "quarantine", QUARANTINE)
         self._tables = {
             "metrics": self._metrics,
@@ -56,12 +61,13 @@ class Recorder(Tally):
             "quarantine": self._quarantine,
             "alarms": self._alarms,
         }
-        self._rows: list[dict[str, float]] = []
+        self._rows: list[dict[str, Any]] = []
         self._row_at = -1
         self._labels = arrow_column([], pa.string())
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
         """Take one answered batch into account; see :meth:`Tally.record`."""
+        before = self.time
         super().record(batch, result, seconds)
         n = result.applied
         passed_over = [refusal for refusal in result.refused if refusal.position < n]
@@ -81,7 +87,10 @@ class Recorder(Tally):
             )
         alarms = self.prequential.take_alarms()
         if alarms:
-            self._alarms.append(dict(zip(ALARMS.names, zip(*alarms, strict=True), strict=True)))
+            found: dict[str, Any] = dict(zip(ALARMS.names, zip(*alarms, strict=True), strict=True))
+            if TIME in self._metric_columns.names:
+                found[TIME] = self._times([_time_of(batch, before, seq) for seq in found["seq"]])
+            self._alarms.append(found)
         if self.updates % self._every == 0:
             self._metrics_row()
 
@@ -196,6 +205,7 @@ class Recorder(Tally):
                 **{name: self.statistics.get(name, 0) for name in self._own},
                 "seconds": self.seconds,
                 "alarms": self.prequential.alarms,
+                **({TIME: self.time} if TIME in self._metric_columns.names else {}),
             }
         )
         self.prequential.mark()
@@ -205,9 +215,16 @@ class Recorder(Tally):
 
     def _flush_metrics(self) -> None:
         if self._rows:
-            counted = {name: np.array([row[name] for row in self._rows]) for name in self._rows[0]}
+            rows = {name: [row[name] for row in self._rows] for name in self._rows[0]}
+            counted = {name: self._times(v) if name == TIME else np.array(v) for name, v in rows.items()}
             self._metrics.append({**counted, **self.prequential.take_rows()})
             self._rows = []
+
+    def _times(self, times: list[int | None]) -> pa.Array:
+        """Return event times as a column, null where there is none."""
+        none = np.array([time is None for time in times])
+        values = np.array([0 if time is None else time for time in times], dtype=np.int64)
+        return arrow_column(values, self._metric_columns.field(TIME).type, none)
 
     def _quarantine_refused(self, batch: UpdateBatch, refused: list[Refusal]) -> None:
         errors = [self.update_error(batch, refusal) for refusal in refused]
@@ -239,3 +256,12 @@ class Recorder(Tally):
         if len(self._labels) < self.n_classes:
             self._labels = arrow_column(self.classes, pa.string())
         return self._labels.take(arrow_column(codes, mask=(codes < 0) | (codes >= len(self._labels))))
+
+
+def _time_of(batch: UpdateBatch, before: int | None, seq: int) -> int | None:
+    """Return the latest event time at an update of a batch; ``before`` is the one before the batch."""
+    latest = NO_TIME if before is None else before
+    if batch.time is not None:
+        rows = int(np.count_nonzero(CARRIES_ROW[batch.op[: max(0, seq + 1 - batch.start)]]))
+        latest = max(int(batch.time[:rows].max(initial=NO_TIME)), latest)
+    return None if latest == NO_TIME else latest

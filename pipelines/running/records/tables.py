@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.run_files import TIME
 from pipelines.run_folder import RunFolder
 from pipelines.running.records.table_parts import ROWS_PER_GROUP, Parts, writing
 from raydt.arrays.arrow import arrow_column
+from raydt.encoding.times import TimeColumn
 from raydt.errors import NotWrittenError
 from raydt.examples.targets import CODES, NUMBERS
 from raydt.messages import message
@@ -38,12 +40,23 @@ ALARMS = pa.schema(
 NO_ROWS: dict[str, Any] = {"parts": [], "bytes": [], "schema": None}
 
 
-def metrics_schema(scores: Sequence[str], own: Sequence[str] = ()) -> pa.Schema:
-    """Columns of the metrics: counts, the learner's ``own`` among them, the time, and the scores by these names."""
-    return pa.schema(
+def time_type(column: TimeColumn) -> pa.DataType:
+    """Return the type of event times in a table: points in time in UTC, or integers of the user's unit."""
+    return pa.timestamp("us", "UTC") if column.kind == "timestamp" else pa.int64()
+
+
+def with_time(schema: pa.Schema, time: pa.DataType | None) -> pa.Schema:
+    """Return a schema with the column :data:`TIME`, the latest event time at an update, if the stream has times."""
+    return schema if time is None else schema.append(pa.field(TIME, time))
+
+
+def metrics_schema(scores: Sequence[str], own: Sequence[str] = (), time: pa.DataType | None = None) -> pa.Schema:
+    """Columns of the metrics: counts, the learner's ``own`` among them, seconds, scores by these names, event times."""
+    columns = pa.schema(
         [(name, pa.int64()) for name in (*_COUNTS, *_WORK, *own, "alarms")]
         + [(name, pa.float64()) for name in ("seconds", *scores)]
     )
+    return with_time(columns, time)
 
 
 def predictions_schema(text_ids: bool, target_dtype: np.dtype[Any] = CODES) -> pa.Schema:

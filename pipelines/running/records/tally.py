@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.id_check import update_error
+from raydt.encoding.times import NO_TIME
 from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.delayed import Asked, Delayed
@@ -54,6 +55,7 @@ class Tally:
     does not count. ``next_id``: largest id (or code of an id that is text) ever inserted + 1, whatever was deleted
     since. ``statistics``: of the learner after the last batch, ``rounds`` and ``bytes_exchanged`` over all sessions
     that led there. ``seconds``: processing time that led there; what was done and lost since is not in it.
+    ``first_time``, ``time``: the first and the latest event time, None before any, and of a source without times.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -67,6 +69,8 @@ class Tally:
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
         self.replaced = self.queries = self.next_id = 0
         self.n_classes = self._source.known_classes
+        self.first_time: int | None = None
+        self.time: int | None = None
         self.statistics: dict[str, int] = {}
         self._earlier: dict[str, int] = {}
         self.seconds = 0.0
@@ -91,6 +95,7 @@ class Tally:
             self.refused += len(positions)
         self.next_id = max(self.next_id, int(batch.id[:n][inserted].max(initial=-1)) + 1)
         self._score(batch, result, truth, inserted, queried)
+        self._clock(batch, n)
         self.updates = batch.start + n
         self.inserts += int(np.count_nonzero(inserted))
         self.deletes += int(np.count_nonzero(deleted))
@@ -98,6 +103,15 @@ class Tally:
         self.queries += int(np.count_nonzero(queried))
         self.predictions += int(np.count_nonzero(there(prediction)))
         self.statistics, self.seconds = self.totals(result.statistics), seconds
+
+    def _clock(self, batch: UpdateBatch, n: int) -> None:
+        """Note the latest event time of the first ``n`` updates."""
+        if batch.time is not None:
+            times = batch.time[: int(np.count_nonzero(CARRIES_ROW[batch.op[:n]]))]
+            times = times[times != NO_TIME]
+            if len(times):
+                self.first_time = int(times[0]) if self.first_time is None else self.first_time
+                self.time = max(int(times.max()), int(times[0]) if self.time is None else self.time)
 
     def _score(self, batch: UpdateBatch, result: BatchResult, truth: Targets, inserted: Mask, queried: Mask) -> None:
         rows = inserted if self._delayed is None else inserted | queried
@@ -118,6 +132,8 @@ class Tally:
         return {
             **{name: int(getattr(self, name)) for name in (*_COUNTS, "n_classes")},
             "seconds": float(self.seconds),
+            "first_time": self.first_time,
+            "time": self.time,
             "statistics": {name: int(count) for name, count in self.statistics.items()},
             "prequential": self.prequential.state(),
             **({} if self._delayed is None else self._delayed.state()),
@@ -128,6 +144,7 @@ class Tally:
         for name in (*_COUNTS, "n_classes"):
             setattr(self, name, int(state[name]))
         self.seconds, self.statistics = float(state["seconds"]), dict(state["statistics"])
+        self.first_time, self.time = state.get("first_time"), state.get("time")  # an earlier version kept none
         self._earlier = {name: self.statistics.get(name, 0) for name in _TRAFFIC}
         self.prequential.restore(state["prequential"])
         if self._delayed is not None:
@@ -151,11 +168,21 @@ class Tally:
 
     def metrics(self) -> dict[str, Any]:
         """The ``metrics`` mapping of the summary; shares as fractions, None where undefined."""
-        return _known(self.prequential.figures(self.n_classes))
+        return known(self.prequential.figures(self.n_classes))
+
+    def times_read(self) -> dict[str, Any] | None:
+        """The ``times`` of the summary: the column of event times, and the first and the latest; None without any.
+
+        Points in time are microseconds since 1970-01-01 UTC.
+        """
+        if self._stream.times is None or self.time is None:
+            return None
+        name, kind = self._stream.times
+        return {"column": name, "kind": kind, "first": self.first_time, "latest": self.time}
 
     def baselines(self) -> dict[str, Any]:
         """The score of the trivial predictors on the same predictions."""
-        return _known(self.prequential.baselines())
+        return known(self.prequential.baselines())
 
 
 def truths(batch: UpdateBatch, n: int) -> Targets:
@@ -166,8 +193,8 @@ def truths(batch: UpdateBatch, n: int) -> Targets:
     return truth
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, with None for numbers that are undefined or beyond float64, which JSON cannot hold."""
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values, with None for numbers that are undefined or beyond float64, which JSON cannot hold."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
     }

@@ -39,7 +39,7 @@ class BestSplitDescription(Description):
 
     same: ClassVar[tuple[str, str]] = (
         "the same split, counts and examples",
-        "another split, or other counts or examples",
+        "a different split, counts or examples",
     )
     measures: ClassVar[Mapping[str, str]] = {
         "score": "Score of the split",

@@ -61,7 +61,9 @@ class FuDyADTDescription(RebuildingDescription):
         if margin is not None:
             left, budget = count(max(int(margin.left[0]), 0)), count(margin.budget[0])
             if margin.certified:
-                figures.append(Fact("updates that the root's certificate outlasts", left, f"at least, of {budget}"))
+                figures.append(
+                    Fact("updates before the whole tree may be rebuilt", left, f"at least; {budget} when it was built")
+                )
             else:
                 figures.append(Fact("updates to a rebuild from the root", left, f"at most, of {budget}"))
         rule = "Once enough updates have reached a node, its subtree is rebuilt."

@@ -222,12 +222,12 @@ def in_words(margin: Margins, gap: npt.NDArray[np.float64]) -> str:
     root = counted(max(int(margin.left[0]), 0), "more update")
     first = f"The root takes at most {root} before the whole tree is rebuilt."
     if margin.certified:  # a node of nearly its size below the root may need the rebuild of both before
-        first = f"The certificate of the root outlasts at least {root}."
+        first = f"The counts at the root prove its split for at least {root}, and the whole tree stays until then."
     return (
         f"{first} "
         f"Of {counted(n, 'node')}: {count(n - none - spent)} with updates left, {count(spent)} with all used, "
-        f"{count(none)} too small to have any. Whatever the updates were, no split of this tree lacks more than "
-        f"{figure(gap.max(initial=0.0))} to the best gain now."
+        f"{count(none)} too small to have any. It is proven that no split of this tree now gains more than "
+        f"{figure(gap.max(initial=0.0))} less than the best split of its node, whatever was inserted and deleted."
     )
 
 
@@ -258,6 +258,6 @@ def with_margin(note: Note, margin: Margins, gap: float, node: int, leaf: bool) 
     """Return the note of a node with its margin and, at a split, the most that it can lack to the best one."""
     left = margin.words(node)
     words = left if leaf else f"{left} \N{MIDDLE DOT} gap \N{LESS-THAN OR EQUAL TO} {figure(gap)}"
-    until = "Updates that its certificate outlasts, at least" if margin.certified and not leaf else ""
+    until = "Updates before it may be rebuilt, at least" if margin.certified and not leaf else ""
     sentences = (*note.sentences, f"{until or 'Updates until it is rebuilt'}: {left}")
     return Note(note.lines, sentences, words, margin.tone(node), margin.share_left(node))

@@ -35,6 +35,7 @@ _OWN = {
     "parquet": "a Parquet file",
     "arrow": "an Arrow IPC file or stream",
     "csv": "CSV text in UTF-8",
+    "jsonl": "JSON Lines",
     "libsvm": "LIBSVM text",
 }
 

@@ -13,10 +13,17 @@ from raydt.messages import message
 from raydt.sources.files.arrow import ArrowDataFile
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile, Place, find_files
+from raydt.sources.files.jsonl import JsonLinesDataFile
 from raydt.sources.files.libsvm import LibsvmDataFile
 from raydt.sources.files.parquet import ParquetDataFile
 
-FORMATS: tuple[type[DataFile], ...] = (ParquetDataFile, ArrowDataFile, CsvDataFile, LibsvmDataFile)
+FORMATS: tuple[type[DataFile], ...] = (
+    ParquetDataFile,
+    ArrowDataFile,
+    CsvDataFile,
+    JsonLinesDataFile,
+    LibsvmDataFile,
+)
 
 
 def find_kind(
@@ -45,5 +52,7 @@ def find_kind(
 
 
 def open_file(form: type[DataFile], place: Place, as_text: tuple[str, ...]) -> DataFile:
-    """Open one file; ``as_text`` are columns that stay text in CSV, whatever they look like."""
-    return CsvDataFile(place, as_text=as_text) if form is CsvDataFile else form(place)
+    """Open one file; ``as_text`` are columns that stay text in CSV and JSON, whatever they look like."""
+    if form is CsvDataFile:
+        return CsvDataFile(place, as_text=as_text)
+    return JsonLinesDataFile(place, as_text) if form is JsonLinesDataFile else form(place)

@@ -7,7 +7,6 @@ value but 0 makes its row bad. Empty lines are no rows. There is nothing to seek
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
@@ -23,6 +22,7 @@ from raydt.errors import InputError
 from raydt.messages import Message, message
 from raydt.redaction import quoted
 from raydt.sources.files.datafile import DataFile
+from raydt.sources.files.lines import whole_lines
 
 LABEL, INDICES = "y", "indices"
 
@@ -73,25 +73,7 @@ class LibsvmDataFile(DataFile):
 
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines, about as many as fit into a block; the last one ends with a newline too."""
-        rest: list[bytes] = []  # of a line that has not ended yet, joined once: a long line takes linear time
-        size, lines = 0, 0
-        with self.open_stream() as source:
-            block = source.read(_BLOCK).removeprefix(codecs.BOM_UTF8)
-            while block:
-                end = block.rfind(b"\n") + 1
-                if end:
-                    lines += block.count(b"\n")
-                    yield b"".join([*rest, block[:end]])
-                    rest, size = [], 0
-                rest.append(block[end:])
-                size += len(rest[-1])
-                if size > _LONGEST:
-                    said = message("files.long_line", line=lines + 1, most=_LONGEST >> 20)
-                    raise InputError(said, file=self.name)
-                block = source.read(_BLOCK)
-        last = b"".join(rest)
-        if last:
-            yield last + b"\n"
+        return whole_lines(self, _BLOCK, _LONGEST)
 
 
 def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, Message]]:

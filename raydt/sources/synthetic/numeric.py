@@ -75,6 +75,10 @@ class SyntheticSource(ABC):
         """Number of rows."""
         return self.n_rows
 
+    def times(self) -> TimeColumn | None:
+        """None: generated rows have no times."""
+        return None
+
     def require_ts(self) -> TimeColumn:
         """Refused: generated rows have no times."""
         raise ConfigError(message("sources.generated_times"))

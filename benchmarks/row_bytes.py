@@ -1,0 +1,59 @@
+"""Bytes of memory for each live row: the growth of a process from N to 2 N rows of 10 numbers, by learner.
+
+``python benchmarks/row_bytes.py --rows 100000``; each fit has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+
+LEARNERS = {
+    "fudyadt": "FullyDynamicTreeClassifier(max_depth=10)",
+    "confidence_tree": "ConfidenceTreeClassifier()",
+    "gbdt": "OnlineGradientBoostingClassifier(max_iter=20)",
+    "forest": "ExactForestClassifier(n_estimators=20)",
+}
+
+
+def resident(model: str, rows: int) -> int:
+    """Return the resident bytes of this process that a fitted model adds."""
+    import raydt
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 10))
+    eval(f"raydt.{model}", {"raydt": raydt}).fit(X, X[:, 0] > 0, ids=np.arange(1000))  # compiled, and warm
+    X = rng.normal(size=(rows, 10))
+    y = X[:, 0] + rng.normal(size=rows) > 0
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    fitted = eval(f"raydt.{model}", {"raydt": raydt}).fit(X, y, ids=np.arange(rows))
+    gc.collect()
+    assert fitted.n_live_ == rows if hasattr(fitted, "n_live_") else True
+    return psutil.Process().memory_info().rss - before
+
+
+def main() -> None:
+    """Print a line for each learner."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--one", nargs=2, metavar=("MODEL", "ROWS"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(resident(given.one[0], int(given.one[1])))
+        return
+    for kind, model in LEARNERS.items():
+        one, two = (
+            int(subprocess.check_output([sys.executable, __file__, "--one", model, str(n)]).split()[-1])
+            for n in (given.rows, 2 * given.rows)
+        )
+        print(f"{kind:16} {model:46} {(two - one) / given.rows:8.0f} bytes a row")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Receipts, chains of receipts and purges as blocks for a terminal."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from pipelines.terminal import lines, terminal
+from raydt.examples.targets import NUMBERS
+from raydt.messages import message
+from raydt.presentation.blocks import Items, Row, Table, Text, pairs
+from raydt.presentation.words import counted, moment
+
+if TYPE_CHECKING:
+    from raydt.sessions.receipt import Receipt
+
+#: Deletions of a receipt, and names that were not there, that are printed.
+SHOWN = 10
+
+
+def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
+    """Return the changes made by an update; ``out`` is None if nothing was written."""
+    deletes, inserts, words = len(receipt.ids), len(receipt.inserted), receipt.words
+    rows = [
+        ("state", f"{state} -> {out}" if out is not None else f"{state}; nothing is written"),
+        ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
+        *([("subjects", f"{len(receipt.subjects):,}, all of whose rows are deleted")] if receipt.subjects else ()),
+        *([("not there", _missing(receipt))] if receipt.missing else ()),
+        ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
+        *words.lines,
+        ("note", receipt.note),
+        ("digest before", str(receipt.digest_before)),
+        ("digest after", str(receipt.digest_after)),
+    ]
+    copies = (Text(message("commands.copies")), Items(receipt.copies))
+    deleted = (deletions(receipt), *copies) if deletes else ()
+    return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
+
+
+def _missing(receipt: Receipt) -> str:
+    """Return what a request named that had no live example: deleted before, or never inserted."""
+    first, more = ", ".join(map(str, receipt.missing[:SHOWN])), len(receipt.missing) - SHOWN
+    return f"{len(receipt.missing):,} without a live row, passed over: {first}" + (
+        f", ... {more:,} more" if more > 0 else ""
+    )
+
+
+def deletions(receipt: Receipt) -> Table:
+    """Return the first deletions."""
+    first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
+    rebuilds = [first.pop(f"rebuilt_{name}", []) for name in ("depth", "rows", "nodes")]
+    caused = [
+        "nothing" if depth < 0 else f"{counted(rows, 'row')} at depth {depth}, {counted(n, 'node')}"
+        for depth, rows, n in zip(*rebuilds, strict=True)
+    ]
+    label = "number" if receipt.deletions["label"].dtype == NUMBERS else "class"
+    titles = {"id": "deleted id", "label": label, **receipt.words.titles}
+    columns = {titles.get(name, name): [*map(str, values)] for name, values in first.items()}
+    columns |= {"rebuilt because of it": caused} if caused else {}
+    rows = [Row(cells) for cells in zip(*columns.values(), strict=True)]
+    more = len(receipt.ids) - SHOWN
+    return Table(
+        rows, f"and {more:,} more; --json has all" if more > 0 else "", "", [*columns], range(len(columns) + 1)
+    )
+
+
+def receipts_lines(found: dict[str, Any]) -> str:
+    """Return what was found of a chain of receipts, and of the state that it leads to."""
+    deletes, purges = counted(found["deletes"], "deletion"), counted(found["purges"], "purge")
+    receipts = message("commands.receipts", receipts=found["receipts"], deletions=deletes, purges=purges)
+    if found["rollbacks"]:
+        rollbacks = counted(found["rollbacks"], "rollback")
+        receipts = message("commands.and_rollbacks", receipts=receipts, rollbacks=rollbacks)
+    rows = [
+        *((f"{kind} {one[kind]}", _asked(one)) for kind in ("id", "subject") for one in found.get(f"{kind}s", ())),
+        ("receipts", receipts),
+        (
+            "signed by",
+            (", ".join(found["signers"]) or "none")
+            + ("" if found["all_signed"] or not found["signers"] else ", but not all"),
+        ),
+        ("head", found["head"]),
+    ]
+    if found["gaps"]:
+        places = ", ".join(map(str, found["gaps"][:10]))
+        rows.append(("gaps", message("commands.gaps", receipts=places)))
+    if "equal" in found:
+        rebuilt = {True: "commands.same_model", False: "commands.other_model", None: "commands.history"}
+        rows += [
+            ("state", message("commands.last_receipt" if found["equal"] else "commands.other_receipt")),
+            ("retrained", message(rebuilt[found["rebuilt"]])),
+        ]
+    if "live" in found:
+        live = message("commands.some_live" if found["live"] else "commands.none_live", live=found["live"])
+        rows.append(("deleted ids", live if found["keyed"] else message("commands.maybe_key", live=live)))
+    return terminal(pairs(rows))
+
+
+def _asked(one: dict[str, Any]) -> str:
+    """Return what a chain says of an id or a subject: deleted or not, when, and by which receipt."""
+    last = one["events"][-1] if one["events"] else None
+    counting = [event for event in one["events"] if event["counts"]]
+    if one["deleted"]:
+        event = counting[-1]
+        note = f" ({event['note']})" if event["note"] else ""
+        said = message("commands.id_deleted", time=moment(event["time"]), receipt=event["receipt"], note=note)
+    elif last is None:
+        said = message("commands.id_unknown")
+    elif counting:
+        event = counting[-1]
+        at = {"receipt": event["receipt"], "time": moment(event["time"]), "what": event["what"]}
+        said = message("commands.id_kept", **at)
+    else:
+        at = {"receipt": last["receipt"], "time": moment(last["time"]), "by": last["undone_by"]}
+        said = message("commands.id_missing" if last["undone_by"] is None else "commands.id_undone", **at)
+    if "live" not in one:
+        return said
+    return message("commands.id_live" if one["live"] else "commands.id_absent", said=said)
+
+
+def purge_lines(done: dict[str, Any]) -> str:
+    """Return what a purge has replaced, and what lies outside its reach."""
+    if done["young"]:
+        return terminal(Text(message("commands.young", folder=done["folder"])))
+    removed, rewritten = len(done["replaced"]), len(done["rewritten"])
+    files = message("commands.files", removed=removed, rewritten=rewritten)
+    if not removed and not rewritten:
+        files = message("commands.no_dead" if done["ids"] is None else "commands.no_ids")
+    elif done["dry_run"]:
+        files = message("commands.dry_run", files=files)
+    rows = [
+        ("folder", done["folder"]),
+        ("live", counted(done["active"], "example")),
+        ("digest", f"{done['digest']}, unchanged"),
+        ("ids", "all that are not live" if done["ids"] is None else f"{done['ids']:,} given"),
+        ("files", files),
+    ]
+    names = Text("\n".join(lines(Items([*done["replaced"], *done["rewritten"]]))))
+    left = done["left_alone"]
+    alone = (Text(message("commands.left_alone")), Items(left)) if left else ()
+    away = Text(message("commands.out_of_reach")), Items(done["out_of_reach"])
+    return terminal(pairs(rows), names, *alone, *away)

@@ -1,0 +1,260 @@
+"""The files of change logs as streams of updates for a saved state.
+
+Invariant: every file is read with the dictionaries of the state and of the files before it, so that a category, a label
+or a text id has the same code in all of them. A file is known by the hash of its contents, whatever it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from pipelines.updating.changes import StateNames, grown_categories
+from pipelines.updating.model_data import known_categories, without_a_config
+from raydt.errors import InputError
+from raydt.examples.subjects import Subjects
+from raydt.examples.updates import CARRIES_ROW, UpdateBatch
+from raydt.learners import traits_of
+from raydt.messages import message
+from raydt.redaction import quoted, quoted_columns
+from raydt.sessions.saved_model import SavedModel
+from raydt.sources.envelope import AFTER, BEFORE
+from raydt.sources.file_source import FileSource
+from raydt.sources.files.datafile import DataFile
+from raydt.sources.files.formats import find_kind, open_file
+from raydt.sources.files.jsonl import JsonLinesDataFile
+from raydt.sources.options import SourceOptions
+from raydt.streams.changelog import Changelog, ChangelogStream
+from raydt.streams.text_ids import TextIds
+
+#: Columns that hold operations where nobody names one, in the order in which they are tried.
+OPERATIONS = ("op", "__op", "_change_type", "row_kind")
+
+Spelling = dict[str, Any]  #: Keys ``op``, ``envelope`` and ``op_values`` of a source.
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFile:
+    """One file of changes."""
+
+    path: str  #: As it was given, or found in a folder.
+    file: DataFile
+    sha256: str
+
+    def described(self) -> dict[str, Any]:
+        """Return how a lineage names the file."""
+        return {"path": self.path, "kind": self.file.kind, "sha256": self.sha256, "rows": self.file.count()}
+
+
+def find_changes(paths: Sequence[str], kind: str | None, saved: SavedModel, names: StateNames) -> list[ChangeFile]:
+    """Open all files that paths stand for (files, folders or patterns), in their order.
+
+    InputError if nothing is there, a kind is unclear, or a file cannot be opened or is named twice.
+    """
+    found: dict[str, ChangeFile] = {}
+    categorical = [
+        name for name, is_one in zip(saved.features.names, saved.features.categorical, strict=True) if is_one
+    ]
+    as_text = [*categorical, *([names.id] if names.id is not None and names.text_ids else [])]
+    as_text += [names.subject] if names.subject is not None and names.subject_kind == "text" else []
+    if saved.classes and all(isinstance(label, str) for label in saved.classes):
+        as_text.append(names.label)
+    with without_a_config():
+        for path in paths:
+            form, places = find_kind(path, ".", kind, or_else=", or add --kind parquet, arrow, csv or jsonl")
+            for place in places:
+                if place.name in found:
+                    raise InputError(message("updates.file_twice"), file=place.name)
+                file = open_file(form, place, as_text=tuple(as_text))
+                found[place.name] = ChangeFile(place.name, file, file.content_hash())
+    return list(found.values())
+
+
+def applied_files(meta: Mapping[str, Any]) -> set[str]:
+    """Return the hashes of the files of changes that a state has in it, by its ``meta``."""
+    steps = [step.get("files", {}).get("changes", []) for step in meta.get("lineage", [])]
+    known = {file["sha256"] for files in steps for file in files}
+    of_run = meta.get("config", {}).get("stream", {}).get("model") == "changelog"
+    return (
+        known
+        | {file["sha256"] for file in meta.get("source", {}).get("files", []) if of_run}
+        | set(meta.get("read", []))
+    )
+
+
+def read_before(saved: SavedModel) -> dict[str, Any]:
+    """Return what ``meta`` of a new state has to know of the changes that the state before it has read."""
+    found = {"read": sorted(applied_files(saved.meta)), "spelling": spelling_of(saved, None, None)}
+    return {name: value for name, value in found.items() if value}
+
+
+def spelling_of(saved: SavedModel, op: str | None, envelope: str | None) -> Spelling:
+    """Return how changes are written: as the options say, else as the state has read changes before; else empty."""
+    if op is not None or envelope is not None:
+        return {"op": op, "envelope": envelope} if op is not None else {"envelope": envelope}
+    source = saved.meta.get("config", {}).get("source", {})
+    known = saved.meta.get("spelling") or {name: source.get(name) for name in ("op", "envelope", "op_values")}
+    return {name: value for name, value in known.items() if value is not None} if known.get("op") else {}
+
+
+def guessed(file: DataFile, spelling: Spelling) -> Spelling:
+    """Return the spelling of a file: the one given, or what its columns say. InputError if they say nothing."""
+    if spelling:
+        return spelling
+    if BEFORE in file.names and AFTER in file.names and "op" in file.names:
+        return {"op": "op", "envelope": "debezium"}
+    for name in OPERATIONS:
+        if name in file.names:
+            return {"op": name}
+    raise InputError(message("updates.no_operations", columns=quoted_columns(file.names)), file=file.name)
+
+
+class ChangeStreams:
+    """Streams of files, one after another, which go on from a state: a context-free reader of their updates.
+
+    ``seq``, ``classes``, ``categories``, ``text_ids`` are those after the updates handed out so far.
+    """
+
+    def __init__(
+        self,
+        saved: SavedModel,
+        names: StateNames,
+        spelling: Spelling,
+        on_error: Literal["error", "skip"] = "error",
+    ) -> None:
+        if names.id is None:
+            raise InputError(message("updates.no_change_ids"))
+        self._saved, self._names, self._on_error = saved, names, on_error
+        self.seq = int(saved.meta["offset"])
+        self._labels: dict[str, Any] = names.labels
+        self._text_ids = names.ids.state() if names.text_ids else {}
+        self._subjects = names.subjects.state() if names.subject_kind is not None else {}
+        self.given = spelling  #: As of :func:`spelling_of`.
+
+    @property
+    def skips(self) -> bool:
+        """Return True if bad rows and refused updates are passed over."""
+        return self._on_error == "skip"
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels in the order of their codes."""
+        return self._saved.classes
+
+    @property
+    def categories(self) -> dict[str, list[Any]]:
+        """Categories of each feature in the order of their codes."""
+        return self._saved.categories
+
+    @property
+    def text_ids(self) -> TextIds:
+        """Codes of text ids."""
+        ids = TextIds()
+        if self._text_ids:
+            ids.restore(self._text_ids)
+        return ids
+
+    @property
+    def subjects(self) -> Subjects | None:
+        """Whose the rows are, also those of refused insertions; None where no row has a subject."""
+        if not self._subjects:
+            return None
+        subjects = Subjects()
+        subjects.restore(self._subjects)
+        return subjects
+
+    def streams(self, files: Iterable[ChangeFile]) -> Iterator[ChangelogStream]:
+        """Yield the stream of each file; it has to be read to its end before the next one is asked for."""
+        for one in files:
+            stream = self._opened(one)
+            yield stream
+            at, source = stream.state(), stream.source
+            assert isinstance(source, FileSource)
+            self.seq = int(at["seq"])
+            self._labels = at["source"]["labels"]
+            self._text_ids = {name: at[name] for name in self._text_ids}
+            self._subjects = {name: at[name] for name in self._subjects}
+            classes = source.classes if traits_of(self._saved.options).reading.regression is False else []
+            categories = grown_categories(source, self._saved)
+            self._saved = replace(self._saved, classes=classes or self._saved.classes, categories=categories)
+
+    def _opened(self, one: ChangeFile) -> ChangelogStream:
+        saved, file, features = self._saved, one.file, self._saved.features
+        spelling = guessed(file, self.given)
+        categorical = [name for name, is_one in zip(features.names, features.categorical, strict=True) if is_one]
+        sparse = [features.sparse_column] if features.sparse else []
+        columns: dict[str, Any] = {
+            "label": self._names.label,
+            "id": self._names.id,
+            "subject": self._names.subject,
+            "features": [*features.names, *sparse],
+            "categorical": categorical,
+            "n_features": features.sparse or None,
+        }
+        if isinstance(file, JsonLinesDataFile):
+            inside = (AFTER,) if spelling.get("envelope") else ()
+            file.expect(self._types(), inside)
+        values = {"kind": file.kind, "path": one.path, **columns, **spelling}
+        with without_a_config():
+            options = TypeAdapter[Any](SourceOptions).validate_python(values)
+            source = FileSource(options, [file], reading=traits_of(saved.options).reading)
+            self._require_kinds(source, file)
+            source.restore({**source.state(), "categories": known_categories(saved, [file]), "labels": self._labels})
+            stream = ChangelogStream(Changelog(on_error=self._on_error), source)
+        at = {"seq": self.seq, "row": 0, "n_classes": len(saved.classes), "source": source.state()}
+        stream.restore({**at, **self._text_ids, **self._subjects})
+        return stream
+
+    def _types(self) -> dict[str, pa.DataType]:
+        """Return the types of the columns that JSON lines may leave out."""
+        saved, names = self._saved, self._names
+        assert names.id is not None
+        kinds = zip(saved.features.names, saved.features.categorical, strict=True)
+        types = {name: pa.string() if is_category else pa.float64() for name, is_category in kinds}
+        if saved.features.sparse:
+            of_tokens = saved.features.sparse_column in saved.categories
+            types[saved.features.sparse_column] = pa.list_(pa.string() if of_tokens else pa.int64())
+        label: Any = saved.classes[0] if saved.classes else 0.0
+        types[names.label] = pa.scalar(label).type
+        types[names.id] = pa.string() if names.text_ids else pa.int64()
+        if names.subject is not None:
+            types[names.subject] = pa.string() if names.subject_kind == "text" else pa.int64()
+        return types
+
+    def _require_kinds(self, source: FileSource, file: DataFile) -> None:
+        """Refuse ids, subjects or features of another kind than the state's."""
+        names, features = self._names, self._saved.features
+        if (source.id_kind == "text") != names.text_ids and file.count():
+            here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
+            raise InputError(message("updates.other_ids", found=here, wanted=there), file=file.name, column=names.id)
+        if source.subject_kind != names.subject_kind and file.count():
+            here, there = ("text", "integers") if source.subject_kind == "text" else ("integers", "text")
+            said = message("updates.other_subjects", found=here, wanted=there)
+            raise InputError(said, file=file.name, column=names.subject)
+        kinds = zip(source.features.names, source.features.categorical, features.categorical, strict=True)
+        odd = next((name for name, here, there in kinds if here != there), None)
+        if odd is not None and file.count():
+            said = message("updates.other_column", known="numbers", found="text")
+            raise InputError(said, file=file.name, column=odd)
+
+    def require_labels(self, stream: ChangelogStream, batch: UpdateBatch) -> None:
+        """Refuse (InputError) a label of a batch that is new where all classes were declared, or of another kind."""
+        saved, names = self._saved, self._names
+        known = len(saved.classes)
+        if batch.n_classes <= known or not known:
+            return
+        new = np.flatnonzero(batch.y >= known)
+        if not len(new):
+            return
+        label = stream.source.classes[batch.y[new[0]]]
+        said = {"label": quoted(label), "classes": f"[{', '.join(map(quoted, saved.classes[:20]))}]"}
+        file, row = stream.where(int(batch.row[CARRIES_ROW[batch.op]][new[0]]))
+        if saved.meta.get("declared", False):
+            raise InputError(message("updates.unknown_label", **said), file=file, row=row, column=names.label)
+        if isinstance(label, str) != isinstance(saved.classes[0], str):
+            raise InputError(message("updates.other_label", **said), file=file, row=row, column=names.label)

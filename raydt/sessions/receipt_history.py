@@ -1,0 +1,78 @@
+"""What a chain of receipts says about one example or subject: when it was deleted, inserted or purged, what holds now.
+
+Invariant: an example is *deleted* if the last entry on the chain's path that names it has deleted it. What a rollback
+has undone is in the history, but decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from raydt.sessions.receipt_chain import Chain
+
+#: Keys of an entry that name examples by hashes, and what each says of them, in the order in which it happened.
+IDS = (("missing", "missing"), ("deleted", "deleted"), ("inserted", "inserted"))
+
+#: Keys that name subjects. An entry does not say whose the rows are that it inserts.
+SUBJECTS = (("missing", "missing"), ("subjects", "deleted"))
+
+#: What says nothing about whether an example is there: it was not when it was to be deleted, or copies were erased.
+_PASSING = ("missing", "purged")
+
+
+class Event(NamedTuple):
+    """One entry that names an example."""
+
+    receipt: int  #: Number of the entry, from 1 on.
+    time: str
+    note: str
+    #: ``deleted``, ``inserted``, ``replaced`` (both), ``missing`` (to be deleted, but not there), or ``purged``: copies
+    #: were erased.
+    what: str
+    counts: bool  #: Whether it decides if the example is deleted, and no rollback has undone it.
+    undone_by: int | None  #: The rollback that has undone it.
+
+
+def events_of(chain: Chain, hashes: Collection[str], named: Sequence[tuple[str, str]] = IDS) -> list[Event]:
+    """Return the entries that name an example, or a subject, by any of its ``hashes``, in order.
+
+    ``named`` is :data:`IDS` or :data:`SUBJECTS`. O(hashes in the chain).
+    """
+    undone, wanted, events = undone_by(chain), set(hashes), list[Event]()
+    for number, entry in enumerate(chain.entries, start=1):
+        found = [what for key, what in named if not wanted.isdisjoint(entry.get(key, ()))]
+        if named is IDS and "purged" in entry and not wanted.isdisjoint(entry["purged"]["ids"] or ()):
+            found = ["purged"]
+        if found:
+            what = "replaced" if found[-2:] == ["deleted", "inserted"] else found[-1]
+            by = undone.get(number)
+            counts = by is None and what not in _PASSING
+            events.append(Event(number, entry["time"], entry.get("note", ""), what, counts, by))
+    return events
+
+
+def is_deleted(events: list[Event]) -> Event | None:
+    """Return the event that has deleted an example, None if the chain does not say that it is deleted."""
+    last = next((event for event in reversed(events) if event.counts), None)
+    return last if last is not None and last.what == "deleted" else None
+
+
+def undone_by(chain: Chain) -> dict[int, int]:
+    """Return the rollback (from 1 on) that has undone each entry that is not on the path of now."""
+    undone: dict[int, int] = {}
+    on_path = set(chain.course.path())
+    for number, entry in enumerate(chain.entries, start=1):
+        if "rolled_back" in entry:
+            kept = set(chain.course.path(number))
+            undone |= {n: number for n in range(1, number) if n not in kept and n not in undone and n not in on_path}
+    return {n: number for n, number in undone.items() if "purged" not in chain.entries[n - 1]}
+
+
+def gone(chain: Chain) -> set[str]:
+    """Return the hashes of all ids that the chain says are deleted now. O(hashes in the chain)."""
+    found: set[str] = set()
+    for number in chain.course.path():
+        found.update(chain.entries[number - 1]["deleted"])
+        found.difference_update(chain.entries[number - 1]["inserted"])
+    return found

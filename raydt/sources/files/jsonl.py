@@ -1,0 +1,187 @@
+"""Files of JSON Lines (also called NDJSON): a line is one JSON object, a row; its keys are the columns.
+
+A key that a row lacks is null, and so is everything of a line ``null``; empty lines are no rows. The types of the
+columns are those that hold all values: integers become floating-point numbers where some have a fraction, and texts
+that all look like times are times. Objects are structs, so that a change of Debezium is read as it was written. There
+is nothing to seek by: a seek parses from the beginning.
+
+Invariant: every row of the file is there. One that is no JSON object, or has a value of another kind than the rows
+before it, is a row of nulls, and is noted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from raydt.encoding.columns import in_words
+from raydt.errors import InputError
+from raydt.messages import Message, message
+from raydt.redaction import quoted
+from raydt.sources.files.datafile import DataFile, Place
+from raydt.sources.files.lines import whole_lines
+
+_BLOCK = 1 << 22
+#: A line may be as long as this.
+_LONGEST = 1 << 26
+#: A row without a value.
+_NULL = b"{}"
+
+
+class JsonLinesDataFile(DataFile):
+    """One file of JSON Lines, also compressed (by suffix). Columns ``as_text``, of structs too, are no times."""
+
+    kind = "jsonl"
+    suffixes = tuple(form + end for form in (".jsonl", ".ndjson") for end in ("", ".gz", ".bz2", ".zst", ".lz4"))
+
+    def __init__(self, place: Place, as_text: tuple[str, ...] = ()) -> None:
+        self._as_text = frozenset(as_text)
+        super().__init__(place)
+
+    def _open(self) -> None:
+        """Read the file through once, for its types and the number of its rows."""
+        kind: pa.DataType = pa.struct([])
+        rows = 0
+        for block in whole_lines(self, _BLOCK, _LONGEST):
+            lines = _lines(block)
+            if not rows and lines and lines[0].lstrip().startswith(b"["):
+                raise InputError(message("files.json_array"), file=self.name)
+            rows += len(lines)
+            try:
+                found = [_parsed(lines, None).schema]
+            except pa.ArrowInvalid:  # values of several kinds, or no JSON: line by line
+                found = [schema for line in lines if (schema := _schema_of(line)) is not None]
+            for schema in found:
+                kind = _merged(kind, pa.struct(list(schema))) or kind
+        self.n_rows = rows
+        self.schema = pa.schema([self._declared(field) for field in kind])
+
+    def expect(self, types: Mapping[str, pa.DataType], inside: Sequence[str] = ()) -> None:
+        """Have columns of these types, too, where no row has a value; with ``inside``, as fields of these structs."""
+        found = {field.name: field for field in self.schema}
+        if not inside:
+            found |= {name: pa.field(name, kind) for name, kind in types.items() if not _has_values(found.get(name))}
+        for outer in inside:
+            known = found.get(outer)
+            inner = {field.name: field for field in known.type} if _has_values(known) and known is not None else {}
+            inner |= {name: pa.field(name, kind) for name, kind in types.items() if not _has_values(inner.get(name))}
+            found[outer] = pa.field(outer, pa.struct(list(inner.values())))
+        self.schema = pa.schema(list(found.values()))
+        self.names = list(self.schema.names)
+
+    def _declared(self, field: pa.Field) -> pa.Field:
+        if pa.types.is_struct(field.type):
+            return field.with_type(pa.struct([self._declared(inner) for inner in field.type]))
+        return field.with_type(pa.string()) if field.name in self._as_text and _is_text(field.type) else field
+
+    def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
+        wanted = {name for column in columns for name in (column, column.partition(".")[0])}
+        schema, row = pa.schema([field for field in self.schema if field.name in wanted]), 0
+        for block in whole_lines(self, _BLOCK, _LONGEST):
+            lines = _lines(block)
+            skip = max(0, start - row)
+            if skip < len(lines):
+                yield from self._read(lines[skip:], row + skip, schema).to_batches()
+            row += len(lines)
+
+    def _read(self, lines: list[bytes], row: int, schema: pa.Schema) -> pa.Table:
+        """Return the rows of lines, the first of which is ``row``; bad ones are nulls, and noted."""
+        try:
+            return _parsed(lines, schema)
+        except pa.ArrowInvalid:
+            sound = list(lines)
+            for place, line in enumerate(lines):
+                try:
+                    _parsed([line], schema)
+                except pa.ArrowInvalid as error:
+                    sound[place] = _NULL
+                    self.note_flaw(row + place, *_fault(line, schema, error))
+            return _parsed(sound, schema)
+
+
+def _lines(block: bytes) -> list[bytes]:
+    """Return the lines of a block that are rows; ``null`` as an empty object, since Arrow crashes where it is first."""
+    lines = [line for line in block.split(b"\n") if line.strip()]
+    return [_NULL if line.strip() == b"null" else line for line in lines]
+
+
+def _parsed(lines: list[bytes], schema: pa.Schema | None) -> pa.Table:
+    """Return the rows of lines with the columns of a schema, or with all that they have; ``pa.ArrowInvalid``."""
+    if not all(line.lstrip().startswith(b"{") for line in lines):
+        raise pa.ArrowInvalid("a line is no object")
+    data = b"\n".join(lines) + b"\n"
+    behaviour = "infer" if schema is None else "ignore"
+    table = pajson.read_json(
+        pa.BufferReader(data),
+        read_options=pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour),
+    )
+    if table.num_rows != len(lines):
+        raise pa.ArrowInvalid("a line holds several values")
+    if schema is None:
+        return table
+    return pa.table([table.column(name) for name in schema.names], schema=schema) if len(schema) else table
+
+
+def _schema_of(line: bytes) -> pa.Schema | None:
+    """Return the columns of one line; None if it is no object."""
+    try:
+        return _parsed([line], None).schema
+    except pa.ArrowInvalid:
+        return None
+
+
+def _fault(line: bytes, schema: pa.Schema, error: pa.ArrowInvalid) -> tuple[Message, str | None]:
+    """Return what is wrong with a line, and the column that it is wrong with, if it is one."""
+    try:
+        values = json.loads(line)
+    except ValueError as reason:
+        return message("rows.not_json", reason=str(reason), line=quoted(line.decode(errors="replace"), 40)), None
+    if not isinstance(values, dict):
+        return message("rows.not_object", value=quoted(line.decode(errors="replace"), 40)), None
+    for field in schema:
+        if field.name in values:
+            one = json.dumps({field.name: values[field.name]}).encode()
+            try:
+                _parsed([one], pa.schema([field]))
+            except pa.ArrowInvalid:
+                value = quoted(json.dumps(values[field.name]), 40)
+                return message("rows.not_kind", value=value, kind=in_words(field.type)), field.name
+    return message("rows.not_json", reason=str(error), line=quoted(line.decode(errors="replace"), 40)), None
+
+
+def _has_values(field: pa.Field | None) -> bool:
+    return field is not None and not pa.types.is_null(field.type)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_string(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of two types; None if there is none."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if _is_number(one) and _is_number(other):
+        return pa.float64()
+    if _is_text(one) and _is_text(other):
+        return pa.string()
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        inner = _merged(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        fields = {field.name: field for field in one}
+        for field in other:
+            known = fields.get(field.name, field)
+            fields[field.name] = known.with_type(_merged(known.type, field.type) or known.type)
+        return pa.struct(list(fields.values()))
+    return None
