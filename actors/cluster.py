@@ -266,8 +266,7 @@ def cpus() -> int:
     """CPUs of the Ray that this process is connected to."""
     import ray
 
-    found: Bundle = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return int(found.get("CPU", 0))
+    return int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
 
 
 def cpus_here() -> int:

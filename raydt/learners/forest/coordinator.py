@@ -56,6 +56,7 @@ MOST_NUMBERS = 2**21
 STEPS_OF_A_BUILD = 80
 #: Rows that are sent to the shards at once after a restore.
 FILLED_ROWS = 1 << 14
+_TOTALS = ("seq", "warmup", "rebuilds", "rebuilt_rows")  # numbers of a state
 
 Ints = npt.NDArray[np.int64]
 
@@ -379,19 +380,13 @@ class ForestCoordinator(SequentialCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """The trees, and totals; rows are with the shards."""
-        totals = {
-            "seq": self._seq,
-            "warmup": self._warmup,
-            "rebuilds": self._rebuilds,
-            "rebuilt_rows": self._rebuilt_rows,
-        }
-        return self.model() | {name: np.array([value], dtype=np.int64) for name, value in totals.items()}
+        totals = np.array([[self._seq], [self._warmup], [self._rebuilds], [self._rebuilt_rows]], dtype=np.int64)
+        return self.model() | dict(zip(_TOTALS, totals, strict=True))
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..."""
         self.store.fill(state["id"], state["y"], state["born"])
-        names = ("seq", "warmup", "rebuilds", "rebuilt_rows")
-        self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in names)
+        self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in _TOTALS)
         self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
         self._fetched, self._stale = trees_of_model(self._saved), False
         self._digest.note(slice(None))

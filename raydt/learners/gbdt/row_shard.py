@@ -62,6 +62,8 @@ Slots = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 _FOLLOW = {"never": NEVER, "retrained": RETRAINED, "bounded": BOUNDED, "changed_leaves": BOUNDED}
 _NONE = np.empty(0, dtype=np.int64)
+#: Rows whose leaves and ledger are copied at a time.
+_ROWS = 1 << 16
 
 
 class RowShard:
@@ -305,6 +307,18 @@ class RowShard:
                 e.drift[due] = 0
         e.most_drift = stale.most - moved if LARGE * changes < live else 0
         return due, compares
+
+    def of_rows(self, local: npt.NDArray[np.int32], within: npt.NDArray[np.bool_]) -> dict[str, npt.NDArray[Any]]:
+        """Return drift, leaves and ledger of rows, shape (n,); of those that are not ``within`` the model nothing."""
+        e = self.ensemble
+        leaf = np.full((len(local), len(e.leaf)), e.absent, dtype=e.leaf.dtype)
+        ledger, drift = np.zeros(leaf.shape, dtype=e.ledger.dtype), np.zeros(len(local), dtype=np.uint16)
+        held = np.flatnonzero(within)
+        for begin in range(0, len(held), _ROWS):
+            rows = held[begin : begin + _ROWS]
+            leaf[rows], ledger[rows] = e.leaves_of(local[rows]), e.ledger[:, local[rows]].T
+            drift[rows] = e.drift[local[rows]]
+        return {"drift": drift, "leaf": leaf, "ledger": ledger}
 
     def _told(self, largest: int, first: int = 0, second: int = 0) -> Steps[tuple[int, int, int]]:
         """Return the largest of the shards' first numbers, and the sums of the others."""

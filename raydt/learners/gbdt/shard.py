@@ -83,22 +83,10 @@ class GBDTShard(ShardWithRows):
         ids = self.rows_here.store.id[local]
         bucket = buckets_of(ids)
         return {
-            piece: {"id": ids[own], **self._of_rows(local[own])}
+            piece: {"id": ids[own], **self.own.of_rows(local[own], self._in_model(local[own]))}
             for piece in pieces
             for own in [(bucket >= piece.begin) & (bucket < piece.end)]
         }
-
-    def _of_rows(self, local: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Drift, leaves and ledger of own rows; of those that are not in the model nothing."""
-        e = self.own.ensemble
-        leaf = np.full((len(local), len(e.leaf)), e.absent, dtype=e.leaf.dtype)
-        ledger, drift = np.zeros(leaf.shape, dtype=e.ledger.dtype), np.zeros(len(local), dtype=np.uint16)
-        held = np.flatnonzero(self._in_model(local))
-        for begin in range(0, len(held), _ENCODED):
-            rows = held[begin : begin + _ENCODED]
-            leaf[rows], ledger[rows] = e.leaves_of(local[rows]), e.ledger[:, local[rows]].T
-            drift[rows] = e.drift[local[rows]]
-        return {"drift": drift, "leaf": leaf, "ledger": ledger}
 
     def restore(self, state: Mapping[Any, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... until the coordinator says which; parts by buckets are kept for later.
