@@ -180,6 +180,8 @@ class RunPurge(Work):
         meta |= {**self._names, "next_id": next_running(self.saved), **self._origin}
         recorder, scores = erased_records(self.saved, components["recorder"], components["scores"])
         rest = {"stream": self._stream, "recorder": {**recorder, "tables": tables}, "scores": scores}
+        if not self._origin:  # it is written in the present format
+            rest["coordinator"] = self.saved.completed()
         whole = {name: rest.get(name) or part for name, part in self._checkpoint.components.items()}
         CheckpointStore(states, 1).write_alone(self._checkpoint.number, meta, whole)
 

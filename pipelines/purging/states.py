@@ -49,6 +49,7 @@ class StatePurge(Work):
         self._meta |= {"classes": erased_classes(saved), "categories": erased_categories(saved, saved.categories)}
         self._meta |= {"next_id": next_running(saved)}
         self._components = {name: saved.components[name] for name in saved.components}
+        self._components["coordinator"] = saved.completed()
         if "stream" in self._components:
             self._components["stream"] = erased_stream(saved, self._components["stream"], scope)
 

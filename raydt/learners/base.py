@@ -156,6 +156,10 @@ class Learner(ABC):
         """Return the oldest format of which this learner reads a ``model`` or a ``state`` with these options."""
         return 1
 
+    def completed(self, options: Any, state: Arrays) -> Arrays:
+        """Return a state of an earlier format with the arrays of :attr:`since`."""
+        return state
+
     @abstractmethod
     def traits(self, options: Any) -> Traits:
         """Return the properties of the learner with these options that its callers need."""

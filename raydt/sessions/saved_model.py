@@ -135,6 +135,10 @@ class SavedModel:
         """Arrays of the model, or of the coordinator's state, which contain them; less what :attr:`buckets` have."""
         return self.components["coordinator" if self.is_state else "arrays"]
 
+    def completed(self) -> Arrays:
+        """Return :attr:`arrays` of a state, with those that an earlier format does not have."""
+        return self.learner.completed(self.options, self.arrays)
+
     @property
     def groups(self) -> Mapping[int, Arrays]:
         """Arrays of each feature group of a state."""

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     x = rng.normal(size=(N, 2))
     minute = np.arange(N) - rng.integers(0, 10, N)
     minute[[200, 400]] -= 120
-    x[[100, 300], 0] = np.nan
+    x[[100, 300], 0] = np.inf
     columns = {
         "k": [f"c{i}" for i in range(N)],
         "a": x[:, 0],

@@ -410,7 +410,6 @@ COMMANDS = {
     "row to insert": ("update PLACE --dry-run --insert FILE", f"{_NEW}900,{TEXT},no\n", TEXT),
     "id to insert": ("update PLACE --dry-run --insert FILE", "id,a,y\n503459,1.5,no\n503459,1.5,no\n", "503459"),
     "id to delete": ("update PLACE --dry-run --delete FILE", "id\n503459\n", "503459"),
-    "id deleted twice": ("update PLACE --dry-run --delete FILE", "id\n5\n5\n", "id 5"),
     "row to predict": ("predict PLACE FILE --out OUT", f"{_NEW}1,{TEXT},no\n", TEXT),
     "predictions skipped": ("predict PLACE FILE --out OUT --on-error skip", f"{_NEW}1,{TEXT},no\n2,1,no\n", TEXT),
     "row to explain": ("predict PLACE FILE --explain 200", f"{_NEW}1,{TEXT},no\n", TEXT),

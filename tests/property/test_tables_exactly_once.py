@@ -97,7 +97,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(5)
     a, b = rng.integers(0, 9, N) / 2.0, rng.integers(0, 5, N).astype(float)
     y = np.where((a > 2) ^ (b == 1) ^ (rng.random(N) < 0.1), "up", "down")
-    a[[3, 50, 51, 90, N - 1]] = np.nan
+    a[[3, 50, 51, 90, N - 1]] = np.inf
     op = rng.choice(["insert", "insert", "insert", "delete", "update", "query"], N)
     op[:10] = "insert"
     table = {"key": [f"id {i}" for i in rng.integers(0, 60, N)], "op": op, "a": a, "b": b, "y": y}

@@ -145,7 +145,7 @@ class Simulation(Network):
         self._features: Features = setup.features(self.driver.stream.source)
         self._count = 0  # shards of this incarnation, once all have been started
         # And do not hand their parts to the driver. Drawn, as setups take turns by seed: one may have even seeds only.
-        self._shards_write = store.shared and random.Random(f"parts {seed}").random() < 0.5
+        self.shards_write = store.shared and random.Random(f"parts {seed}").random() < 0.5
         self._outcome: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Simulation(Network):
         if self.falls("rot"):
             self.store.rot(self.random)
         try:
-            saved = self.store.load(apart=self._shards_write)
+            saved = self.store.load(apart=self.shards_write)
         except DriverDied:  # while it removes checkpoints after the one to restore
             self.events["crash going back"] += 1
             self.crash(self.driver)
@@ -290,7 +290,7 @@ class Simulation(Network):
         if batch.barrier is not None:
             assert result.snapshot is not None
             saved = batch.stop, result.snapshot, batch.barrier.stream, asdict(self.driver.record)
-            if self._shards_write:
+            if self.shards_write:
                 self._have_written(*saved)
             else:
                 self._collect(result.snapshot, [], lambda: self._write(*saved))

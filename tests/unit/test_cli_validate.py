@@ -27,7 +27,7 @@ class TestValidate:
         assert (result["rows"], result["updates"], len(result["features"])) == (500, 500, 3)
 
     def test_finds_bad_rows_in_the_first_ones(self, raydt, tmp_path):
-        (tmp_path / "data.csv").write_text("a,y\n1,u\n,v\n")
+        (tmp_path / "data.csv").write_text("a,y\n1,u\ninf,v\n")
         config = {"source": {"kind": "csv", "path": "data.csv"}, "learner": {"kind": "fudyadt"}}
         (tmp_path / "job.yaml").write_text(dump_yaml(config))
         code, out, _ = raydt("validate", tmp_path / "job.yaml")

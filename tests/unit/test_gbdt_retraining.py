@@ -98,4 +98,4 @@ def test_shards_drop_the_scores_of_a_training_at_its_end(stopping: dict[str, Any
     session.apply(batch)
     workers: list[Any] = [shard.worker for shard in session.shards]
     assert [len(worker.own.ensemble.trees.feature) for worker in workers] == [1 if stopping else 3] * 2
-    assert [worker._training for worker in workers] == [None, None]
+    assert [(worker._training.size, worker._scores.size) for worker in workers] == [(0, 0)] * 2

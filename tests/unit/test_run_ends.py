@@ -155,7 +155,7 @@ class TestStorage:
 
 
 def test_a_bad_row_does_not_pass_so_nothing_says_that_the_run_goes_on(run, tmp_path):
-    x = np.where(np.arange(500) == 390, np.nan, 0.5)
+    x = np.where(np.arange(500) == 390, np.inf, 0.5)
     pq.write_table(pa.table({"x": x, "y": np.arange(500) % 2}), tmp_path / "rows.parquet")
     with pytest.raises(InputError, match="row 390") as raised:
         replay({**CONFIG, "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}}, run)

@@ -121,6 +121,10 @@ class GBDT(Learner):
 
     since: ClassVar[dict[str, int]] = {"begun": 3}
 
+    def completed(self, options: GBDTOptions, state: Arrays) -> Arrays:
+        """Say where the present batch D' began."""
+        return {**state, "begun": np.array([options.begun(state)], dtype=np.int64)}
+
     def oldest(self, what: str, options: Mapping[str, Any]) -> int:
         """All models, and states with the bins of format 2."""
         return 2 if what == "state" else 1
