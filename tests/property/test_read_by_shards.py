@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -289,6 +290,8 @@ def test_validate_says_where_files_have_to_be(
     address: str | None, path: str | None, id: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if "ray" in sys.modules:  # another test may have connected this process to a Ray
+        monkeypatch.setattr(sys.modules["ray"], "is_initialized", lambda: False)
     config = config_of(files, "sea" if path is None else "parquet", "fudyadt", backend="ray", shards=2, memory_limit=0)
     config["cluster"]["address"] = address
     assert said_of(config).id == id
