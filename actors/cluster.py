@@ -176,7 +176,7 @@ def _shortage(requested: Sequence[Bundle]) -> str:
 
 
 def _is_too_small(requested: Sequence[Bundle]) -> bool:
-    """Whether all nodes together, with nothing reserved, lack resources, or cannot hold all bundles that are alike."""
+    """Return True if all nodes, with nothing reserved, lack resources, or cannot hold all bundles that are alike."""
     import ray
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
@@ -188,7 +188,7 @@ def _is_too_small(requested: Sequence[Bundle]) -> bool:
 
 
 def _copies(bundle: Bundle, node: Bundle) -> float:
-    """How many bundles of one kind a node holds, with nothing reserved; Ray counts in units of 1e-4."""
+    """Return the number of bundles of one kind that an empty node holds; Ray counts in units of 1e-4."""
     return min(((node.get(name, 0) + 1e-6) // amount for name, amount in bundle.items() if amount), default=math.inf)
 
 

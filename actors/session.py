@@ -59,7 +59,7 @@ START_SECONDS, LOCAL_START_SECONDS = 300.0, 60.0
 
 
 class ShardParts(PartsElsewhere):
-    """What the actors ``shards`` have set aside under a number; ``here``: all are on this node."""
+    """Parts of a snapshot that the actors ``shards`` have set aside under a number; ``here``: all are on this node."""
 
     def __init__(self, number: Position, shards: Sequence[Peer], watch: Watch, here: bool) -> None:
         self._number, self._shards, self._watch, self._here = number, shards, watch, here

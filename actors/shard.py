@@ -49,7 +49,7 @@ Groups = npt.NDArray[np.int64]
 
 
 class Assignment(NamedTuple):
-    """What all processes of a session have alike, from which each builds its half of the learner."""
+    """Learner, options and features of a session, alike in all processes: each builds its half of the learner."""
 
     epoch: int  #: At least 1.
     learner: Learner

@@ -47,6 +47,7 @@ REPLACED = 50
 
 LEARNERS: dict[str, Callable[[], Any]] = {
     "gbdt": raydt.OnlineGradientBoostingClassifier,
+    "gbdt, 255 bins": lambda: raydt.OnlineGradientBoostingClassifier(max_bins=255),
     "forest": raydt.ExactForestClassifier,
     "fudyadt": raydt.FullyDynamicTreeClassifier,
     "confidence_tree": raydt.ConfidenceTreeClassifier,

@@ -48,8 +48,8 @@ OTHERS = [
     "purchase_train",
     "givemesomecredit",
 ]
-#: Streams, and columns of theirs that are no features.
-STREAMS: dict[str, list[str]] = {
+#: Streams: columns of a file that are no features, or options of a generator.
+STREAMS: dict[str, list[str] | dict[str, Any]] = {
     "electricity": [],
     "covtype_head10k": [],
     "noshow": ["time", "scheduled", "patient"],
@@ -57,12 +57,14 @@ STREAMS: dict[str, list[str]] = {
     "posture": [],
     "poker_lsn": [],
     "heart_train": [],
+    "sea": {"generator": "sea", "n": 10_000, "drift": 3},
+    "hyperplane": {"generator": "hyperplane", "n": 10_000, "drift": 3},
 }
 
 
 def held_out(name: str) -> list[str]:
     """Cells of a data set."""
-    split, cells = split_of(name, 0), []
+    split, cells = split_of(name, int(name in OTHERS)), []
     for trees, share in SETTINGS:
         began = time.process_time()
         model = ExactForestClassifier(n_estimators=trees, sample_share=share).fit(split.X, split.y)
@@ -73,16 +75,12 @@ def held_out(name: str) -> list[str]:
 
 def prequential(name: str, limit: int) -> list[str]:
     """Cells of a stream."""
-    cells = []
+    cells, given = [], STREAMS[name]
+    of_file = {"kind": "parquet", "path": str(DATA / f"{name}.parquet"), "label": "y", "exclude": given}
+    source = {"kind": "synthetic", **given} if isinstance(given, dict) else of_file
     for trees, share in SETTINGS:
         config: dict[str, Any] = {
-            "source": {
-                "kind": "parquet",
-                "path": str(DATA / f"{name}.parquet"),
-                "label": "y",
-                "exclude": STREAMS[name],
-                "limit": limit,
-            },
+            "source": {**source, "limit": limit},
             "stream": {"model": "sliding_window", "window": 1000, "warmup": 500},
             "learner": {"kind": "forest", "n_estimators": trees, "sample_share": share},
             "cluster": {"backend": "in_process"},

@@ -91,17 +91,19 @@ def verify(
     from pipelines.receipt_lines import receipts_lines
     from pipelines.verifying import verify_receipts, verify_run
 
-    if Path(run).is_file() and receipt is not None:
+    asked = any(given is not None for given in (state, receipt_key, public_key, receipt)) or bool(ids or subjects)
+    chain = Path(run).is_file() or (asked and "://" not in run and not Path(run).exists())
+    if chain and receipt is not None:
         from pipelines.reporting import receipt_of
 
         entry, text = receipt_of(run, receipt)
         print_result(entry, text, as_json)
         return 0
-    if Path(run).is_file():
+    if chain:
         checked = verify_receipts(run, state, key=receipt_key, public_key=public_key, ids=ids, subjects=subjects)
         print_result(checked, receipts_lines(checked), as_json)
         return 0 if checked["ok"] else 3
-    if any(given is not None for given in (state, receipt_key, public_key, receipt)) or ids or subjects:
+    if asked:
         raise click.UsageError(message("commands.not_receipts", run=run))
     found = verify_run(run)
     print_result(found, verify_lines(found), as_json)

@@ -205,7 +205,7 @@ def _copies(saved: SavedModel, place: StatePlace, files: Sequence[ChangeFile]) -
 
 
 class _Applied:
-    """What the updates of change logs do to a session, in their order."""
+    """Application of the updates of change logs to a session, in their order."""
 
     def __init__(self, saved: SavedModel, session: InProcessSession, streams: ChangeStreams) -> None:
         self._saved, self._session, self._streams = saved, session, streams

@@ -88,7 +88,7 @@ class StateNames:
 
     @property
     def keys(self) -> LogKeys:
-        """What a list of deletions may name."""
+        """Columns that a list of deletions may name."""
         return LogKeys("text" if self.text_ids else "integer", self.id, self.subject_kind, self.subject)
 
     @property

@@ -1,4 +1,4 @@
-"""What a caller of ``update`` may pass: a path, or ids, a data frame or an Arrow table in memory."""
+"""Inputs of ``update``: a path, or ids, a data frame or an Arrow table in memory."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class RankedColumn:
         return self._with_missing_left(lambda column: column._best_of_classes(rows, y, node, counts))
 
     def best_splits_of_numbers(self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints) -> OnFeature:
-        """The same with the gain in variance of whole numbers q; ``counts``, ``sums``: theirs at each node, shape (m,).
+        """Compare by the gain in variance of whole numbers q; ``counts``, ``sums``: theirs at each node, shape (m,).
 
         score = float(D)^2 / float(n_left n_right), D = left n - n_left sum. Products may wrap, D itself does not.
         """

@@ -73,7 +73,7 @@ SENTENCES: dict[str, Sentence] = {
         "max_age = {max_age} needs a checkpoint at least every {max_age}",
         "Set checkpoint.every_seconds to at most {max_age}, in seconds",
     ),
-    "left_out": "not options of what --set or the grid has chosen instead, and left out: {keys}",
+    "left_out": "left out, as the learner or stream model chosen instead has no such options: {keys}",
     "unused_key": ("{key} is not used in process", "Remove cluster.{key}, or set cluster.backend to ray"),
     "needless_address": (
         "--address {address}: the config runs in this process, without Ray",

@@ -201,3 +201,11 @@ def test_what_no_update_has_left_is_not_removed(folder: Path, tmp_path: Path, fo
         raydt(*command)
     assert [path.name for path in out.iterdir()] == ["coordinator.0123456789abcdef.npz"]
     assert not (tmp_path / "receipts.jsonl").exists()
+
+
+@pytest.mark.parametrize("asked", [["--id", "1", "--receipt-key"], ["--receipt", "1"]], ids=" ".join)
+def test_a_file_of_receipts_that_is_not_there_is_named(asked: list[str], folder: Path, tmp_path: Path) -> None:
+    asked = [*asked, folder / "key"] if asked[-1] == "--receipt-key" else asked
+    with pytest.raises(InputError, match="No such file") as caught:
+        raydt("verify", tmp_path / "none.jsonl", *asked)
+    assert caught.value.file == str(tmp_path / "none.jsonl")

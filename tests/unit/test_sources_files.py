@@ -254,3 +254,19 @@ def test_a_seek_does_not_read_what_lies_before(form, rows, tmp_path):
     else:
         assert next(open_source(options(path=name), tmp_path).rows()).bad
     assert sum(len(chunk) for chunk in open_source(options(path=name), tmp_path).rows(rows)) == N - rows
+
+
+def test_excluded_columns_are_no_features(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(table(9), path)
+    every = open_source(ParquetFiles(path=str(path), label="k")).features.names
+    source = open_source(ParquetFiles(path=str(path), label="k", exclude=["color"]))
+    assert source.features.names == tuple(name for name in every if name != "color")
+    assert "color" in every
+    with pytest.raises(InputError, match=r"source\.exclude") as caught:
+        open_source(ParquetFiles(path=str(path), label="k", exclude=["colour"]))
+    assert "color" in str(caught.value)
+    with refused("columns.two_parts", InputError, first="source.label", second="source.exclude"):
+        open_source(ParquetFiles(path=str(path), label="k", exclude=["k"]))
+    with pytest.raises(ValueError, match=r"source\.exclude has no effect"):
+        ParquetFiles(path=str(path), label="k", exclude=["color"], features=["a"])
