@@ -89,8 +89,11 @@ class Channel:
 
         ProcessLostError names the shard whose connection has ended.
         """
+        pieces, former = list[memoryview](), None
         for index, frame in self._links.begin(parts):
-            self._peers[index].outgoing.extend(packed(frame))
+            if frame.content is not former:  # neighbours may get the same
+                pieces, former = packed(frame), frame.content
+            self._peers[index].outgoing.extend(pieces)
         polled, received = select.poll(), None
         for index in self._peers:
             self._send(index, polled)

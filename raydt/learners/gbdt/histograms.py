@@ -181,16 +181,16 @@ def sum_up_changes(
 ) -> int:
     """Change the rows of a shard in one tree, and sum up by how much; returns how many histograms change.
 
-    ``head``, int64, shape (nodes, 5), takes the changes of leaves: G, H, their absolute values, and rows. Those of
+    ``head``, int64, shape (5 nodes,), takes the changes of leaves: G, H, their absolute values, and rows. Those of
     histograms are in ``room.delta``, for the nodes in ``room.changed``.
     """
     trees, segment = model.trees, local.candidates.segment[row_of(local.candidates, t // model.loss.trees)]
     changed, parent, n_changed = change_rows(model, local, batch, t, k, role, own, n, room), trees.parent[t], 0
     room.touched[:] = 0
-    for node in range(len(head)):
-        absolute = room.absolute[node]
-        head[node, 0], head[node, 1], head[node, 4] = room.G[node], room.H[node], room.rows[node]
-        head[node, 2], head[node, 3] = absolute[0], absolute[1]
+    for node in range(len(room.value)):
+        absolute, at = room.absolute[node], 5 * node
+        head[at], head[at + 1], head[at + 4] = room.G[node], room.H[node], room.rows[node]
+        head[at + 2], head[at + 3] = absolute[0], absolute[1]
         absolute[0] = absolute[1] = room.G[node] = room.H[node] = room.rows[node] = 0
     for i in range(changed):
         node = np.int64(parent[room.leaf[i]])
@@ -211,10 +211,11 @@ def change_by_all(model: Any, local: Any, t: int, head: Any, room: Any) -> int:
 
     ``head`` is the sum of theirs, ``room.delta`` that of the histograms over the features that this shard owns.
     """
-    for node in range(len(head)):
+    for node in range(len(room.value)):
+        at = 5 * node
         room.value[node] = model.trees.value[t, node]
-        room.G[node], room.H[node], room.rows[node] = head[node, 0], head[node, 1], head[node, 4]
-        room.absolute[node, 0], room.absolute[node, 1] = head[node, 2], head[node, 3]
+        room.G[node], room.H[node], room.rows[node] = head[at], head[at + 1], head[at + 4]
+        room.absolute[node, 0], room.absolute[node, 1] = head[at + 2], head[at + 3]
     nodes = list_nodes(model.trees, t, room)
     change_nodes(model, t, nodes, room)
     _move_all_up(model.trees, local, t, nodes, room, local.begin, local.end)
@@ -279,3 +280,58 @@ def _add(sums: Any, into: Any) -> None:
     for s in range(len(sums)):
         into[s, 0] += sums[s, 0]
         into[s, 1] += sums[s, 1]
+
+
+# -------------------------------------------------------------------- what shards send each other
+
+
+@kernel
+def pack(head: Any, which: Any, at: Any, sums: Any, ends: Any, out: Any) -> None:
+    """Write what every owner is sent: a head, where histograms belong, and their segments (:func:`add_packed`).
+
+    They are ``sums[at]``, and segments of an owner end where those of the next one begin (``ends``).
+    """
+    n, one, two = np.uint64(0), np.uint64(1), np.uint64(2)
+    for owner in range(len(ends) - 1):
+        for i in range(len(head)):
+            out[n] = head[i]
+            n += one
+        out[n] = len(which)
+        n += one
+        for i in range(len(which)):
+            out[n] = which[i]
+            n += one
+        for i in range(len(at)):
+            of_node = sums[at[i]]
+            for s in range(np.uint64(ends[owner]), np.uint64(ends[owner + 1])):
+                out[n], out[n + one] = of_node[s, 0], of_node[s, 1]
+                n += two
+
+
+@inner_kernel
+def add_packed(packed: Any, head: Any, into: Any, begin: int, end: int) -> None:
+    """Add what all shards have sent, one after the other: their heads, and segments ``begin`` to before ``end``.
+
+    Each has sent a head, the number of its histograms, where in ``into`` these are, and their segments. ``head`` takes
+    the sum of the heads; those in ``into`` grow by the histograms.
+    """
+    head[:] = 0
+    at, two = np.uint64(0), np.uint64(2)  # unsigned: no test for an index from the end
+    while at < np.uint64(len(packed)):
+        for i in range(np.uint64(len(head))):
+            head[i] += packed[at + i]
+        which = at + np.uint64(len(head) + 1)
+        n = np.uint64(packed[which - np.uint64(1)])
+        at = which + n
+        for i in range(n):
+            sums = into[packed[which + i]]
+            for s in range(np.uint64(begin), np.uint64(end)):
+                sums[s, 0] += packed[at]
+                sums[s, 1] += packed[at + np.uint64(1)]
+                at += two
+
+
+@kernel
+def add_histograms(packed: Any, into: Any, begin: int, end: int) -> None:
+    """Add what all shards have sent, without heads."""
+    add_packed(packed, packed[:0], into, begin, end)

@@ -17,9 +17,17 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.growth import grow_tree
-from raydt.learners.gbdt.histograms import change_by_all, change_rows, change_sums, list_nodes
+from raydt.learners.gbdt.histograms import add_packed, change_by_all, change_rows, change_sums, list_nodes
 from raydt.learners.gbdt.staleness import compare
-from raydt.learners.gbdt.update import collapse, count_growth, follow, has_to_grow, join_below, look_at_splits
+from raydt.learners.gbdt.update import (
+    add_ranks,
+    collapse,
+    count_growth,
+    follow,
+    has_to_grow,
+    join_below,
+    look_at_splits,
+)
 from raydt.learners.gbdt.workspace import BOUNDED, DELETED, DEPTH, REFRESHED, RETRAINED
 
 
@@ -198,15 +206,20 @@ def begin_update(
 
 
 @kernel
-def change_tree(model: Any, local: Any, t: int, rules: Any, room: Any, head: Any) -> int:
-    """Change one tree by what all shards have changed; returns how many splits are to be judged (``room.judged``)."""
+def change_tree(model: Any, local: Any, t: int, rules: Any, room: Any, head: Any, packed: Any) -> int:
+    """Change one tree by what all shards have changed; returns how many splits are to be judged (``room.judged``).
+
+    ``head``, shape (5 nodes,), is scratch.
+    """
+    add_packed(packed, head, room.delta, local.begin, local.end)
     nodes = change_by_all(model, local, t, head, room)
     return look_at_splits(model, local, t, row_of(local.candidates, t // model.loss.trees), nodes, rules, room)
 
 
 @kernel
-def judge_tree(model: Any, local: Any, batch: Any, t: int, rules: Any, room: Any, grow_room: Any) -> int:
-    """Collapse what has failed in one tree, by the counts of all shards; returns how many roots are to grow."""
+def judge_tree(model: Any, local: Any, batch: Any, t: int, rules: Any, room: Any, grow_room: Any, answers: Any) -> int:
+    """Collapse what has failed in one tree, by the answers of all shards; returns how many roots are to grow."""
+    add_ranks(model.trees, t, answers, local.units, room)
     per, nodes = model.loss.trees, list_nodes(model.trees, t, room)
     if not has_to_grow(model, local, t, row_of(local.candidates, t // per), nodes, rules, room, False):
         return 0

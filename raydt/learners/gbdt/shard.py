@@ -6,7 +6,7 @@ with its id, label and birth (``owned_rows``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from raydt.examples.features import Features
 from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import RowOwners, buckets_of, parts_for
 from raydt.exchange.meeting import Meeting, Steps
-from raydt.exchange.messages import COMBINED, GO_ON, Buckets, Payload
+from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
@@ -43,8 +43,6 @@ FEW_CELLS = 1 << 16
 _ENCODED = 1 << 16
 #: Bytes of leaves and ledger in a part of a state: who writes or reads it needs twice as much.
 _PIECE = 1 << 26
-#: An answer to nobody.
-_NOTHING = np.empty(0, dtype=np.int64)
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 
 
@@ -65,8 +63,8 @@ class GBDTShard(ShardWithRows):
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""
-        if method in (COMBINED, GO_ON):
-            return self._meeting.receive(method, payload)
+        if method == MET:
+            return self._meeting.receive(**payload)
         if self._own is not None:
             self._own.y = self.rows_here.store.y  # which may have grown
         if method in OF_OWNERS:
@@ -131,7 +129,7 @@ class GBDTShard(ShardWithRows):
             masks.append(np.packbits(self._held.among(self._owners.slots(local, shard), row)))
         none = np.empty(0, dtype=np.uint8)  # of a shard that has nothing to compare
         slot, born = rows.equal(y, (yield masks or [none] * self._owners.shards))
-        births = yield np.array([born])
+        births = yield [np.array([born])] * self._owners.shards
         own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
         if own:
             rows.delete(slot)
@@ -139,8 +137,7 @@ class GBDTShard(ShardWithRows):
 
     def _of_all(self, mine: npt.NDArray[Any]) -> Steps[npt.NDArray[Any]]:
         """Return what all shards have, sorted."""
-        yield [_NOTHING] * self._owners.shards
-        return np.sort(np.concatenate((yield mine)))
+        return np.sort(np.concatenate((yield [mine] * self._owners.shards)))
 
     # ---------------------------------------------------------------- bins and cells
 
@@ -225,7 +222,6 @@ class GBDTShard(ShardWithRows):
             width = self._features.sparse
             ones = merged([SparseRows(part["indptr"], part["indices"], width) for part in parts]) if width else None
             taken.append((local, RowBlock.of(np.empty((len(local), 0)), ones)))
-            yield _NOTHING
         return taken
 
     def _codes(self, slots: Slots) -> list[dict[str, Any]]:
@@ -256,7 +252,6 @@ class GBDTShard(ShardWithRows):
         self._encoded = self._mine(slots)
         counts = own.cells.default_counts(self._encoded)
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
-        yield _NOTHING
         for local, ones in taken:
             own.cells.arrange(local, ones)
         own.divide(self._index, shards)
@@ -275,24 +270,25 @@ class GBDTShard(ShardWithRows):
             self._forget_training()
         return self._trees()
 
-    def _on_update(self, role: int, anew: bool) -> Any:
-        """Take the rows that wait (``role``) through all trees together with the other shards.
+    def _on_update(self, roles: Sequence[int], anew: bool) -> Any:
+        """Take the rows that wait through all trees together with the other shards, those of one role after the other.
 
-        Those in the model have all their derivatives computed ``anew``. Returns the counts and the trees.
+        Those in the model have all their derivatives computed ``anew``. Returns the counts of each role, and the trees.
         """
-        return self._meeting.begin(self._update(role, anew))
+        return self._meeting.begin(self._update(roles, anew))
 
-    def _update(self, role: int, anew: bool) -> Steps[Any]:
-        waiting, others = self.rows_here.pending, self._all() if anew else _NO_SLOTS
+    def _update(self, roles: Sequence[int], anew: bool) -> Steps[Any]:
+        waiting, others, counts = self.rows_here.pending, self._all() if anew else _NO_SLOTS, []
         self._forget_training()
-        mine = waiting.inserts if role == INSERTED else waiting.deletes
-        if role == INSERTED:
-            slots = yield from self._of_all(self.rows_here.slots(mine))
-            for local, ones in (yield from self._encode(slots)):
-                self.own.cells.arrange(local, ones)
-        own, end = self.own, self.own.ensemble.leaf.shape[1]
-        counts = yield from own.update_steps(mine, role, others, anew, 0, end)
-        self._digest.note(self.rows_here.store.id[own.taken], own.taken)
+        for role in roles:
+            mine = waiting.inserts if role == INSERTED else waiting.deletes
+            if role == INSERTED:
+                slots = yield from self._of_all(self.rows_here.slots(mine))
+                for local, ones in (yield from self._encode(slots)):
+                    self.own.cells.arrange(local, ones)
+            own, end = self.own, self.own.ensemble.leaf.shape[1]
+            counts.append((yield from own.update_steps(mine, role, others, anew, 0, end)))
+            self._digest.note(self.rows_here.store.id[own.taken], own.taken)
         return {"counts": counts, **self._trees()}
 
     def _on_sum_up(self) -> Any:
@@ -309,7 +305,6 @@ class GBDTShard(ShardWithRows):
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
         sums = ensemble.sums_of_roots(known, former.y, slots)
         ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
-        yield _NOTHING
         self._own = own = RowShard(ensemble, self._features, former.cells)
         own.y = former.y
         own.divide(self._index, shards)
