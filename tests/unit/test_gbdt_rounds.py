@@ -106,9 +106,9 @@ def test_a_subtree_grows_again_from_the_split_that_was_found_with_the_rank() -> 
     X, target = bits_of(64)
     told.train(X, target)
     told.requests.clear()
-    told.apply(DELETE, np.flatnonzero((target >> 2) != (target & 1)))
+    told.apply(DELETE, np.flatnonzero(target >> 2))
     assert told.depth(0) == 2
-    # The other two digits are left: no meeting is for the root alone.
+    # The other two digits are left: nobody meets for the root.
     assert told.searched == [2, 4]
 
 

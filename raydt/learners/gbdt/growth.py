@@ -261,7 +261,10 @@ def begin_growth(model: Any, local: Any, t: int, row: int, roots: int, room: Any
             _copy(local.sums[t, h], room.pool[e], local.begin, local.end)
             if found[FEATURE] >= 0:
                 leaf.gain = gain_of(found[LEFT_G], found[LEFT_H], leaf.G, leaf.H, local.units)
-    return int(_open_more(local, row, room, n, 0, squared) if n else _split(model, local, t, row, room))
+    if n:
+        return int(_open_more(local, row, room, n, 0, squared))
+    room.register[SEARCHED] = roots
+    return int(_split(model, local, t, row, room))
 
 
 @kernel
@@ -287,16 +290,6 @@ def search_opened(model: Any, local: Any, t: int, row: int, room: Any, n: int, h
                 into[s, 1] = above[s, 1] - less[s, 1]
             _search(local, row, room, large)
         _search(local, row, room, small)
-
-
-@inner_kernel
-def _take_answers(local: Any, room: Any, answers: Any) -> None:
-    """Take the best split of all owners, of each leaf opened last."""
-    register = room.register
-    for e in range(register[SEARCHED], register[OPENED]):
-        leaf = room.leaf[e]
-        leaf.gain = best_of_owners(answers[:, e - register[SEARCHED]], leaf.G, leaf.H, local.units, room.found[e])
-    register[SEARCHED] = register[OPENED]
 
 
 @inner_kernel
@@ -372,5 +365,10 @@ def next_leaves(model: Any, local: Any, t: int, row: int, room: Any, answers: An
     Then open the children of some leaves and sum up the smaller one of each over the own rows, and return how many were
     summed up (``room.small``); or 0, if the tree is grown.
     """
-    _take_answers(local, room, answers)
+    register = room.register
+    for i in range(register[OPENED] - register[SEARCHED]):
+        e = register[SEARCHED] + i
+        leaf = room.leaf[e]
+        leaf.gain = best_of_owners(answers[:, i], leaf.G, leaf.H, local.units, room.found[e])
+    register[SEARCHED] = register[OPENED]
     return int(_split(model, local, t, row, room))

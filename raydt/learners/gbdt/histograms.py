@@ -157,11 +157,11 @@ def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: i
                 add_pair(of_node, room.segments[e], dg, dh)
             node = -1 if bottom_up else np.int64(parent[node])
     if bottom_up:
-        _move_all_up(model.trees, local, t, nodes, room, 0, stored)
+        move_all_up(model.trees, local, t, nodes, room, 0, stored)
 
 
 @inner_kernel
-def _move_all_up(trees: Any, local: Any, t: int, nodes: int, room: Any, begin: int, end: int) -> None:
+def move_all_up(trees: Any, local: Any, t: int, nodes: int, room: Any, begin: int, end: int) -> None:
     """Add the changes of histograms (``room.delta``) to them and to all above, and make them 0."""
     sums, histogram = local.sums[t], trees.histogram[t]
     for q in range(nodes - 1, -1, -1):
@@ -203,23 +203,6 @@ def sum_up_changes(
             n_changed += 1
         add_row(np.uint32(room.slots[i]), np.int64(room.g[i]), np.int64(room.h[i]), local.cells, segment, room.delta[h])
     return n_changed
-
-
-@inner_kernel
-def change_by_all(model: Any, local: Any, t: int, head: Any, room: Any) -> int:
-    """Change the sums of a tree by what all shards have changed; return how many nodes it has (``room.order``).
-
-    ``head`` is the sum of theirs, ``room.delta`` that of the histograms over the features that this shard owns.
-    """
-    for node in range(len(room.value)):
-        at = 5 * node
-        room.value[node] = model.trees.value[t, node]
-        room.G[node], room.H[node], room.rows[node] = head[at], head[at + 1], head[at + 4]
-        room.absolute[node, 0], room.absolute[node, 1] = head[at + 2], head[at + 3]
-    nodes = list_nodes(model.trees, t, room)
-    change_nodes(model, t, nodes, room)
-    _move_all_up(model.trees, local, t, nodes, room, local.begin, local.end)
-    return int(nodes)
 
 
 @inner_kernel
@@ -308,7 +291,7 @@ def pack(head: Any, which: Any, at: Any, sums: Any, ends: Any, out: Any) -> None
                 n += two
 
 
-@inner_kernel
+@kernel
 def add_packed(packed: Any, head: Any, into: Any, begin: int, end: int) -> None:
     """Add what all shards have sent, one after the other: their heads, and segments ``begin`` to before ``end``.
 
@@ -329,9 +312,3 @@ def add_packed(packed: Any, head: Any, into: Any, begin: int, end: int) -> None:
                 sums[s, 0] += packed[at]
                 sums[s, 1] += packed[at + np.uint64(1)]
                 at += two
-
-
-@kernel
-def add_histograms(packed: Any, into: Any, begin: int, end: int) -> None:
-    """Add what all shards have sent, without heads."""
-    add_packed(packed, packed[:0], into, begin, end)

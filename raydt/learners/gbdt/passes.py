@@ -17,7 +17,7 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places
 from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, residual
 from raydt.learners.gbdt.growth import grow_tree
-from raydt.learners.gbdt.histograms import add_packed, change_by_all, change_rows, change_sums, list_nodes
+from raydt.learners.gbdt.histograms import add_packed, change_nodes, change_rows, change_sums, list_nodes, move_all_up
 from raydt.learners.gbdt.staleness import compare
 from raydt.learners.gbdt.update import (
     add_ranks,
@@ -42,9 +42,10 @@ def _derive(batch: Any, first: int, stop: int, loss: Any, p: Any) -> None:
         entry[i] = residual(y[slots[i]], F[i], loss.unit)
 
 
-@inner_kernel
-def _add_scores(model: Any, batch: Any, t: int, k: int, first: int, stop: int) -> None:
+@kernel
+def add_scores(model: Any, batch: Any, t: int, first: int, stop: int) -> None:
     """Add the values of one tree to the scores of some rows of the batch."""
+    k = t % model.loss.trees
     leaf, value, slots, F = model.leaf[t], model.trees.value[t], batch.slots, batch.F[k]
     for i in range(np.uint64(first), np.uint64(stop)):  # unsigned: no test for an index from the end
         F[i] += value[np.uint32(leaf[np.uint32(slots[i])])]
@@ -87,7 +88,7 @@ def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: i
             t = m * loss.trees + k
             trees.G[t, 0], trees.H[t, 0] = _begin_tree(model, batch, t, k, own, room)
             grow_tree(model, local, t, row, 1, room)
-            _add_scores(model, batch, t, k, 0, own)
+            add_scores(model, batch, t, 0, own)
 
 
 @kernel
@@ -105,13 +106,7 @@ def begin_tree(model: Any, local: Any, batch: Any, own: int, t: int, first: int,
 
 
 @kernel
-def add_scores(model: Any, batch: Any, t: int, first: int, stop: int) -> None:
-    """Add the values of one tree to the scores of some rows of the batch."""
-    _add_scores(model, batch, t, t % model.loss.trees, first, stop)
-
-
-@inner_kernel
-def _derive_batch(
+def derive_batch(
     model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
 ) -> None:
     """Make the entries of a batch in an iteration: from its scores; of others, keep those that may stay."""
@@ -141,7 +136,7 @@ def _welcome(model: Any, batch: Any, m: int, n: int, joined: int, counts: Any) -
         for k in range(per):
             batch.F[k, i] = model.loss.origin
     for t in range((m + 1) * per if joined > n else 0):
-        _add_scores(model, batch, t, t % per, n, joined)
+        add_scores(model, batch, t, n, joined)
     counts[REFRESHED] += joined - n
 
 
@@ -172,7 +167,7 @@ def update_pass(
     counts[DEPTH], counts[REFRESHED] = -1, n - own
     for m in range(iterations):
         row = row_of(local.candidates, m)
-        _derive_batch(model, batch, m, own, n, kept, rules, compares, room.p)
+        derive_batch(model, batch, m, own, n, kept, rules, compares, room.p)
         joined = n
         for k in range(per):
             t = m * per + k
@@ -189,20 +184,12 @@ def update_pass(
                         grow_tree(model, local, t, row, roots, grow_room)
                         count_growth(model, t, roots, room, grow_room, counts)
                 joined = _join(model, batch, t, joined, roots, rules, room, grow_room)
-            _add_scores(model, batch, t, k, kept, n)
+            add_scores(model, batch, t, kept, n)
         if m + 1 == iterations:
             return joined
         _welcome(model, batch, m, n, joined, counts)
         n = joined
     return n
-
-
-@kernel
-def begin_update(
-    model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
-) -> None:
-    """Begin an iteration of an update with other shards: derive the own rows."""
-    _derive_batch(model, batch, m, own, n, kept, rules, compares, p)
 
 
 @kernel
@@ -212,7 +199,14 @@ def change_tree(model: Any, local: Any, t: int, rules: Any, room: Any, head: Any
     ``head``, shape (5 nodes,), is scratch.
     """
     add_packed(packed, head, room.delta, local.begin, local.end)
-    nodes = change_by_all(model, local, t, head, room)
+    for node in range(len(room.value)):
+        at = 5 * node
+        room.value[node] = model.trees.value[t, node]
+        room.G[node], room.H[node], room.rows[node] = head[at], head[at + 1], head[at + 4]
+        room.absolute[node, 0], room.absolute[node, 1] = head[at + 2], head[at + 3]
+    nodes = list_nodes(model.trees, t, room)
+    change_nodes(model, t, nodes, room)
+    move_all_up(model.trees, local, t, nodes, room, local.begin, local.end)
     return look_at_splits(model, local, t, row_of(local.candidates, t // model.loss.trees), nodes, rules, room)
 
 
@@ -239,7 +233,7 @@ def end_update(
         count_growth(model, t, roots, room, grow_room, counts)
     joined = _join(model, batch, t, joined, roots, rules, room, grow_room)
     per = model.loss.trees
-    _add_scores(model, batch, t, t % per, kept, n)
+    add_scores(model, batch, t, kept, n)
     if t % per == per - 1 and t < len(model.leaf) - 1:
         _welcome(model, batch, t // per, n, joined, counts)
     return int(joined)

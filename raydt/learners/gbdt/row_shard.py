@@ -23,12 +23,12 @@ from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
 from raydt.learners.gbdt.cells import no_places, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays
 from raydt.learners.gbdt.growth import begin_growth, next_leaves, search_opened
-from raydt.learners.gbdt.histograms import add_histograms, pack, sum_up, sum_up_changes
+from raydt.learners.gbdt.histograms import add_packed, pack, sum_up, sum_up_changes
 from raydt.learners.gbdt.passes import (
     add_scores,
     begin_tree,
-    begin_update,
     change_tree,
+    derive_batch,
     end_update,
     judge_tree,
     train_pass,
@@ -194,7 +194,7 @@ class RowShard:
         for t in range(len(self.ensemble.trees.feature)):
             if t % per == 0:
                 n = joined
-                begin_update(model, batch, t // per, own, n, kept, rules, compares, room.p)
+                derive_batch(model, batch, t // per, own, n, kept, rules, compares, room.p)
             changed = sum_up_changes(model, local, batch, t, t % per, role, own, n, room, head)
             which = room.changed[:changed]
             packed = yield from self._exchanged(head, which, which, room.delta)
@@ -218,7 +218,7 @@ class RowShard:
             which = trees.histogram[t][trees.feature[t] >= 0].astype(np.int64)
             packed = yield from self._exchanged(_NONE, which, which, own[0])
             local.sums[t, which, local.begin : local.end] = 0
-            add_histograms(packed, local.sums[t], local.begin, local.end)
+            add_packed(packed, _NONE, local.sums[t], local.begin, local.end)
 
     def _grow(
         self, model: ModelArrays, local: LocalSums, t: int, roots: int, room: GrowthRoom, head: Ints

@@ -6,7 +6,7 @@ with its id, label and birth (``owned_rows``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -62,14 +62,15 @@ class GBDTShard(ShardWithRows):
         self._scores = np.empty((0, 0))  # of the rows of a training
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request."""
+        """Answer one request: what yields parts for other shards begins a pass."""
         if method == MET:
             return self._meeting.receive(**payload)
         if self._own is not None:
             self._own.y = self.rows_here.store.y  # which may have grown
         if method in OF_OWNERS:
             return getattr(self.rows_here, method)(**payload)
-        return super().handle(method, payload)
+        answer = super().handle(method, payload)
+        return self._meeting.begin(answer) if isinstance(answer, Generator) else answer
 
     def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
         """Ids, leaves, ledger and drift of the own rows, once there is a model: histograms follow from these."""
@@ -115,14 +116,11 @@ class GBDTShard(ShardWithRows):
         assert self._rows is not None
         return self._rows
 
-    def _on_delete_equal(self, y: Any, row: Any) -> Any:
+    def _on_delete_equal(self, y: Any, row: Any) -> Steps[Any]:
         """Find the oldest live row that equals one together with the other shards; its owner has it wait.
 
         Returns its slot where that is, and how many rows there are.
         """
-        return self._meeting.begin(self._delete_equal(y, row))
-
-    def _delete_equal(self, y: Any, row: Any) -> Steps[Any]:
         rows, masks = self.rows_here, []
         local = np.arange(self._owners.local_capacity(self._held.used), dtype=np.int32)
         for shard in range(self._owners.shards if len(self.groups) else 0):
@@ -145,7 +143,7 @@ class GBDTShard(ShardWithRows):
         """Make the bins from rows: those in some slots, or all live ones, which the owners know together."""
         if "slots" in which:
             return self._bins_of(which["slots"])
-        return self._meeting.begin(self._learn(**which))
+        return self._learn(**which)
 
     def _learn(self, hold_out: bool) -> Steps[dict[str, Any]]:
         """Also decide which rows are held out, as the first ones of all in the order of their births.
@@ -236,14 +234,11 @@ class GBDTShard(ShardWithRows):
             parts.append({"codes": codes.take(theirs, axis=1), "indptr": sparse.indptr, "indices": sparse.indices})
         return parts
 
-    def _on_encode(self, restored: bool) -> Any:
+    def _on_encode(self, restored: bool) -> Steps[None]:
         """Encode the first rows together with the other shards, and choose the features of the matrix.
 
         They are those that the bins were learned from or, of a model that was restored, its own.
         """
-        return self._meeting.begin(self._encode_first(restored))
-
-    def _encode_first(self, restored: bool) -> Steps[None]:
         rows = self.rows_here
         if restored:
             self._slots = yield from self._of_all(rows.slots(rows.pending.in_model(rows.store.slots())))
@@ -258,26 +253,20 @@ class GBDTShard(ShardWithRows):
 
     # ---------------------------------------------------------------- passes
 
-    def _on_train(self, first: int, stop: int) -> Any:
+    def _on_train(self, first: int, stop: int) -> Steps[Any]:
         """Train some iterations together with the other shards; returns the trees."""
         if first == 0:
             self._scores = self.own.ensemble.origins(len(self._training))
-        return self._meeting.begin(self._train(first, stop))
-
-    def _train(self, first: int, stop: int) -> Steps[Any]:
         yield from self.own.train_steps(self._training, self._scores, first, stop)
         if stop == self.own.ensemble.iterations:
             self._forget_training()
         return self._trees()
 
-    def _on_update(self, roles: Sequence[int], anew: bool) -> Any:
+    def _on_update(self, roles: Sequence[int], anew: bool) -> Steps[Any]:
         """Take the rows that wait through all trees together with the other shards, those of one role after the other.
 
         Those in the model have all their derivatives computed ``anew``. Returns the counts of each role, and the trees.
         """
-        return self._meeting.begin(self._update(roles, anew))
-
-    def _update(self, roles: Sequence[int], anew: bool) -> Steps[Any]:
         waiting, others, counts = self.rows_here.pending, self._all() if anew else _NO_SLOTS, []
         self._forget_training()
         for role in roles:
@@ -291,15 +280,12 @@ class GBDTShard(ShardWithRows):
             self._digest.note(self.rows_here.store.id[own.taken], own.taken)
         return {"counts": counts, **self._trees()}
 
-    def _on_sum_up(self) -> Any:
+    def _on_sum_up(self) -> Steps[None]:
         """Make all histograms together with the other shards."""
-        return self._meeting.begin(self.own.sum_up_steps(self._all()))
+        return self.own.sum_up_steps(self._all())
 
-    def _on_extend(self, classes: int) -> Any:
+    def _on_extend(self, classes: int) -> Steps[Any]:
         """Continue with more classes; returns the trees."""
-        return self._meeting.begin(self._extend(classes))
-
-    def _extend(self, classes: int) -> Steps[Any]:
         former, slots, shards = self.own, self._all(), self._owners.shards
         self._digest.forget()
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)

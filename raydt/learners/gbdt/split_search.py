@@ -81,7 +81,8 @@ def search(sums: Any, G: int, H: int, local: Any, row: int, found: Any) -> float
     ``found`` takes the split (FIELDS), feature -1 if there is none (0 is returned): of equal gains the smaller feature,
     then the smaller cut. O(C).
     """
-    c, units, limit = local.candidates, local.units, least_gain(G, H, local.units)
+    c, units = local.candidates, local.units
+    limit = least_gain(G, H, units) if H > 0 else 0.0
     whole = part(G, H, units) if H > 0 else 0.0
     found[FEATURE] = -1
     for j in range(local.first, local.stop):
