@@ -12,7 +12,8 @@ unknown child could be split; so a tree takes about as many rounds as it is deep
 the histogram, and have told its best split with the rank: so a subtree that grows again begins with its children.
 
 Invariants: the histogram of an open leaf lies in the pool. That of the smaller child is summed up from its rows, and
-the parent's, less that one, becomes the larger child's: exactly, since sums are integers. What is opened ahead changes
+the parent's, less that one, becomes the larger child's: exactly, since sums are integers. So does that of a leaf that
+grows again, where its sibling has one. What is opened ahead changes
 no result: only :func:`_put_split` makes splits.
 """
 
@@ -25,10 +26,21 @@ import numpy as np
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
 from raydt.learners.gbdt.cells import add_cells, add_places
-from raydt.learners.gbdt.histograms import add_packed
+from raydt.learners.gbdt.histograms import add_packed, beside, make_from_others, subtract
 from raydt.learners.gbdt.split_search import CUT, FEATURE, LEFT_G, LEFT_H, best_of_owners, gain_of, search
 from raydt.learners.gbdt.trees import FREE, LEAF, set_values
-from raydt.learners.gbdt.workspace import AHEAD, BUDGET, HISTOGRAM, MADE, MOST_AHEAD, NODE, OPENED, ORDER, SEARCHED
+from raydt.learners.gbdt.workspace import (
+    AHEAD,
+    BUDGET,
+    HISTOGRAM,
+    MADE,
+    MOST_AHEAD,
+    NODE,
+    OPENED,
+    ORDER,
+    ROOTS,
+    SEARCHED,
+)
 
 # -------------------------------------------------------------------- one leaf
 
@@ -84,15 +96,6 @@ def _copy(sums: Any, into: Any, begin: int, end: int) -> None:
 
 
 @inner_kernel
-def _keep_and_subtract(sums: Any, into: Any, less: Any) -> None:
-    """Copy a histogram, and subtract another one from it."""
-    for s in range(len(sums)):
-        G, H = sums[s, 0], sums[s, 1]
-        into[s, 0], into[s, 1] = G, H
-        sums[s, 0], sums[s, 1] = G - less[s, 0], H - less[s, 1]
-
-
-@inner_kernel
 def _search(local: Any, row: int, room: Any, e: int) -> None:
     """Find the best split of an open leaf among the features that this shard owns."""
     leaf = room.leaf[e]
@@ -109,6 +112,7 @@ def _open_roots(model: Any, t: int, room: Any, roots: int) -> None:
     feature, nodes = trees.feature[t], trees.feature.shape[1]
     budget = nodes // 2 + 1 - trees.leaves[t]
     register[:] = 0
+    register[ROOTS] = roots
     register[OPENED], register[BUDGET], register[AHEAD], register[ORDER] = roots, budget, MOST_AHEAD * budget, roots
     room.used[:] = False
     for node in range(nodes):
@@ -211,8 +215,11 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
         for e in range(roots):
             if room.root[e, 1] >= 0:
                 _copy(sums[room.root[e, 1]], pool[e], 0, segments)
-            else:
+            elif beside(trees, t, room, e)[0] < 0:
                 _sum_up(local, row, room, e, pool[e], squared)
+        for e in range(roots):
+            if room.root[e, 1] < 0 and beside(trees, t, room, e)[0] >= 0:
+                make_from_others(trees, local, t, room, e, 0, segments)
             if room.leaf[e].end - room.leaf[e].begin > 1:
                 _search(local, row, room, e)
     pooled = roots
@@ -223,19 +230,18 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
         leaf = room.leaf[best]
         a = _open_children(local, room, best)
         h = _put_split(trees, t, room, best)
+        _copy(pool[leaf.histogram], sums[h], 0, segments)
         if register[MADE] < register[BUDGET]:
             left, right = room.leaf[a], room.leaf[a + 1]
             left_rows, right_rows = left.end - left.begin, right.end - right.begin
             small, large = (a, a + 1) if left_rows <= right_rows else (a + 1, a)
             room.leaf[large].histogram, room.leaf[small].histogram = leaf.histogram, pooled
             _sum_up(local, row, room, small, pool[pooled], squared)
-            _keep_and_subtract(pool[leaf.histogram], sums[h], pool[pooled])
+            subtract(sums[h], pool[pooled], pool[leaf.histogram], 0, segments)
             pooled += 1
             for child in range(a, a + 2):
                 if room.leaf[child].end - room.leaf[child].begin > 1:
                     _search(local, row, room, child)
-        else:
-            _copy(pool[leaf.histogram], sums[h], 0, segments)
     _end_tree(model, t, room)
 
 
@@ -246,22 +252,23 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
 def begin_growth(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -> int:
     """Begin to grow a tree from ``roots``; those with a histogram have been searched (``room.found``).
 
-    Returns how many leaves were summed up, as :func:`next_leaves`: the other roots and, until these are searched,
-    children of the first ones.
+    Returns how many leaves were summed up, as :func:`next_leaves`: of the other roots those that have to be and, until
+    all are searched, children of the first ones.
     """
     _open_roots(model, t, room, roots)
-    n, squared = 0, model.loss.squared
+    n, squared, unknown = 0, model.loss.squared, False
     for e in range(roots):
         leaf, found, h = room.leaf[e], room.found[e], room.root[e, 1]
-        if h < 0:
+        unknown |= h < 0
+        if h < 0 and beside(model.trees, t, room, e)[0] < 0:
             room.step[n], room.small[n] = -1, e
             _sum_up(local, row, room, e, room.parts[n], squared)
             n += 1
-        else:
+        elif h >= 0:
             _copy(local.sums[t, h], room.pool[e], local.begin, local.end)
             if found[FEATURE] >= 0:
                 leaf.gain = gain_of(found[LEFT_G], found[LEFT_H], leaf.G, leaf.H, local.units)
-    if n:
+    if unknown:
         return int(_open_more(local, row, room, n, 0, squared))
     room.register[SEARCHED] = roots
     return int(_split(model, local, t, row, room))
@@ -284,26 +291,27 @@ def search_opened(model: Any, local: Any, t: int, row: int, room: Any, n: int, h
         e, small = room.step[i], room.small[i]
         if e >= 0:
             large = 2 * room.leaf[e].left + 1 - small
-            above, less, into = room.pool[e], room.pool[small], room.pool[large]
-            for s in range(local.begin, local.end):
-                into[s, 0] = above[s, 0] - less[s, 0]
-                into[s, 1] = above[s, 1] - less[s, 1]
+            subtract(room.pool[e], room.pool[small], room.pool[large], local.begin, local.end)
             _search(local, row, room, large)
         _search(local, row, room, small)
+    for e in range(room.register[ROOTS] if room.register[SEARCHED] == 0 else 0):
+        if room.root[e, 1] < 0 and beside(model.trees, t, room, e)[0] >= 0:
+            make_from_others(model.trees, local, t, room, e, local.begin, local.end)
+            _search(local, row, room, e)
 
 
 @inner_kernel
-def _look_ahead(room: Any, n: int) -> int:
-    """List the leaves whose children are to be opened after ``n`` others (``room.step``), the one needed first.
+def _open_more(local: Any, row: int, room: Any, n: int, needed: int, squared: bool) -> int:
+    """Open the children of ``needed`` leaves and of others ahead, and sum up the smaller one of each.
 
-    Returns how many are listed.
+    ``n`` leaves are summed up already. Returns how many are then.
     """
     register, gain, turn = room.register, room.ahead, room.turn
-    opened, order = register[OPENED], register[ORDER]
+    opened, order, begin = register[OPENED], register[ORDER], n
     for e in range(opened):
         leaf = room.leaf[e]
         gain[e], turn[e] = leaf.gain if leaf.order >= 0 else 0.0, leaf.order
-    for _ in range(register[BUDGET] - register[MADE] - 1):
+    for _ in range(register[BUDGET] - register[MADE] - 1):  # list them, the one needed first
         best = -1
         for e in range(opened):
             if gain[e] > 0.0 and (best < 0 or gain[e] > gain[best] or (gain[e] == gain[best] and turn[e] < turn[best])):
@@ -318,25 +326,15 @@ def _look_ahead(room: Any, n: int) -> int:
             for child in range(a, a + 2):
                 gain[child], turn[child] = room.leaf[child].gain, order
                 order += 1
-    return int(n)
-
-
-@inner_kernel
-def _open_more(local: Any, row: int, room: Any, n: int, needed: int, squared: bool) -> int:
-    """Open the children of ``needed`` leaves and of others ahead, and sum up the smaller one of each.
-
-    ``n`` leaves are summed up already. Returns how many are then.
-    """
-    register = room.register
-    stop = min(_look_ahead(room, n), n + needed + max(np.int64(0), register[AHEAD]))
-    register[AHEAD] -= stop - n
-    for i in range(n, stop):
+    n = min(n, begin + needed + max(np.int64(0), register[AHEAD]))
+    register[AHEAD] -= n - begin
+    for i in range(begin, n):
         e = room.step[i]
         a = _open_children(local, room, e)
         small = a if 2 * room.leaf[a].H <= room.leaf[e].H else a + 1  # the same at all shards, unlike their rows
         room.small[i] = small
         _sum_up(local, row, room, small, room.parts[i], squared)
-    return int(stop)
+    return int(n)
 
 
 @inner_kernel
@@ -347,7 +345,7 @@ def _split(model: Any, local: Any, t: int, row: int, room: Any) -> int:
         best = _best_leaf(room) if register[MADE] < register[BUDGET] else -1
         if best < 0:
             _end_tree(model, t, room)
-            return 0
+            return -1
         if room.leaf[best].left >= 0:
             register[AHEAD] += 1
         elif register[MADE] + 1 < register[BUDGET]:
@@ -363,7 +361,7 @@ def next_leaves(model: Any, local: Any, t: int, row: int, room: Any, answers: An
     """Make all splits that are known from the answers of the owners, int64, shape (owners, leaves, FIELDS).
 
     Then open the children of some leaves and sum up the smaller one of each over the own rows, and return how many were
-    summed up (``room.small``); or 0, if the tree is grown.
+    summed up (``room.small``); or -1, if the tree is grown.
     """
     register = room.register
     for i in range(register[OPENED] - register[SEARCHED]):

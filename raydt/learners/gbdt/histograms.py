@@ -20,7 +20,7 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import add_row, segments_of
 from raydt.learners.gbdt.derivatives import gradient, hessian
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
-from raydt.learners.gbdt.workspace import DELETED, INSERTED
+from raydt.learners.gbdt.workspace import DELETED, INSERTED, ROOTS
 
 
 @inner_kernel
@@ -263,6 +263,47 @@ def _add(sums: Any, into: Any) -> None:
     for s in range(len(sums)):
         into[s, 0] += sums[s, 0]
         into[s, 1] += sums[s, 1]
+
+
+@inner_kernel
+def subtract(sums: Any, less: Any, into: Any, begin: int, end: int) -> None:
+    """Put some segments of the difference of two histograms into a third one."""
+    for s in range(begin, end):
+        into[s, 0] = sums[s, 0] - less[s, 0]
+        into[s, 1] = sums[s, 1] - less[s, 1]
+
+
+@inner_kernel
+def beside(trees: Any, t: int, room: Any, e: int) -> tuple[int, int, int]:
+    """Return the histograms from which that of a root without one follows: of the parent, and of its other child.
+
+    -1 for the parent: it has to be summed up. -1 for the other child: it is that of another root, the third number,
+    which has to be summed up.
+    """
+    node = room.root[e, 0]
+    up = np.int64(trees.parent[t, node])
+    if up < 0:
+        return -1, -1, -1
+    left, above = np.int64(trees.left[t, up]), np.int64(trees.histogram[t, up])
+    other = np.int64(trees.right[t, up]) if left == node else left
+    if trees.feature[t, other] >= 0:
+        return above, np.int64(trees.histogram[t, other]), -1
+    for root in range(room.register[ROOTS]):
+        if room.root[root, 0] == other:
+            if room.root[root, 1] >= 0:
+                return above, room.root[root, 1], -1
+            H, of_other = trees.H[t, node], trees.H[t, other]  # the same at all shards
+            if of_other < H or (of_other == H and left == node):
+                return above, -1, np.int64(root)
+    return -1, -1, -1
+
+
+@inner_kernel
+def make_from_others(trees: Any, local: Any, t: int, room: Any, e: int, begin: int, end: int) -> None:
+    """Make the histogram of a root that need not be summed up."""
+    above, other, root = beside(trees, t, room, e)
+    less = room.pool[root] if other < 0 else local.sums[t, other]
+    subtract(local.sums[t, above], less, room.pool[e], begin, end)
 
 
 # -------------------------------------------------------------------- what shards send each other

@@ -227,8 +227,10 @@ class RowShard:
         drawn = local.candidates
         row, every = t // self.ensemble.per if len(drawn.cuts) > 1 else 0, np.arange(len(room.small))
         n = begin_growth(model, local, t, row, roots, room)
-        while n:
-            packed = yield from self._exchanged(head, room.small[:n], every[:n], room.parts)
+        while n >= 0:
+            packed = _NONE
+            if n:
+                packed = yield from self._exchanged(head, room.small[:n], every[:n], room.parts)
             search_opened(model, local, t, row, room, n, head, packed)
             found = room.found[room.register[SEARCHED] : room.register[OPENED]].copy()
             answers = np.stack((yield self._to_all(found)))

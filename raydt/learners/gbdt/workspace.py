@@ -128,8 +128,8 @@ OPEN_LEAF = np.dtype(
     ]
 )
 #: Registers of a growth: leaves opened, and how many of these have been searched; splits made, and how many may be;
-#: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far.
-OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, REGISTERS = range(9)
+#: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far; roots.
+OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, ROOTS, REGISTERS = range(10)
 #: Leaves that may be opened ahead at a time, in parts of the leaves that a tree may gain.
 MOST_AHEAD = 1
 
