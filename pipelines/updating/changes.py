@@ -21,6 +21,7 @@ from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
+from raydt.examples.weights import Weights, unless_equal
 from raydt.learners import traits_of
 from raydt.messages import Message, message
 from raydt.redaction import quoted
@@ -38,6 +39,7 @@ class StateNames:
     """Names of the examples and labels of a state, as files of changes have them."""
 
     label: str  #: Label column.
+    weight: str | None  #: Column of weights.
     id: str | None  #: Column of ids; without one, new rows get running numbers.
     text_ids: bool  #: Whether ids are text, and the state holds their codes.
     ids: TextIds  #: Codes of text ids; none where they are integers.
@@ -61,6 +63,7 @@ class StateNames:
                 ids.restore(stream)
         return cls(
             label=label or columns.get("label") or "y",
+            weight=columns.get("weight"),
             id=id_column or columns.get("id"),
             text_ids=columns.get("id_kind") == "text",
             ids=ids,
@@ -94,6 +97,7 @@ class Insertions:
     all_ids: TextIds  #: As ``StateNames.ids``, once the update is applied.
     path: str = ""  #: As it was given.
     source: FileSource | None = None  #: Where they were read.
+    weight: Weights | None = None  #: Shape (n,): their weights; None if all are 1.
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
         """The same error, naming file, row and label of the row that the learner refuses."""
@@ -185,7 +189,9 @@ def read_insertions(
         raise _at(source, again, names.id, message("updates.repeated_id", id=quoted(given.tolist()[again])))
     ones = concatenated(sparse) if sparse else None
     categories = _grown_categories(source, saved)
-    return Insertions(given, ids, X, ones, y, source.classes, categories, empty.all_ids, path, source)
+    weights = [chunk.weight for chunk in chunks if chunk.weight is not None]
+    weight = unless_equal(np.concatenate(weights)) if weights else None
+    return Insertions(given, ids, X, ones, y, source.classes, categories, empty.all_ids, path, source, weight)
 
 
 def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
@@ -195,11 +201,20 @@ def _open(path: str, kind: str | None, saved: SavedModel, names: StateNames) -> 
     wanted = {names.label: "--label or the state"}
     if names.id is not None:
         wanted[names.id] = "--id or the state"
+    if names.weight is not None:
+        wanted[names.weight] = "the state"
     known = names.labels.get("classes", [*names.labels.get("positive", ()), *names.labels.get("rest", ())])
     text = [names.label] if known and all(isinstance(label, str) for label in known) else []
     text += [names.id] if names.text_ids and names.id is not None else []
     files, options = find_rows(
-        saved, path, kind, wanted=wanted, label=names.label, id_column=names.id, as_text=tuple(text)
+        saved,
+        path,
+        kind,
+        wanted=wanted,
+        label=names.label,
+        id_column=names.id,
+        as_text=tuple(text),
+        weight=names.weight,
     )
     source = open_rows(saved, files, options, labels=names.labels)
     if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():

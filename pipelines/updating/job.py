@@ -181,6 +181,7 @@ def _contents(
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
     meta |= {"lineage": [*saved.meta.get("lineage", []), step_of(saved, folder.location, names, gone, new, receipt)]}
     meta |= {"columns": {"label": names.label, "id": names.id, "id_kind": "text" if names.text_ids else "integer"}}
+    meta["columns"] |= {} if names.weight is None else {"weight": names.weight}
     meta |= {"numbered": names.numbered} if names.numbered else {}
     meta |= {} if may_quote(folder.location) else {QUOTE_VALUES: False}
     meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}

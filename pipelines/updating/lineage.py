@@ -51,6 +51,7 @@ def step_of(
     if new.source is not None:
         files["insert"] = {"path": _absolute(new.path), "kind": new.source.identity().description["kind"]}
         files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
+        files["insert"] |= {} if names.weight is None else {"weight": names.weight}
     return {
         "state": place,
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
@@ -76,7 +77,8 @@ def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> Up
     ids = np.concatenate([gone.ids, new.ids])
     row = np.full(len(op), -1, dtype=np.int64)
     order = in_order(new.classes, positive)
-    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse, class_order=order)
+    known: dict[str, Any] = {"sparse": new.sparse, "class_order": order, "weight": new.weight}
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, **known)
 
 
 def names_after(names: StateNames, new: Insertions, live: set[int]) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def _read_again(
 ) -> tuple[StateNames, Deletions, Insertions]:
     """Read the files of an update as it has read them, with the dictionaries that the stream had then."""
     at, files = stream.state(), step["files"]
-    columns = {name: files.get("insert", {}).get(name) for name in ("label", "id")}
+    columns = {name: files.get("insert", {}).get(name) for name in ("label", "id", "weight")}
     meta = {"kind": "state", "columns": {**columns, "id_kind": stream.source.id_kind}, "next_id": replay.next_id}
     classes, categories = stream.source.classes[: at["n_classes"]], at["source"].get("categories", {})
     learner = learners()[config.learner.kind]

@@ -56,13 +56,14 @@ def find_rows(
     label: str | None = None,
     id_column: str | None = None,
     as_text: tuple[str, ...] = (),
+    weight: str | None = None,
 ) -> tuple[list[DataFile], FileOptions]:
     """Find the files that ``data`` (a file, folder or pattern) stands for, and how to read them.
 
-    They have the features and the columns ``wanted``, with what names each, such as ``--id``, for messages. ``label``
-    and ``id_column`` are read as labels and ids; columns ``as_text``, and categories, stay text in CSV, whatever they
-    look like. ``kind`` is by default that of the names. InputError if it is unclear, nothing is there or can be read,
-    or a column is missing.
+    They have the features and the columns ``wanted``, with what names each, such as ``--id``, for messages. ``label``,
+    ``id_column`` and ``weight`` are read as labels, ids and weights; columns ``as_text``, and categories, stay text in
+    CSV, whatever they look like. ``kind`` is by default that of the names. InputError if it is unclear, nothing is
+    there or can be read, or a column is missing.
     """
     features = saved.features
     needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
@@ -71,7 +72,7 @@ def find_rows(
             raise InputError(message("updates.feature_column", who=wanted[name]), file=data, column=name)
     categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
     columns: dict[str, Any] = {"label": label, "id": id_column, "features": needed, "categorical": categorical}
-    columns["n_features"] = features.sparse or None
+    columns["n_features"], columns["weight"] = features.sparse or None, weight
     with without_a_config():
         form, places = find_kind(data, ".", kind, or_else=", or add --kind parquet, arrow, csv or libsvm")
         files = [open_file(form, place, as_text=(*categorical, *as_text)) for place in places]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.errors import HalfAppliedError, InputError, UpdateError
-from raydt.estimators.arguments import ids_of, index_of, warn_of_index
+from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
+from raydt.estimators.arguments import ids_of, index_of, warn_of_index, weights_of
 from raydt.estimators.fitted import Fitted
 from raydt.estimators.frames import nothing_in
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
@@ -26,7 +27,9 @@ from raydt.examples.updates import (
     refuse_numbered,
     running_ids,
 )
+from raydt.examples.weights import UNIT, Weights, of_labels, products, unless_equal
 from raydt.learners import traits_of
+from raydt.learners.base import no_weights
 from raydt.messages import message
 from raydt.sessions.copies import OF_AN_ESTIMATOR
 from raydt.sessions.receipt import Receipt, apply_with_receipt
@@ -43,12 +46,13 @@ class _NewExamples(NamedTuple):
     rows: npt.NDArray[np.float64]
     sparse: SparseRows | None
     targets: Targets
+    weight: Weights | None  #: In units; None if all are 1.
 
 
 class Estimator(Fitted):
     """Base of :class:`raydt.estimators.targets.Classifier` and ``Regressor``, which know what ``y`` is."""
 
-    def fit(self: Self, X: Any, y: Any, *, ids: Any = None) -> Self:
+    def fit(self: Self, X: Any, y: Any, *, ids: Any = None, **weights: Any) -> Self:
         """Forget everything and build the model at once from (X, y); after an error the old model is still there.
 
         Parameters
@@ -65,7 +69,7 @@ class Estimator(Fitted):
         InputError
             NaN, infinite or missing values, ids that are no integers or given twice, lengths that differ.
         """
-        return self._begin(X, y, None, ids, warmup=True)
+        return self._begin(X, y, None, ids, self._sample_weight(weights), warmup=True)
 
     def forget(self, ids: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by id; all of them or, if an error is raised, none.
@@ -87,7 +91,9 @@ class Estimator(Fitted):
         """
         return self._atomically(self._forget, ids, digests)
 
-    def replace_examples(self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, digests: bool = True) -> Receipt:
+    def replace_examples(
+        self, ids: Any, X: Any, y: Any, *, new_ids: Any = None, digests: bool = True, **weights: Any
+    ) -> Receipt:
         """Delete examples by id and insert others, in one batch: one step of a sliding window.
 
         All of it or, if an error is raised, nothing. Learners that collect updates apply both together, which costs
@@ -112,7 +118,7 @@ class Estimator(Fitted):
         InputError
             Values that ``partial_fit`` would refuse, or lengths that differ.
         """
-        return self._atomically(self._replace, ids, X, y, new_ids, digests)
+        return self._atomically(self._replace, ids, X, y, new_ids, self._sample_weight(weights), digests)
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).
@@ -131,22 +137,32 @@ class Estimator(Fitted):
 
     # ------------------------------------------------------------ inside
 
-    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: Any, warmup: bool) -> Self:
+    def _sample_weight(self, weights: Mapping[str, Any]) -> Any:
+        """Return ``sample_weight`` among further arguments, of which there is no other."""
+        for name in weights:
+            if name != "sample_weight":
+                raise TypeError(message("estimators.no_argument", name=name))
+        given = weights.get("sample_weight")
+        if given is not None and not self._learner.traits(self._options()).reading.weights:
+            raise ConfigError(no_weights("sample_weight", type(self).__name__))
+        return given
+
+    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: Any, weights: Any, warmup: bool) -> Self:
         """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
         with self._lock:
             new = type(self).__new__(type(self))
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)
-            new._insert(X, y, ids, warmup)
+            new._insert(X, y, ids, weights, warmup)
             self.__dict__ = new.__dict__
         return self
 
-    def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any) -> Self:
+    def _more(self: Self, X: Any, y: Any, classes: Any, ids: Any, weights: Any) -> Self:
         """Insert examples into the model; the first ones make it."""
         if not self.__sklearn_is_fitted__():
-            return self._begin(X, y, classes, ids, warmup=bool(traits_of(self._options()).warmup))
+            return self._begin(X, y, classes, ids, weights, warmup=bool(traits_of(self._options()).warmup))
         self._require_examples()
-        return self._atomically(self._insert, X, y, ids, False)
+        return self._atomically(self._insert, X, y, ids, weights, False)
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:
         self._fitted_options = self._options()
@@ -192,12 +208,13 @@ class Estimator(Fitted):
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
         return self._apply_with_receipt(batch, slots, self.digest() if digests else None)
 
-    def _replace(self, ids: Any, X: Any, y: Any, new_ids: Any, digests: bool) -> Receipt:
+    def _replace(self, ids: Any, X: Any, y: Any, new_ids: Any, weights: Any, digests: bool) -> Receipt:
         gone, slots = self._deletable(ids)
         before = self.digest() if digests else None  # new labels are not learned yet
-        new = self._insertable(X, y, new_ids, gone)
+        new = self._insertable(X, y, new_ids, weights, gone)
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
-        batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets, new.sparse)
+        key = np.concatenate([gone, new.key])
+        batch = self._next_batch(op, key, new.rows, new.targets, new.sparse, weight=new.weight)
         receipt = self._apply_with_receipt(batch, slots, before)
         self._take_ids(new)
         return receipt
@@ -234,7 +251,7 @@ class Estimator(Fitted):
             self._known["digest"] = receipt.digest_after
         return receipt
 
-    def _insertable(self, X: Any, y: Any, ids: Any, gone: npt.NDArray[np.int64]) -> _NewExamples:
+    def _insertable(self, X: Any, y: Any, ids: Any, weights: Any, gone: npt.NDArray[np.int64]) -> _NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
         rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
@@ -251,16 +268,22 @@ class Estimator(Fitted):
         if ids is not None:  # running ids ascend
             self._refuse_repeated(key)
         self._refuse((self._store().find(key) >= 0) & ~np.isin(key, gone), key, DUPLICATE_ID)
+        weight = None if weights is None else weights_of(weights, len(rows))
         targets = self._encoded(given)  # the last that can be refused
         numbered = ids is None and bool(index_of(X))
         if numbered:
             warn_of_index(X, key)
-        return _NewExamples(numbered, key, rows, sparse, targets)
+        class_weight = self._traits.reading.class_weight
+        if class_weight:
+            factors = of_labels(class_weight, self._classes)[targets]
+            weight = products(UNIT if weight is None else weight, factors)
+        return _NewExamples(numbered, key, rows, sparse, targets, unless_equal(weight))
 
-    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
-        new = self._insertable(X, y, ids, np.empty(0, dtype=np.int64))
+    def _insert(self: Self, X: Any, y: Any, ids: Any, weights: Any, warmup: bool) -> Self:
+        new = self._insertable(X, y, ids, weights, np.empty(0, dtype=np.int64))
         op = np.full(len(new.key), INSERT, dtype=np.int8)
-        self._apply(self._next_batch(op, new.key, new.rows, new.targets, new.sparse, len(new.key) if warmup else 0))
+        first = len(new.key) if warmup else 0
+        self._apply(self._next_batch(op, new.key, new.rows, new.targets, new.sparse, first, new.weight))
         self._take_ids(new)
         return self
 
@@ -292,7 +315,8 @@ class Estimator(Fitted):
                 raise HalfAppliedError(message("estimators.interrupted_first"))
             sound._seq, sound._known = 0, {}
             sound._open_session()
-            sound._apply(sound._next_batch(np.full(n, INSERT, dtype=np.int8), held.id, held.X, held.y, held.sparse, n))
+            op = np.full(n, INSERT, dtype=np.int8)
+            sound._apply(sound._next_batch(op, held.id, held.X, held.y, held.sparse, n, unless_equal(held.weight)))
         return sound
 
     def _take_ids(self, new: _NewExamples) -> None:
@@ -313,11 +337,13 @@ class Estimator(Fitted):
         y: Targets,
         sparse: SparseRows | None,
         warmup: int = 0,
+        weight: Weights | None = None,
     ) -> UpdateBatch:
         row = np.full(len(op), -1, dtype=np.int64)
         classes = self._classes
         order = in_order(classes)
-        return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, sparse=sparse, class_order=order)
+        known: dict[str, Any] = {"sparse": sparse, "class_order": order, "weight": weight}
+        return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, **known)
 
     def _advance(self, batch: UpdateBatch, log: Log) -> None:
         """The model has taken a batch, and this is its record of it."""

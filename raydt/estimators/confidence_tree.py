@@ -71,8 +71,8 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
             return super()._new_encoder(categorical)  # a list is a matrix
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
-    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
-        taken = super()._insert(X, y, ids, warmup)
+    def _insert(self: Self, X: Any, y: Any, ids: Any, weights: Any, warmup: bool) -> Self:
+        taken = super()._insert(X, y, ids, weights, warmup)
         few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
         if few:
             warn(f"{type(self).__name__}: {few}")

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.errors import UpdateError
-from raydt.estimators.base import Estimator
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.parameters import documented
-from raydt.estimators.targets import Classifier, Regressor
+from raydt.estimators.weights import Weighted, WeightedClassifier, WeightedRegressor
 from raydt.examples.targets import Targets
 from raydt.examples.updates import REFUSALS, TARGET_TOO_FAR, Log, UpdateBatch
 from raydt.messages import message
@@ -23,7 +22,7 @@ _UNTIL_THE_CALL_ENDS = 2**62
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class _OnlineGradientBoosting(SumOfTrees, Estimator):
+class _OnlineGradientBoosting(SumOfTrees, Weighted):
     """Parameters and attributes that both estimators have."""
 
     kind = "gbdt"
@@ -91,7 +90,7 @@ class _OnlineGradientBoosting(SumOfTrees, Estimator):
 
 @documented
 @dataclass(kw_only=True, repr=False, eq=False)
-class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
+class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, WeightedClassifier):
     """Gradient boosted trees, updated in place when examples are inserted and deleted.
 
     A call of :meth:`partial_fit`, :meth:`forget` or :meth:`replace_examples` is one batch: it changes the sums of the
@@ -115,6 +114,8 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     (90, [True], 'holds')
     """
 
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
+
     _fixed: ClassVar[dict[str, Any]] = {"update_every": _UNTIL_THE_CALL_ENDS}
 
     def staged_predict_proba(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
@@ -133,7 +134,7 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
 
 @documented
 @dataclass(kw_only=True, repr=False, eq=False)
-class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, Regressor):
+class OnlineGradientBoostingRegressor(_OnlineGradientBoosting, WeightedRegressor):
     """Gradient boosted trees for numbers, that examples are added to and deleted from in place.
 
     The loss is the squared error. Attributes (but ``classes_``) and methods as of

@@ -40,7 +40,7 @@ class Classifier(Estimator):
 
     classes_: npt.NDArray[Any]  #: Labels in the order of the columns of ``predict_proba``.
 
-    def partial_fit(self: C, X: Any, y: Any, classes: Any = None, *, ids: Any = None) -> C:
+    def partial_fit(self: C, X: Any, y: Any, classes: Any = None, *, ids: Any = None, **weights: Any) -> C:
         """Insert examples; all of them or, if an error is raised, none.
 
         Parameters
@@ -48,7 +48,7 @@ class Classifier(Estimator):
         classes : array-like, optional
             All labels that will come, on the first call. Without it, unseen labels are added as they come.
         """
-        return self._more(X, y, classes, ids)
+        return self._more(X, y, classes, ids, self._sample_weight(weights))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n,)."""
@@ -152,9 +152,9 @@ class Classifier(Estimator):
 class Regressor(Estimator):
     """Labels are numbers."""
 
-    def partial_fit(self: R, X: Any, y: Any, *, ids: Any = None) -> R:
+    def partial_fit(self: R, X: Any, y: Any, *, ids: Any = None, **weights: Any) -> R:
         """Insert examples; all of them or, if an error is raised, none."""
-        return self._more(X, y, None, ids)
+        return self._more(X, y, None, ids, self._sample_weight(weights))
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Numbers, shape (n,)."""

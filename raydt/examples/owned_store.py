@@ -19,6 +19,7 @@ from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID
+from raydt.examples.weights import Weighting, Weights
 
 Ids = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
@@ -48,6 +49,7 @@ class OwnedStore:
         self.changes = 0
         self.id, self.born = _Column(self, "id", np.dtype(np.int64)), _Column(self, "born", np.dtype(np.int64))
         self.y = _Column(self, "y", target_dtype)
+        self.weighting = Weighting(False)  #: What examples count, of which their owners are told.
 
     @property
     def live(self) -> int:
@@ -135,9 +137,30 @@ class OwnedStore:
         """Return the slots of examples that :meth:`fill` has put here."""
         return self._owners.first_slots(ids)
 
+    @property
+    def weighted(self) -> bool:
+        """Whether some example has, or had, another weight than 1."""
+        return any(store.weighted for store in self._stores)
+
+    def weights(self, slots: Slots) -> Weights:
+        """Weights of the examples in some slots."""
+        weights = np.empty(len(slots), dtype=np.uint32)
+        for store, (positions, local) in zip(self._stores, self.by_owner(slots), strict=True):
+            weights[positions] = store.weights(local)
+        return weights
+
+    def put_weights(self, slots: Slots | slice, weights: Weights | None) -> None:
+        """Enter the weights of new examples, None if all are 1."""
+        if isinstance(slots, slice):
+            slots = np.arange(slots.start, slots.stop, dtype=np.int32)
+        for store, (positions, local) in zip(self._stores, self.by_owner(slots), strict=True):
+            store.put_weights(local, None if weights is None else weights[positions])
+
     def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Return what the owners of some rows are told of them: ``slots``, ``ids`` and ``y``."""
-        return {"slots": slots, "ids": self.id[slots], "y": self.y[slots]}
+        """Return what owners of rows are told: ``slots``, ``ids``, ``y`` and, unless all count 1, ``weight``."""
+        told = {"slots": slots, "ids": self.id[slots], "y": self.y[slots]}
+        counted = self.weighting.of_slots(self, slots)
+        return told if counted is None else told | {"weight": counted}
 
     def by_owner(self, slots: Slots) -> list[tuple[npt.NDArray[np.intp], Slots]]:
         """Return, for each owner, the positions of its own ones of some slots, and these as local slots."""

@@ -20,6 +20,7 @@ from raydt.arrays.memory import grown
 from raydt.examples.admission import Admission
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
+from raydt.examples.weights import DTYPE, UNIT, Weights
 
 #: Registers of the store: next unused slot, head of the free list (-1: none), live examples.
 USED, FREE, LIVE = 0, 1, 2
@@ -121,8 +122,9 @@ def _admit(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admi
 class ExampleStore:
     """Slots of live examples, growing as needed.
 
-    ``id``, ``born`` (sequence number of the insertion) and ``y`` have an entry for each slot. ``X`` has the features,
-    as far as the budget of ``cache_bytes`` goes: rows in slots beyond it are not kept; None keeps all.
+    ``id``, ``born`` (sequence number of the insertion) and ``y`` have an entry for each slot, and so has ``weight``,
+    once an example has another weight than 1. ``X`` has the features, as far as the budget of ``cache_bytes`` goes:
+    rows in slots beyond it are not kept; None keeps all.
     """
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
@@ -139,6 +141,7 @@ class ExampleStore:
         self.id = np.empty(0, dtype=np.int64)
         self.born = np.empty(0, dtype=np.int64)
         self.y: Targets = np.empty(0, dtype=self._target_dtype)
+        self.weight: Weights | None = None
         self._table = np.full(16, -1, dtype=np.int32)
 
     @property
@@ -158,6 +161,8 @@ class ExampleStore:
             cached = capacity if self.max_cached is None else min(capacity, self.max_cached)
             self.id, self.born = grown(self.id, capacity), grown(self.born, capacity)
             self.y, self.X = grown(self.y, capacity), grown(self.X, cached)
+            if self.weight is not None:
+                self.weight = grown(self.weight, capacity)
             self.capacity = capacity  # last: until then the arrays are made again
         if 3 * (self.live + extra) > 2 * len(self._table):
             slots, bits = self.slots(), self._index.bits
@@ -201,6 +206,24 @@ class ExampleStore:
             put_rows(self.X, slots, X)
         else:
             self.X[slots[cached]] = X[cached]
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some example has, or had, another weight than 1."""
+        return self.weight is not None
+
+    def weights(self, slots: Any) -> Weights:
+        """Weights of the examples in some slots, copied."""
+        if self.weight is None:
+            return np.full(len(self.y[slots]), UNIT, dtype=DTYPE)
+        return np.array(self.weight[slots])
+
+    def put_weights(self, slots: Any, weights: Weights | None) -> None:
+        """Enter the weights of new examples, None if all are 1."""
+        if self.weight is None and weights is not None:
+            self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
+        if self.weight is not None:
+            self.weight[slots] = UNIT if weights is None else weights
 
     def find(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Slot of each id, -1 where it is not live."""

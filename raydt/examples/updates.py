@@ -20,6 +20,7 @@ from raydt.messages import message
 
 if TYPE_CHECKING:
     from raydt.arrays.sparse import SparseRows
+    from raydt.examples.weights import Weights
     from raydt.exchange.snapshot import Barrier, Snapshot
 
 #: Operation codes of :attr:`UpdateBatch.op`.
@@ -99,6 +100,8 @@ class UpdateBatch:
     every: int = 0
     #: Text ids, None of an update without one. For whoever takes the result; a learner has ``id``.
     names: list[str | None] | None = None
+    #: Shape (r,): weight of each row of ``X`` (``raydt.examples.weights``); None where all are 1.
+    weight: Weights | None = None
     #: Where ``X`` has no columns because the shards have read the features of these rows, which are all of the warm-up:
     #: the blocks of the source in which the rows lie.
     blocks: tuple[Block, ...] = ()

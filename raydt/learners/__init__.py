@@ -114,6 +114,11 @@ def for_missing(reading: Reading, *, sparse: bool) -> str:
     return f"{kinds}, which take missing values" if kinds else ""
 
 
+def for_weights() -> str:
+    """Say which learners take weights, for a remedy."""
+    return instead("", lambda other: other.weights)
+
+
 def for_numbers() -> str:
     """Which learners take labels that are numbers, and with which options, for a remedy."""
     readings = {kind: learner.traits(learner.Options()).reading for kind, learner in learners().items()}

@@ -23,6 +23,7 @@ from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
+from raydt.examples.weights import Weights
 from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
 
@@ -171,12 +172,20 @@ class BatchCoordinator(ABC):
             slots, rows = admitted.new[new], as_slice(admitted.row[new])
             place = as_slice(slots)
             self.store.y[place], self.store.born[place] = batch.y[rows], batch.start + added
+            if batch.weight is not None or self.store.weighted:
+                self._enter_weights(place, None if batch.weight is None else batch.weight[rows])
             if self._digested is not None:
                 self._digested.note(self.store.id[slots])
         if self._digested is not None:
             old = admitted.old[part]
             self._digested.note(self.store.id[old[old >= 0]])
         return (yield from self._take(batch, part, admitted, result))
+
+    def _enter_weights(self, slots: Any, weights: Weights | None) -> None:
+        """Enter weights of new examples, None if all are 1; with the first ones a digest has them of all rows."""
+        if self._digested is not None and not self.store.weighted:
+            self._digested.forget()
+        self.store.put_weights(slots, weights)
 
     @staticmethod
     def _summarise(admitted: Admission, result: BatchResult) -> None:

@@ -47,6 +47,7 @@ from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.targets import no_targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.examples.weights import BITS, MOST, UNIT, Weights, fixed, of_labels, out_of_range, products
 from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.parts import check_features, find_parts
@@ -79,6 +80,7 @@ class Checked(NamedTuple):
     ts: npt.NDArray[np.int64] | None
     with_features: Mask | None  #: Rows that need features.
     with_label: Mask | None  #: Rows that need a label.
+    weights: Weights | None  #: Those of a column.
 
 
 class RowEncoder:
@@ -87,9 +89,9 @@ class RowEncoder:
     ``file`` has that schema, for messages; ``envelope`` is what the rows are wrapped in. The type of an ``untyped``
     column is a guess, as no value was seen; ids are then integers. A named column that is missing, plays two parts, or
     has a type that cannot be used is an InputError. ``parts`` says of each column used if it is ``feature``, ``label``,
-    ``id``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column of sparse features, of
-    which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not indices; without labels,
-    which is for prediction, new tokens are no features.
+    ``id``, ``weight``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column of sparse
+    features, of which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not indices;
+    without labels, which is for prediction, new tokens are no features.
     """
 
     def __init__(
@@ -102,13 +104,15 @@ class RowEncoder:
         reading: Reading = CLASSES,
     ) -> None:
         self._envelope = envelope
-        self._label, self._id, self._op = options.label, options.id, options.op
+        self._label, self._id, self._op, self._weight = options.label, options.id, options.op, options.weight
         found = find_parts(options, schema, file)
         used, names = found.used, found.features
         self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading)
         tokens = self.sparse is not None and holds_tokens(schema.field(self.sparse).type)
         self.tokens = Tokens(self.sparse, grows=options.label is not None) if self.sparse and tokens else None
         categorical, self._numbers = set(options.categorical), frozenset(names)
+        if self._weight is not None:
+            self._numbers |= {self._weight}
         check_features(names, self.sparse, options, schema, file)
         self.parts = dict.fromkeys(names, "feature")
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
@@ -206,16 +210,17 @@ class RowEncoder:
             for name in [*self._encoder.categories, *([] if self._label is None else [self._label])]:
                 faults.mark("unsent", name, equal_to(columns[name], _PLACEHOLDER), with_features)
         X, sparse = self._encoder.check(columns, faults, with_features)
+        weights = None if self._weight is None else self._weights(columns[self._weight], faults, with_label)
         ts = None
         if self._ts is not None:
             faults.mark("no_time", self._ts.name, missing(columns[self._ts.name]), with_features)
             ts, too_large = times(columns[self._ts.name])
             faults.mark("far_time", self._ts.name, too_large, with_features, largest=LARGEST_TIME)
-        return Checked(block, faults, columns, X, sparse, op, ts, with_features, with_label)
+        return Checked(block, faults, columns, X, sparse, op, ts, with_features, with_label, weights)
 
     def finish(self, checked: Checked) -> Rows:
         """Give labels and categories their codes, in the order of the rows."""
-        block, faults, columns, X, sparse, op, ts, with_features, with_label = checked
+        block, faults, columns, X, sparse, op, ts, with_features, with_label, weights = checked
         n, row = len(X), block.row
         y = no_targets(n, self.labels.dtype)
         if self._label is not None:
@@ -227,7 +232,18 @@ class RowEncoder:
                 raise bad[position]
         numbers = np.arange(row, row + n, dtype=np.int64)
         ids, texts = self._ids(columns, numbers)
-        return Rows(numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, texts)
+        if self._reading.class_weight and self._label is not None:
+            factors = of_labels(self._reading.class_weight, self.labels.classes(row + n))
+            weights = products(UNIT if weights is None else weights, np.append(factors, UNIT)[y])
+        return Rows(numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, weights, texts)
+
+    def _weights(self, column: pa.Array, faults: Faults, needed: Mask | None) -> Weights:
+        """Weights of rows, in units; 1 where none can be used."""
+        faults.mark("no_weight", self._weight or "", missing(column), needed)
+        given = numbers(column)
+        beyond = out_of_range(given)
+        faults.mark("weight_range", self._weight or "", beyond, needed, column, least=1 / UNIT, most=MOST >> BITS)
+        return fixed(np.where(beyond, 1.0, given))
 
     def _error(self, fault: Fault, where: tuple[str, int]) -> InputError:
         file, row = where
@@ -290,7 +306,7 @@ class RowEncoder:
         part._encoder = FeatureEncoder(Features(tuple(names), tuple(kinds[name] for name in names)), self._reading)
         part.sparse = part.tokens = None
         if not keys:
-            part._label = part._id = part._ts = None
+            part._label = part._id = part._ts = part._weight = None
             part.id_kind = "row"
         part.parts = {name: role for name, role in self.parts.items() if (keys if role != "feature" else name in names)}
         part.columns = part.to_read(list(part.parts))

@@ -36,7 +36,7 @@ class FileOptions(_Options):
         "null: every label is a class",
     )
     features: list[str] | None = Field(
-        None, min_length=1, description="feature columns; null: all columns but label, id, op and ts"
+        None, min_length=1, description="feature columns; null: all columns but label, id, weight, op and ts"
     )
     categorical: list[str] = Field([], description="numeric features to read as categories")
     n_features: int | None = Field(
@@ -48,6 +48,9 @@ class FileOptions(_Options):
     )
     id: str | None = Field(
         None, description="column of stable ids, integers or strings; null: rows are numbered from 0"
+    )
+    weight: str | None = Field(
+        None, description="column of weights: how many rows each row counts for; null: all count 1; never a feature"
     )
     op: str | None = Field(None, description="column of operations; it makes the source a changelog")
     envelope: Literal["debezium"] | None = Field(

@@ -60,6 +60,7 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
     wanted = {
         "source.label": options.label,
         "source.id": options.id,
+        "source.weight": options.weight,
         "source.op": options.op,
         "source.ts": options.ts,
     }

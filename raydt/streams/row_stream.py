@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.errors import ConfigError, InputError
 from raydt.examples.targets import classes_in, in_order
 from raydt.examples.updates import DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UpdateBatch
+from raydt.examples.weights import unless_equal
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows, Source
@@ -191,6 +192,7 @@ class RowStream(ABC):
             sparse=rows.sparse,
             class_order=order,
             names=names,
+            weight=unless_equal(rows.weight),
         )
 
     def _spread(

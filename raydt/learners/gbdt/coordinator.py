@@ -35,6 +35,7 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
+from raydt.examples.weights import Weighting, Weights
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
@@ -61,6 +62,9 @@ class GBDTCoordinator(BatchCoordinator):
         # Either has all that is used of a store, and labels by slot.
         self._store = cast(ExampleStore, self._owned) if self._owned else ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
+        self._weighting = Weighting(options.class_weight == "balanced")
+        if self._owned is not None:
+            self._owned.weighting = self._weighting
         self._seq = self._warmup = 0
         self._record = TrainingRecord()
         self._log, self._totals = UpdateLog(), Counts()
@@ -85,6 +89,7 @@ class GBDTCoordinator(BatchCoordinator):
         if batch.start == 0:
             self._warmup = batch.warmup
         self._owned.reserve_for(batch.id) if self._owned else self._store.reserve(m)
+        self._weighting.require(self._store, batch.weight, batch.y)
         nothing = np.nan if self.options.regression else -1
         result = BatchResult(m, np.full(m, nothing, dtype=self._dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
@@ -128,6 +133,7 @@ class GBDTCoordinator(BatchCoordinator):
         """Keep the admitted updates of a part pending, and give the shards the new rows."""
         added = as_slice(np.flatnonzero(admitted.new[part] >= 0) + part.start)
         slots, rows = admitted.new[added], admitted.row[added]
+        self._weighting.enter(self._store, slots)  # labels and weights are there
         old = admitted.old[part]
         self._pending.add(slots, old[old >= 0])
         if batch.blocks:  # there is no model yet
@@ -210,21 +216,28 @@ class GBDTCoordinator(BatchCoordinator):
         owned = [(own, dense + part.sparse) for own, part in zip(columns, learned, strict=True)]
         bins = joined(learned).select(np.argsort(np.concatenate([part for both in owned for part in both])))
         rest, held = held_out_rows(slots, o) if o.early_stopping and former is None else (slots, slots[:0])
-        origin, exponent = scale_of(y[slots]) if o.regression else (0.0, 0)
         classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
+        self._weighting.resolve(self._store, slots, classes, self._seq)
+        origin, exponent = scale_of(y[slots], self._weights(slots)) if o.regression else (0.0, 0)
         most = former.iterations if former else o.max_iter
         ensemble = Ensemble(o, bins, classes, origin, exponent, most, 0)
         self._note_all()
         self._trainer = trainer = self._new_trainer(ensemble)
         yield from trainer.encode(slots, y)
-        watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
-        yield from trainer.train(y, rest, watched)
+        watched = None
+        if len(held):
+            watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held], self._weights(held))
+        yield from trainer.train(y, self._weighting.by_slot(self._store), rest, watched)
         return held
 
     def _new_trainer(self, ensemble: Ensemble) -> ThreadTrainer | ShardTrainer:
         if self._owned is None:
             return ThreadTrainer(ensemble, self.features, self._rows)
         return ShardTrainer(ensemble, self._rows, self._owned)
+
+    def _weights(self, slots: Slots) -> Weights | None:
+        """Return what the rows in some slots count; None if all count 1."""
+        return self._weighting.of_slots(self._store, slots)
 
     def _held(self) -> Slots:
         """Slots of the rows in the model: not those that wait to be inserted, but those that wait to be deleted."""
@@ -236,7 +249,8 @@ class GBDTCoordinator(BatchCoordinator):
         if not len(slots):
             return Counts()
         assert self._trainer is not None
-        counts, taken = yield from self._trainer.update(self.store.y, slots, role, anew)
+        weight = self._weighting.by_slot(self._store)
+        counts, taken = yield from self._trainer.update(self.store.y, weight, slots, role, anew)
         self._note(taken)
         return counts
 
@@ -250,7 +264,7 @@ class GBDTCoordinator(BatchCoordinator):
         if classes > e.classes:
             anew = np.setdiff1d(self.store.slots(), slots).astype(np.int32)
             self._note_all()
-            yield from self._trainer.extend(classes, y, anew)
+            yield from self._trainer.extend(classes, y, self._weighting.by_slot(self._store), anew)
         return (yield from self._update(slots, INSERTED, anew))
 
     def _resume(self) -> Exchange[None]:
@@ -262,7 +276,8 @@ class GBDTCoordinator(BatchCoordinator):
             yield Tell("place", {"slots": rows})
             self._displaced = False
         if self._trainer is not None:
-            yield from self._trainer.resume(self.store.y, self._held(), self._pending.inserts, rows)
+            weight = self._weighting.by_slot(self._store)
+            yield from self._trainer.resume(self.store.y, weight, self._held(), self._pending.inserts, rows)
         self._restored = None
 
     def gather(self) -> Exchange[None]:
@@ -306,14 +321,17 @@ class GBDTCoordinator(BatchCoordinator):
         if self._owned is not None and e is not None:
             assert self._hashes is not None
             hashes, self._hashes, self._digested = self._hashes, None, None
-            return self._digest.of(e, *joined_hashes(hashes))
+            return self._digest.of(e, self._weighting.factors, *joined_hashes(hashes))
         leaving = self._pending.deletes
         leaving = leaving[np.argsort(self.store.id[leaving])]
-        return self._digest.of(e, {"id": self.store.id[leaving], **self._row_columns(leaving)}, self._row_part())
+        gone = {"id": self.store.id[leaving], **self._row_columns(leaving)}
+        return self._digest.of(e, self._weighting.factors, gone, self._row_part())
 
     def _row_columns(self, slots: Slots) -> Arrays:
-        """Labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
+        """Labels, weights, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
         columns: Arrays = {"y": self.store.y[slots], "pending": self._pending.status(slots)}
+        if (weights := self._weights(slots)) is not None:
+            columns["weight"] = weights
         if self.ensemble is not None:
             self.ensemble.reserve(self.store.capacity)  # for the slots of pending rows
             ledger = np.ascontiguousarray(self.ensemble.ledger[:, slots].T)
@@ -373,6 +391,7 @@ class GBDTCoordinator(BatchCoordinator):
         }
         state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
         state["pending"] = self._pending.status(slots)
+        state |= self._weighting.state(self._store, slots)
         if e is not None:
             state |= e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
         if e is not None and self._owned is None:
@@ -388,6 +407,7 @@ class GBDTCoordinator(BatchCoordinator):
         n, pending = len(state["id"]), state["pending"]
         self._store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
         slots = np.arange(n, dtype=np.int32) if self._owned is None else self._owned.first_slots(state["id"])
+        self._weighting.restore(self._store, state, slots)
         self._seq, self._warmup = int(state["seq"][0]), int(state["warmup"][0])
         self._record = TrainingRecord.of(state)
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from raydt.batches.cells import CellStore
 from raydt.examples.features import Features
+from raydt.examples.weights import NONE, Weights
 from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
 from raydt.learners.gbdt.cells import no_places, room_for_places
@@ -82,6 +83,7 @@ class RowShard:
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
         self.y: npt.NDArray[Any] = np.empty(0)  #: By slot.
+        self.weight: Weights = NONE  #: By slot, what each row counts; empty where all count 1.
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: without the scratch, which has numbers of deleted rows."""
@@ -116,7 +118,8 @@ class RowShard:
         if not self._ends:
             self.divide(0, 1)
         features, segments = self._bounds[i : i + 2], self._ends[i : i + 2]
-        return LocalSums(self.cells.cells, drawn, e.units, self._histograms, *features, *segments)
+        own = (*features, *segments)
+        return LocalSums(self.cells.cells, drawn, e.units, self._histograms, *own, weight=self.weight)
 
     def beside(self, other: RowShard | None, index: int, shards: int) -> RowShard:
         """Return shard ``index`` of the next pass of this one with others in this process, with trees of its own.
@@ -127,7 +130,8 @@ class RowShard:
         e.trees = Trees(*(array.copy() for array in e.trees))
         shard = RowShard(e, self._features, self.cells)
         local = self._sums
-        shard._candidates, shard._histograms, shard.y = local.candidates, local.sums, self.y
+        shard._candidates, shard._histograms = local.candidates, local.sums
+        shard.y, shard.weight = self.y, self.weight
         shard._room = other._room if other is not None else None
         shard.divide(index, shards)
         room, *_ = shard._begin(alone=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.features import Features
 from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import RowOwners, buckets_of, parts_for
+from raydt.examples.weights import UNIT, Weights
 from raydt.exchange.meeting import Meeting, Steps
 from raydt.exchange.messages import COMBINED, GO_ON, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
@@ -43,6 +44,23 @@ _PIECE = 1 << 26
 #: An answer to nobody.
 _NOTHING = np.empty(0, dtype=np.int64)
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
+
+
+class Told(NamedTuple):
+    """What the coordinator tells of some rows: ids, labels, and weights unless all count 1."""
+
+    ids: Ids
+    y: npt.NDArray[Any]
+    weight: Weights | None
+
+    @classmethod
+    def of(cls, ids: Any, y: Any, weight: Any = None) -> Told:
+        """Take a message."""
+        return cls(np.asarray(ids), np.asarray(y), None if weight is None else np.asarray(weight))
+
+    def take(self, rows: Any) -> Told:
+        """Return what is told of some of the rows."""
+        return Told(self.ids[rows], self.y[rows], None if self.weight is None else self.weight[rows])
 
 
 class GBDTShard(ShardWithRows):
@@ -144,8 +162,8 @@ class GBDTShard(ShardWithRows):
         e = self.own.ensemble
         return np.flatnonzero(e.leaf[0] != e.absent).astype(np.int32)
 
-    def _keep(self, local: Slots, ids: Ids, y: npt.NDArray[Any]) -> None:
-        """Keep ids and labels of own rows."""
+    def _keep(self, local: Slots, ids: Ids, y: npt.NDArray[Any], weight: Weights | None) -> None:
+        """Keep ids, labels and weights (None: all count 1) of own rows."""
         need = int(local.max(initial=-1)) + 1
         if need > len(self._id):
             self._id = grown(self._id, max(need, len(self._id) * 3 // 2))
@@ -153,8 +171,15 @@ class GBDTShard(ShardWithRows):
         if len(self._id) > len(own.y) or own.y.dtype != y.dtype:
             own.y = grown(own.y.astype(y.dtype), len(self._id))
         self._id[local], own.y[local] = ids, y
+        if weight is not None or len(own.weight):
+            if not len(own.weight):
+                self._digest.forget()
+            if len(own.weight) < len(self._id) or not len(own.weight):
+                had, own.weight = len(own.weight), grown(own.weight, max(1, len(self._id)))
+                own.weight[had:] = UNIT
+            own.weight[local] = UNIT if weight is None else weight
 
-    def _encode(self, slots: Slots, ids: Ids, y: npt.NDArray[Any]) -> Steps[list[tuple[Slots, RowBlock]]]:
+    def _encode(self, slots: Slots, told: Told) -> Steps[list[tuple[Slots, RowBlock]]]:
         """Give every shard the own columns of its rows as codes, and take what all have of the own rows, and labels.
 
         Yields once for each block of rows; returns the own ones and their sparse features.
@@ -162,7 +187,7 @@ class GBDTShard(ShardWithRows):
         own, mine = self.own, self._owners.shard_of(slots) == self._index
         own.ensemble.reserve(self._owners.local_capacity(int(slots.max(initial=-1)) + 1))
         own.cells.make_room(self._owners.local(slots[mine]))
-        self._keep(self._owners.local(slots[mine]), ids[mine], y[mine])
+        self._keep(self._owners.local(slots[mine]), *told.take(mine))
         taken = []
         for begin in range(0, len(slots), _ENCODED):
             block = slots[begin : begin + _ENCODED]
@@ -188,12 +213,12 @@ class GBDTShard(ShardWithRows):
             parts.append({"codes": codes.take(theirs, axis=1), "indptr": sparse.indptr, "indices": sparse.indices})
         return parts
 
-    def _on_encode(self, slots: Any, ids: Any, y: Any) -> Any:
+    def _on_encode(self, slots: Any, **told: Any) -> Any:
         """Encode the first rows together with the other shards, and choose the features of the matrix."""
-        return self._meeting.begin(self._encode_first(np.asarray(slots), np.asarray(ids), np.asarray(y)))
+        return self._meeting.begin(self._encode_first(np.asarray(slots), Told.of(**told)))
 
-    def _encode_first(self, slots: Slots, ids: Ids, y: npt.NDArray[Any]) -> Steps[None]:
-        taken, own, shards = (yield from self._encode(slots, ids, y)), self.own, self._owners.shards
+    def _encode_first(self, slots: Slots, told: Told) -> Steps[None]:
+        taken, own, shards = (yield from self._encode(slots, told)), self.own, self._owners.shards
         self._encoded = self._mine(slots)
         counts = own.cells.default_counts(self._encoded)
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
@@ -215,17 +240,17 @@ class GBDTShard(ShardWithRows):
         yield from self.own.train_steps(slots, F, first, stop)
         return self._trees()
 
-    def _on_update(self, slots: Any, ids: Any, y: Any, role: int, anew: Any) -> Any:
+    def _on_update(self, slots: Any, role: int, anew: Any, **told: Any) -> Any:
         """Take rows through all trees together with the other shards.
 
         Returns the counts and the trees.
         """
-        steps = self._update(np.asarray(slots), np.asarray(ids), np.asarray(y), role, np.asarray(anew))
+        steps = self._update(np.asarray(slots), Told.of(**told), role, np.asarray(anew))
         return self._meeting.begin(steps)
 
-    def _update(self, slots: Slots, ids: Ids, y: npt.NDArray[Any], role: int, anew: Slots) -> Steps[Any]:
+    def _update(self, slots: Slots, told: Told, role: int, anew: Slots) -> Steps[Any]:
         if role == INSERTED:
-            for local, ones in (yield from self._encode(slots, ids, y)):
+            for local, ones in (yield from self._encode(slots, told)):
                 self.own.cells.arrange(local, ones)
         own, end, self._training = self.own, self.own.ensemble.leaf.shape[1], None
         counts = yield from own.update_steps(self._mine(slots), role, self._mine(anew), len(anew) > 0, 0, end)
@@ -244,11 +269,11 @@ class GBDTShard(ShardWithRows):
         former, slots, shards = self.own, self._all(), self._owners.shards
         self._digest.forget()
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
-        sums = ensemble.sums_of_roots(known, former.y, slots)
+        sums = ensemble.sums_of_roots(known, former.y, former.weight, slots)
         ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
         yield _NOTHING
         self._own = own = RowShard(ensemble, self._features, former.cells)
-        own.y = former.y
+        own.y, own.weight = former.y, former.weight
         own.divide(self._index, shards)
         yield from own.sum_up_steps(slots)
         return self._trees()
@@ -261,10 +286,10 @@ class GBDTShard(ShardWithRows):
         """Return the trees, if this is the first shard: all have the same."""
         return {"trees": [array.copy() for array in self.own.ensemble.trees] if self._index == 0 else []}
 
-    def _on_waiting(self, slots: Any, ids: Any, y: Any) -> None:
+    def _on_waiting(self, slots: Any, **told: Any) -> None:
         """Take note of rows that wait to be inserted."""
         own = np.flatnonzero(self._owners.shard_of(slots) == self._index)
-        self._keep(self._owners.local(slots[own]), ids[own], y[own])
+        self._keep(self._owners.local(slots[own]), *Told.of(**told).take(own))
 
     def _on_restore_rows(self, trees: Any, rows: Any = None) -> None:
         """Take trees, and leaves, ledger and drift of the own rows, which are given by slot, or were restored."""
@@ -321,7 +346,10 @@ class GBDTShard(ShardWithRows):
         def columns(slots: Slots) -> dict[str, npt.NDArray[Any]]:
             held, ledger = status[slots] != TO_INSERT, np.zeros((len(slots), len(e.leaf)), dtype=e.ledger.dtype)
             ledger[held] = e.ledger[:, slots[held]].T
-            return {"y": self.own.y[slots], "pending": status[slots], "ledger": ledger}
+            known = {"y": self.own.y[slots], "pending": status[slots]}
+            if len(self.own.weight):
+                known["weight"] = self.own.weight[slots]
+            return known | {"ledger": ledger}
 
         self._digest.note(*self._waiting)
         waiting = np.concatenate([new, gone])

@@ -21,6 +21,7 @@ from raydt.arrays.rng import permutation, stream_key
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
 from raydt.examples.owned_store import OwnedStore
+from raydt.examples.weights import BITS, UNIT, Weights
 from raydt.exchange.meeting import side_by_side, together
 from raydt.exchange.messages import Ended, Exchange, Payload, Tell
 from raydt.learners.gbdt.derivatives import ONE, derive
@@ -57,8 +58,9 @@ def held_out_rows(slots: npt.NDArray[np.int32], options: GBDTOptions) -> tuple[A
 class HeldOut:
     """Rows and targets, shape (n,), on which the loss is watched while the others are trained on."""
 
-    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any]) -> None:
+    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any], weight: Weights | None) -> None:
         self._ensemble, self._rows, self._y = ensemble, rows, y
+        self._weight = np.full(len(y), UNIT, dtype=np.int64) if weight is None else weight.astype(np.int64)
         self._F = ensemble.origins(len(y))
         self.best, self._least = -1, math.inf
         with np.errstate(divide="ignore"):
@@ -67,13 +69,15 @@ class HeldOut:
 
     def loss(self) -> float:
         """Return the mean loss: log loss of quantised probabilities, or squared error in units of the scale, 2**e."""
-        e, n = self._ensemble, max(1, len(self._y))
+        e, n = self._ensemble, max(UNIT, int(self._weight.sum())) / UNIT
         if e.loss.squared:
-            return float(math.fsum(np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2)) / n
+            errors = np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2
+            return float(math.fsum(errors * (self._weight / UNIT))) / n
         q = np.empty((e.per, len(self._y)), dtype=np.int32)
         derive(self._F, self._y, e.loss, np.empty(e.per), q)
         own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
-        return int(self._losses[own].sum()) / float(2**_LOSS_BITS) / n
+        weighted = (self._losses[own] * self._weight + UNIT // 2) >> BITS
+        return int(weighted.sum()) / float(2**_LOSS_BITS) / n
 
     def is_enough(self, m: int) -> bool:
         """Return True if the loss, after iteration ``m``, has not fallen for as long as the options allow."""
@@ -121,10 +125,10 @@ class ThreadTrainer:
         """Encode new rows."""
         self.shard.cells.add(slots, rows)
 
-    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
+    def train(self, y: Labels, weight: Weights, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
         yield from ()
-        e, self.shard.y = self.ensemble, y
+        e, self.shard.y, self.shard.weight = self.ensemble, y, weight
         F = e.origins(len(slots))
         if held_out is None:
             self._train(slots, F, 0, e.iterations)
@@ -146,13 +150,15 @@ class ThreadTrainer:
             [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
         )
 
-    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
+    def update(
+        self, y: Labels, weight: Weights, slots: Slots, role: int, anew: Slots
+    ) -> Exchange[tuple[Counts, Slots]]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
         Returns its costs, and the slots of all rows here that went through the trees, valid until the next update.
         """
         yield from ()
-        e, self.shard.y = self.ensemble, y
+        e, self.shard.y, self.shard.weight = self.ensemble, y, weight
         e.reserve(len(y))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
@@ -168,26 +174,26 @@ class ThreadTrainer:
         )
         return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
 
-    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
+    def extend(self, classes: int, y: Labels, weight: Weights, held: Slots) -> Exchange[None]:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
         yield from ()
         known = known_trees(self.ensemble)
         ensemble = with_class(self.ensemble, classes, held)
-        ensemble.set_roots(known, ensemble.sums_of_roots(known, y, held))
+        ensemble.set_roots(known, ensemble.sums_of_roots(known, y, weight, held))
         self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
-        self._sum_up(y, held)
+        self._sum_up(y, weight, held)
 
-    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
+    def resume(self, y: Labels, weight: Weights, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``.
 
         ``rows`` are the slots of all rows, in the order of the state.
         """
         yield from self.encode(np.union1d(held, new).astype(np.int32), y)
-        self._sum_up(y, held)
+        self._sum_up(y, weight, held)
 
-    def _sum_up(self, y: Labels, slots: Slots) -> None:
+    def _sum_up(self, y: Labels, weight: Weights, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
-        self.shard.y = y
+        self.shard.y, self.shard.weight = y, weight
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         trees, n = len(self.ensemble.leaf), len(crew)
         bounds = [trees * i // n for i in range(n + 1)]
@@ -237,7 +243,7 @@ class ShardTrainer:
     def take(self, slots: Slots, rows: RowBlock) -> None:
         """Nothing: rows are encoded when they are inserted into the trees."""
 
-    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
+    def train(self, y: Labels, weight: Weights, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
         e = self.ensemble
         ends = [e.iterations] if held_out is None else range(1, e.iterations + 1)
@@ -252,7 +258,9 @@ class ShardTrainer:
             self.ensemble = e.shortened(held_out.best + 1)
             yield Tell("shorten", {"iterations": self.ensemble.iterations})
 
-    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
+    def update(
+        self, y: Labels, weight: Weights, slots: Slots, role: int, anew: Slots
+    ) -> Exchange[tuple[Counts, Slots]]:
         """Delete or insert rows, as :meth:`ThreadTrainer.update`; no rows are here."""
         rows = {**self._store.rows(slots if role == INSERTED else slots[:0]), "slots": slots}
         ended = yield from self._pass("update", {**rows, "role": role, "anew": anew})
@@ -260,13 +268,13 @@ class ShardTrainer:
         counts.rounds = 2 * ended[0].met + 1
         return counts, slots[:0]
 
-    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
+    def extend(self, classes: int, y: Labels, weight: Weights, held: Slots) -> Exchange[None]:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
         e = self.ensemble
         self.ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
         yield from self._pass("extend", {"classes": classes})
 
-    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
+    def resume(self, y: Labels, weight: Weights, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms."""
         e = self.ensemble
         yield from self.encode(held, y)
