@@ -68,9 +68,9 @@ class Classifier(Estimator):
         with self._lock:
             return self._predictor(), self.classes_
 
-    def score(self, X: Any, y: Any) -> float:
-        """Accuracy."""
-        return float(np.mean(self.predict(X) == np.asarray(y)))
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy: the share of rows, or of ``sample_weight``, that is predicted right."""
+        return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
 
     @property
     def _classes(self) -> list[Any]:
@@ -162,11 +162,15 @@ class Regressor(Estimator):
         numbers: npt.NDArray[np.float64] = self._predictor().predict(rows, **sparse)
         return numbers
 
-    def score(self, X: Any, y: Any) -> float:
-        """R squared: 1 is perfect, 0 what the mean of ``y`` would get; NaN if all of ``y`` is equal."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R squared: 1 is perfect, 0 what the mean of ``y`` would get; NaN if all of ``y`` is equal.
+
+        Rows count by ``sample_weight``, if it is given.
+        """
         truth = numbers_of(y)
-        variation = float(((truth - truth.mean()) ** 2).sum())
-        squared = float(((truth - self.predict(X)) ** 2).sum())
+        counts = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        variation = float((counts * (truth - np.average(truth, weights=sample_weight)) ** 2).sum())
+        squared = float((counts * (truth - self.predict(X)) ** 2).sum())
         return 1.0 - squared / variation if variation > 0.0 else float("nan")
 
     @property

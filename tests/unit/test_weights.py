@@ -54,7 +54,7 @@ def test_balanced_factors_are_those_of_scikit_learn() -> None:
 
 
 def test_labels_are_compared_as_text() -> None:
-    weights = by_label({1: 2.0, True: 3, "no": 0.5, 4.0: 5})
+    weights = by_label({1: 2.0, "no": 0.5, 4.0: 5}) + by_label({True: 3})
     assert dict(weights) == {"1": 2.0, "true": 3.0, "no": 0.5, "4": 5.0}
     assert (of_labels(weights, [1, True, "no", "4", "other"]) / UNIT).tolist() == [2.0, 3.0, 0.5, 5.0, 1.0]
 
