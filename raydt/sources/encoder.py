@@ -83,6 +83,11 @@ class Checked(NamedTuple):
     weights: Weights | None  #: Those of a column.
 
 
+def holds_text(kind: pa.DataType) -> bool:
+    """Return True if a column of this type holds text, in a dictionary or not."""
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
 class RowEncoder:
     """Encodes record batches of ``schema`` under the column options of one source.
 
@@ -113,6 +118,8 @@ class RowEncoder:
         categorical, self._numbers = set(options.categorical), frozenset(names)
         if self._weight is not None:
             self._numbers |= {self._weight}
+            if holds_text(schema.field(self._weight).type) and self._weight not in untyped:
+                raise InputError(message("columns.not_weights"), file=file, column=self._weight)
         check_features(names, self.sparse, options, schema, file)
         self.parts = dict.fromkeys(names, "feature")
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
@@ -155,8 +162,7 @@ class RowEncoder:
 
     def _require_numbers(self, label: str, untyped: frozenset[str]) -> None:
         """Refuse labels that are text, where numbers are wanted."""
-        kind = self._types[label]
-        if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind) and label not in untyped:
+        if holds_text(self._types[label]) and label not in untyped:
             raise InputError(message("columns.not_targets"), file=self._file, column=label)
 
     def set_width(self, width: int) -> None:

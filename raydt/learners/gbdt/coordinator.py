@@ -10,6 +10,7 @@ Predictions are made by the model of the last such end. Where the trees are trai
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -35,10 +36,11 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
-from raydt.examples.weights import Weighting, Weights
+from raydt.examples.weights import Weighting
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
+from raydt.learners.gbdt.before_model import before_the_model
 from raydt.learners.gbdt.digest import ModelDigest, joined_hashes
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored, scale_of
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, constant_of, model_arrays, predictor_of
@@ -169,11 +171,7 @@ class GBDTCoordinator(BatchCoordinator):
             if not self.options.regression:
                 result.give_levels(asked, predictor.levels_of(scores))
             return
-        after = self.store.slots()
-        for i in asked.tolist():  # without a model, from the labels of the examples that are live just then
-            deleted_later = admitted.old[i + 1 : part.stop]
-            slots = np.concatenate([after, deleted_later[deleted_later >= 0]])
-            result.predictions[i] = constant_of(self.store.y[slots[self.store.born[slots] < batch.start + i]])
+        before_the_model(self.store, batch.start, part.stop, asked, admitted, result)
         if not self.options.regression:
             result.give_levels(asked, LEVELS * (result.predictions[asked] == 1))
 
@@ -218,26 +216,23 @@ class GBDTCoordinator(BatchCoordinator):
         rest, held = held_out_rows(slots, o) if o.early_stopping and former is None else (slots, slots[:0])
         classes = 0 if o.regression else max(2, former.classes if former else 2, int(y[slots].max()) + 1)
         self._weighting.resolve(self._store, slots, classes, self._seq)
-        origin, exponent = scale_of(y[slots], self._weights(slots)) if o.regression else (0.0, 0)
+        origin, exponent = (
+            scale_of(y[slots], self._weighting.of_slots(self._store, slots)) if o.regression else (0.0, 0)
+        )
         most = former.iterations if former else o.max_iter
         ensemble = Ensemble(o, bins, classes, origin, exponent, most, 0)
         self._note_all()
         self._trainer = trainer = self._new_trainer(ensemble)
         yield from trainer.encode(slots, y)
-        watched = None
-        if len(held):
-            watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held], self._weights(held))
-        yield from trainer.train(y, self._weighting.by_slot(self._store), rest, watched)
+        rows = yield from self._rows.take(held)
+        watched = HeldOut(ensemble, rows, y[held], self._weighting.of_slots(self._store, held)) if len(held) else None
+        yield from trainer.train(y, rest, watched)
         return held
 
     def _new_trainer(self, ensemble: Ensemble) -> ThreadTrainer | ShardTrainer:
         if self._owned is None:
-            return ThreadTrainer(ensemble, self.features, self._rows)
+            return ThreadTrainer(ensemble, self.features, self._rows, partial(self._weighting.by_slot, self._store))
         return ShardTrainer(ensemble, self._rows, self._owned)
-
-    def _weights(self, slots: Slots) -> Weights | None:
-        """Return what the rows in some slots count; None if all count 1."""
-        return self._weighting.of_slots(self._store, slots)
 
     def _held(self) -> Slots:
         """Slots of the rows in the model: not those that wait to be inserted, but those that wait to be deleted."""
@@ -249,8 +244,7 @@ class GBDTCoordinator(BatchCoordinator):
         if not len(slots):
             return Counts()
         assert self._trainer is not None
-        weight = self._weighting.by_slot(self._store)
-        counts, taken = yield from self._trainer.update(self.store.y, weight, slots, role, anew)
+        counts, taken = yield from self._trainer.update(self.store.y, slots, role, anew)
         self._note(taken)
         return counts
 
@@ -264,7 +258,7 @@ class GBDTCoordinator(BatchCoordinator):
         if classes > e.classes:
             anew = np.setdiff1d(self.store.slots(), slots).astype(np.int32)
             self._note_all()
-            yield from self._trainer.extend(classes, y, self._weighting.by_slot(self._store), anew)
+            yield from self._trainer.extend(classes, y, anew)
         return (yield from self._update(slots, INSERTED, anew))
 
     def _resume(self) -> Exchange[None]:
@@ -276,8 +270,7 @@ class GBDTCoordinator(BatchCoordinator):
             yield Tell("place", {"slots": rows})
             self._displaced = False
         if self._trainer is not None:
-            weight = self._weighting.by_slot(self._store)
-            yield from self._trainer.resume(self.store.y, weight, self._held(), self._pending.inserts, rows)
+            yield from self._trainer.resume(self.store.y, self._held(), self._pending.inserts, rows)
         self._restored = None
 
     def gather(self) -> Exchange[None]:
@@ -330,7 +323,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _row_columns(self, slots: Slots) -> Arrays:
         """Labels, weights, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
         columns: Arrays = {"y": self.store.y[slots], "pending": self._pending.status(slots)}
-        if (weights := self._weights(slots)) is not None:
+        if (weights := self._weighting.of_slots(self._store, slots)) is not None:
             columns["weight"] = weights
         if self.ensemble is not None:
             self.ensemble.reserve(self.store.capacity)  # for the slots of pending rows
@@ -379,21 +372,9 @@ class GBDTCoordinator(BatchCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Trees and bins, which updates are pending, and the totals; leaf and ledger, unless shards have the rows."""
-        e, totals = self.ensemble, self._totals
-        scalars = {
-            "seq": self._seq,
-            "warmup": self._warmup,
-            "classes": e.classes if e else -1,
-            "exponent": e.exponent if e else 0,
-            "rebuilds": totals.subtrees,
-            "rebuilt_rows": totals.rows,
-            **self._record.numbers(),
-        }
-        state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
+        e, counted = self.ensemble, {"seq": self._seq, "warmup": self._warmup, **self._record.numbers()}
+        state = self._totals.state(e, counted) | self._weighting.state(self._store, slots)
         state["pending"] = self._pending.status(slots)
-        state |= self._weighting.state(self._store, slots)
-        if e is not None:
-            state |= e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
         if e is not None and self._owned is None:
             e.reserve(self.store.capacity)  # for the slots of pending rows
             state["drift"] = e.drift[slots]

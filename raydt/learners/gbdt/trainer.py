@@ -10,6 +10,7 @@ Invariant: both leave the same ensemble, bit for bit, with any number of shards.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -90,10 +91,15 @@ class HeldOut:
 
 
 class ThreadTrainer:
-    """Does the work of all shards in this process; it asks them only for the features of the first rows."""
+    """Does the work of all shards in this process; it asks them only for the features of the first rows.
 
-    def __init__(self, ensemble: Ensemble, features: Features, rows: RowsOnShards) -> None:
-        self.shard, self._features, self._rows = RowShard(ensemble, features), features, rows
+    ``weights`` gives what all rows count, by slot.
+    """
+
+    def __init__(
+        self, ensemble: Ensemble, features: Features, rows: RowsOnShards, weights: Callable[[], Weights]
+    ) -> None:
+        self.shard, self._features, self._rows, self._weights = RowShard(ensemble, features), features, rows, weights
         self._beside: list[RowShard] = []  # the other shards of the last pass
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,10 +131,10 @@ class ThreadTrainer:
         """Encode new rows."""
         self.shard.cells.add(slots, rows)
 
-    def train(self, y: Labels, weight: Weights, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
+    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
         yield from ()
-        e, self.shard.y, self.shard.weight = self.ensemble, y, weight
+        e, self.shard.y, self.shard.weight = self.ensemble, y, self._weights()
         F = e.origins(len(slots))
         if held_out is None:
             self._train(slots, F, 0, e.iterations)
@@ -150,15 +156,13 @@ class ThreadTrainer:
             [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
         )
 
-    def update(
-        self, y: Labels, weight: Weights, slots: Slots, role: int, anew: Slots
-    ) -> Exchange[tuple[Counts, Slots]]:
+    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
         Returns its costs, and the slots of all rows here that went through the trees, valid until the next update.
         """
         yield from ()
-        e, self.shard.y, self.shard.weight = self.ensemble, y, weight
+        e, self.shard.y, self.shard.weight = self.ensemble, y, self._weights()
         e.reserve(len(y))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
@@ -174,26 +178,26 @@ class ThreadTrainer:
         )
         return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
 
-    def extend(self, classes: int, y: Labels, weight: Weights, held: Slots) -> Exchange[None]:
+    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
         yield from ()
         known = known_trees(self.ensemble)
         ensemble = with_class(self.ensemble, classes, held)
-        ensemble.set_roots(known, ensemble.sums_of_roots(known, y, weight, held))
+        ensemble.set_roots(known, ensemble.sums_of_roots(known, y, self._weights(), held))
         self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
-        self._sum_up(y, weight, held)
+        self._sum_up(y, held)
 
-    def resume(self, y: Labels, weight: Weights, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
+    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``.
 
         ``rows`` are the slots of all rows, in the order of the state.
         """
         yield from self.encode(np.union1d(held, new).astype(np.int32), y)
-        self._sum_up(y, weight, held)
+        self._sum_up(y, held)
 
-    def _sum_up(self, y: Labels, weight: Weights, slots: Slots) -> None:
+    def _sum_up(self, y: Labels, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
-        self.shard.y, self.shard.weight = y, weight
+        self.shard.y, self.shard.weight = y, self._weights()
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         trees, n = len(self.ensemble.leaf), len(crew)
         bounds = [trees * i // n for i in range(n + 1)]
@@ -243,7 +247,7 @@ class ShardTrainer:
     def take(self, slots: Slots, rows: RowBlock) -> None:
         """Nothing: rows are encoded when they are inserted into the trees."""
 
-    def train(self, y: Labels, weight: Weights, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
+    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> Exchange[None]:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
         e = self.ensemble
         ends = [e.iterations] if held_out is None else range(1, e.iterations + 1)
@@ -258,9 +262,7 @@ class ShardTrainer:
             self.ensemble = e.shortened(held_out.best + 1)
             yield Tell("shorten", {"iterations": self.ensemble.iterations})
 
-    def update(
-        self, y: Labels, weight: Weights, slots: Slots, role: int, anew: Slots
-    ) -> Exchange[tuple[Counts, Slots]]:
+    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> Exchange[tuple[Counts, Slots]]:
         """Delete or insert rows, as :meth:`ThreadTrainer.update`; no rows are here."""
         rows = {**self._store.rows(slots if role == INSERTED else slots[:0]), "slots": slots}
         ended = yield from self._pass("update", {**rows, "role": role, "anew": anew})
@@ -268,13 +270,13 @@ class ShardTrainer:
         counts.rounds = 2 * ended[0].met + 1
         return counts, slots[:0]
 
-    def extend(self, classes: int, y: Labels, weight: Weights, held: Slots) -> Exchange[None]:
+    def extend(self, classes: int, y: Labels, held: Slots) -> Exchange[None]:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
         e = self.ensemble
         self.ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
         yield from self._pass("extend", {"classes": classes})
 
-    def resume(self, y: Labels, weight: Weights, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
+    def resume(self, y: Labels, held: Slots, new: Slots, rows: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms."""
         e = self.ensemble
         yield from self.encode(held, y)
