@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from raydt.errors import ConfigError
+from raydt.estimators.arguments import distinct_labels, labels_of
 from raydt.estimators.base import Estimator
 from raydt.estimators.targets import Classifier, Regressor
+from raydt.examples.weights import unknown_labels
+from raydt.messages import message
 from raydt.sessions.receipt import Receipt
 
 Self = TypeVar("Self", bound="Weighted")
@@ -38,6 +42,11 @@ class Weighted(Estimator):
         InputError
             NaN, infinite or missing values, ids that are no integers or given twice, lengths that differ.
         """
+        class_weight = self._learner.traits(self._options()).reading.class_weight
+        if class_weight:
+            classes = distinct_labels(labels_of(y)).tolist()
+            if unknown := unknown_labels(class_weight, classes):
+                raise ConfigError(message("estimators.unknown_class_weight", labels=unknown, classes=classes))
         return super().fit(X, y, ids=ids, sample_weight=sample_weight)
 
     def replace_examples(  # type: ignore[override]

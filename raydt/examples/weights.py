@@ -56,7 +56,8 @@ def products(weights: Weights | int, factors: npt.NDArray[Any]) -> Weights:
     """Multiply weights, rounded to the nearest unit and kept within range."""
     whole = np.asarray(weights, dtype=np.uint64) * factors.astype(np.uint64)
     scaled = (whole + np.uint64(UNIT // 2)) >> np.uint64(BITS)
-    return np.clip(scaled, LEAST, MOST).astype(DTYPE)
+    found: Weights = np.clip(scaled, LEAST, MOST).astype(DTYPE)
+    return found
 
 
 def _text(label: Any) -> str:
@@ -93,7 +94,7 @@ def balanced(weights: Weights | None, y: Targets, classes: int) -> npt.NDArray[n
     sums = [int(given[y == code].sum()) for code in range(classes)]
     total, occurring = sum(sums), sum(one > 0 for one in sums)
     factors = [UNIT if not one else round_half_up(UNIT * total, occurring * one) for one in sums]
-    return np.clip(np.array(factors, dtype=object), LEAST, MOST).astype(np.int64)
+    return np.array([min(factor, MOST) for factor in factors], dtype=np.int64)
 
 
 def round_half_up(numerator: int, denominator: int) -> int:

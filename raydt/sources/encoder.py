@@ -245,8 +245,8 @@ class RowEncoder:
 
     def _weights(self, column: pa.Array, faults: Faults, needed: Mask | None) -> Weights:
         """Weights of rows, in units; 1 where none can be used."""
-        faults.mark("no_weight", self._weight or "", missing(column), needed)
         given = numbers(column)
+        faults.mark("no_weight", self._weight or "", np.isnan(given), needed)
         beyond = out_of_range(given)
         faults.mark("weight_range", self._weight or "", beyond, needed, column, least=1 / UNIT, most=MOST >> BITS)
         return fixed(np.where(beyond, 1.0, given))

@@ -95,6 +95,11 @@ def test_weights_of_classes_multiply_those_of_rows() -> None:
     assert both.predict(X).sum() > Boosting(**SMALL).fit(X, Y, W).predict(X).sum()
 
 
+def test_a_weight_of_a_class_that_does_not_occur() -> None:
+    with refused("estimators.unknown_class_weight", ConfigError, labels=["maybe"]):
+        Boosting(**SMALL, class_weight={"maybe": 3.0}).fit(X, Y)
+
+
 def test_balanced_weights_are_found_once() -> None:
     model = Boosting(**SMALL, class_weight="balanced", retrain="always").fit(X[:60], Y[:60])
     before = model.session_.state()[0]["class_weight"].tolist()

@@ -86,7 +86,8 @@ def times(derivative: int, weight: int) -> int:
 @inner_kernel
 def weight_of(weight: Any, slot: Any) -> int:
     """Return the weight of the row in a slot."""
-    return np.int64(weight[slot]) if len(weight) else np.int64(UNIT)
+    found: int = np.int64(weight[slot]) if len(weight) else np.int64(UNIT)
+    return found
 
 
 @inner_kernel

@@ -117,9 +117,8 @@ class RowShard:
             self._histograms = np.zeros(shape, dtype=np.int64)
         if not self._ends:
             self.divide(0, 1)
-        features, segments = self._bounds[i : i + 2], self._ends[i : i + 2]
-        own = (*features, *segments)
-        return LocalSums(self.cells.cells, drawn, e.units, self._histograms, *own, weight=self.weight)
+        own = self._bounds[i], self._bounds[i + 1], self._ends[i], self._ends[i + 1]
+        return LocalSums(self.cells.cells, drawn, e.units, self._histograms, *own, self.weight)
 
     def beside(self, other: RowShard | None, index: int, shards: int) -> RowShard:
         """Return shard ``index`` of the next pass of this one with others in this process, with trees of its own.
