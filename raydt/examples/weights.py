@@ -190,6 +190,6 @@ class Weighting:
         if "weight" in state:
             store.put_weights(slots, np.asarray(state["weight"]))
         self.factors, self._by_slot, self._bound = None, NONE, 0
-        if "class_weight" in state:
+        if self._is_balanced and "class_weight" in state:
             self.factors, self.resolved = np.asarray(state["class_weight"]), int(state["weighed"][0])
             self.enter(store, slots)

@@ -45,7 +45,7 @@ class LearnerOptions(Settings):
         """Refuse weights of classes where the learner takes none, and name those that do."""
         if isinstance(given, Mapping) and "class_weight" in given and "class_weight" not in cls.model_fields:
             if given["class_weight"] is not None:
-                raise ValueError(no_weights("class_weight", str(given.get("kind", ""))))
+                raise ValueError(no_weights("class_weight", str(cls.model_fields["kind"].default)))
             return {name: value for name, value in given.items() if name != "class_weight"}
         return given
 

@@ -138,7 +138,7 @@ class GBDT(Learner):
         # An id may have two rows, one of which waits to be deleted.
         rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
         rows += (WEIGHT,) if "weight" in model else ()
-        rows += (counter("weighed"), CLASS_WEIGHT) if "class_weight" in model else ()
+        rows += (counter("weighed"), CLASS_WEIGHT) if trained and options.class_weight == "balanced" else ()
         rests = tuple(of for of in _RESTS if of.name in model)
         of_trees = (*trees, *_SUMS, *rests, *by_row)
         return Schema((*rows, *of_trees) if trained else (*rows, _CLASSES), (HELD_OR_MISSING,))
