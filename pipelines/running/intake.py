@@ -241,6 +241,7 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
             X=batch.X[rows],
             sparse=None if batch.sparse is None else batch.sparse[rows],
             y=batch.y[rows],
+            weight=None if batch.weight is None else batch.weight[rows],
             row=batch.row[begin:end],
             names=None if batch.names is None else batch.names[begin:end],
             barrier=batch.barrier if end == len(batch) else None,
