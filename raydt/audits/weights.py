@@ -43,8 +43,8 @@ def class_factors(options: Any, state: Arrays, history: History) -> tuple[Ints |
     """
     wanted, recorded = options.class_weight == "balanced", state.get("class_weight")
     if (recorded is not None) != wanted:
-        found, expected = ("none", "some") if wanted else ("some", "none")
-        return None, [message("audits.value", name="weights of classes", found=found, expected=expected)]
+        there = {"found": "none", "expected": "some"} if wanted else {"found": "some", "expected": "none"}
+        return None, [message("audits.value", name="weights of classes", **there)]
     if recorded is None or not history.complete:
         return recorded, []
     end = int(state["weighed"][0])

@@ -28,8 +28,7 @@ from raydt.examples.updates import (
     running_ids,
 )
 from raydt.examples.weights import UNIT, Weights, of_labels, products, unless_equal
-from raydt.learners import traits_of
-from raydt.learners.base import no_weights
+from raydt.learners import no_weights, traits_of
 from raydt.messages import message
 from raydt.sessions.copies import OF_AN_ESTIMATOR
 from raydt.sessions.receipt import Receipt, apply_with_receipt

@@ -9,7 +9,7 @@ Invariant: where no example has another weight than 1, there is no array of weig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from raydt.arrays.memory import grown
 from raydt.errors import InputError
 from raydt.examples.targets import Targets
 from raydt.messages import message
-
-if TYPE_CHECKING:
-    from raydt.examples.store import ExampleStore
 
 #: Bits after the binary point, and a weight of 1.
 BITS = 16
@@ -108,11 +105,21 @@ class Weighed(Protocol):
     y: Any  #: By slot.
 
     @property
+    def capacity(self) -> int:
+        """Number of slots."""
+
+    @property
     def weighted(self) -> bool:
         """Whether some example has, or had, another weight than 1."""
 
     def weights(self, slots: Any) -> Weights:
         """Weights of the examples in some slots."""
+
+    def put_weights(self, slots: Any, weights: Weights | None) -> None:
+        """Enter the weights of new examples, None if all are 1."""
+
+    def slots(self) -> npt.NDArray[np.int32]:
+        """Live slots in ascending order."""
 
 
 class Weighting:
@@ -138,13 +145,13 @@ class Weighting:
         """Return what the examples in some slots count; None if all count 1."""
         return self.of(store.weights(slots) if store.weighted else None, store.y[slots])
 
-    def by_slot(self, store: ExampleStore) -> Weights:
+    def by_slot(self, store: Any) -> Weights:
         """Return what all examples count, by slot, for kernels; empty if all count 1."""
         if self.factors is not None:
             return self._by_slot
         return NONE if store.weight is None else store.weight
 
-    def require(self, store: ExampleStore, weights: Weights | None, y: Targets) -> None:
+    def require(self, store: Weighed, weights: Weights | None, y: Targets) -> None:
         """Raise InputError unless the sums over the examples and new ones stay exact. Amortised O(new ones)."""
         new = self.of(weights, y)
         if new is None and not store.weighted:
@@ -158,7 +165,7 @@ class Weighting:
                 raise InputError(message("examples.heavy", most=LARGEST_SUM >> BITS))
         self._bound += more
 
-    def enter(self, store: ExampleStore, slots: Any) -> None:
+    def enter(self, store: Weighed, slots: Any) -> None:
         """Take note of new examples, whose labels and weights the store has."""
         if self.factors is not None and isinstance(store.y, np.ndarray):
             if len(self._by_slot) < store.capacity:
@@ -167,7 +174,7 @@ class Weighting:
             assert own is not None
             self._by_slot[slots] = own
 
-    def resolve(self, store: ExampleStore, slots: npt.NDArray[np.int32], classes: int, seq: int) -> None:
+    def resolve(self, store: Weighed, slots: npt.NDArray[np.int32], classes: int, seq: int) -> None:
         """Fix the weights of the classes by the examples in some slots, unless they are fixed or none are wanted.
 
         That is before update ``seq``.
@@ -178,14 +185,14 @@ class Weighting:
             self.resolved, self._bound = seq, 0
             self.enter(store, store.slots())
 
-    def state(self, store: ExampleStore, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
+    def state(self, store: Weighed, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a state, with the weights of the examples in some slots; none if all count 1."""
         arrays: dict[str, npt.NDArray[Any]] = {"weight": store.weights(slots)} if store.weighted else {}
         if self.factors is not None:
             arrays |= {"class_weight": self.factors, "weighed": np.array([self.resolved], dtype=np.int64)}
         return arrays
 
-    def restore(self, store: ExampleStore, state: Mapping[str, npt.NDArray[Any]], slots: Any) -> None:
+    def restore(self, store: Weighed, state: Mapping[str, npt.NDArray[Any]], slots: Any) -> None:
         """Continue with what :meth:`state` gave; the store has its rows again, in ``slots``."""
         if "weight" in state:
             store.put_weights(slots, np.asarray(state["weight"]))

@@ -19,7 +19,7 @@ from raydt.errors import ConfigError
 from raydt.examples.reading import Reading
 from raydt.learners.base import Learner, LearnerOptions, Traits
 from raydt.learners.description import Description
-from raydt.messages import message
+from raydt.messages import Message, message
 
 #: The entry points that name learners of other packages.
 GROUP = "raydt.learners"
@@ -117,6 +117,11 @@ def for_missing(reading: Reading, *, sparse: bool) -> str:
 def for_weights() -> str:
     """Say which learners take weights, for a remedy."""
     return instead("", lambda other: other.weights)
+
+
+def no_weights(what: str, kind: str) -> Message:
+    """Say that a learner takes no weights, which were given as ``what``, and which learners do."""
+    return message("learners.no_weights", what=what, kind=kind, takers=for_weights())
 
 
 def for_numbers() -> str:

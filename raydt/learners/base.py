@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
@@ -19,16 +19,9 @@ from raydt.examples.reading import CLASSES, Reading
 from raydt.exchange.messages import Buckets, ShardWorker
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
-from raydt.messages import Message, message
+from raydt.messages import message
 from raydt.settings import Settings
 from raydt.trees.state_schema import Schema, check_arrays, check_held, require
-
-
-def no_weights(what: str, kind: str) -> Message:
-    """Say that a learner takes no weights, which were given as ``what``, and which learners do."""
-    from raydt.learners import for_weights  # needed for messages only: compiled kernels are imported with it
-
-    return message("learners.no_weights", what=what, kind=kind, takers=for_weights())
 
 
 class LearnerOptions(Settings):
@@ -38,16 +31,6 @@ class LearnerOptions(Settings):
     feature_groups: int = Field(
         16, ge=1, description="number of fixed groups the features are divided into; a shard owns whole groups (G)"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_class_weight(cls, given: Any) -> Any:
-        """Refuse weights of classes where the learner takes none, and name those that do."""
-        if isinstance(given, Mapping) and "class_weight" in given and "class_weight" not in cls.model_fields:
-            if given["class_weight"] is not None:
-                raise ValueError(no_weights("class_weight", str(cls.model_fields["kind"].default)))
-            return {name: value for name, value in given.items() if name != "class_weight"}
-        return given
 
     @field_validator("*", mode="before")
     @classmethod
