@@ -39,7 +39,7 @@ def with_first(array: np.ndarray, value: Any) -> np.ndarray | None:
 def forged(of: Array, array: np.ndarray, lengths: dict[str, int], shared: Counter[str]) -> dict[str, Any]:
     """What the declaration of one array forbids; ``shared`` counts the arrays of each length."""
     mutants: dict[str, Any] = {
-        "another type": array.astype(np.float32 if array.dtype.kind == "f" else np.uint32),
+        "another type": array.astype(np.float32 if array.dtype.kind == "f" else np.uint64),
         "another dimension": array[None],
     }
     if not array.size:
