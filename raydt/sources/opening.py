@@ -49,6 +49,10 @@ def open_source(
     column is missing or cannot be used, or the learner takes no such features; a ConfigError if ``positive`` is not a
     label of the source, or labels cannot be numbers as the learner wants.
     """
+    if isinstance(options, FileOptions) and options.weight is not None and not reading.weights:
+        from raydt.learners import for_weights  # needed for messages only: compiled kernels are imported with it
+
+        raise ConfigError(message("sources.no_weights", takers=for_weights()))
     source = _open_files(options, base_dir, reading) if isinstance(options, FileOptions) else _draw(options, reading)
     require(reading, source.features)
     return source

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
+from raydt.examples.weights import LEAST, MOST
 from raydt.messages import message
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -72,6 +73,9 @@ def row_arrays(numeric: bool, classes: str = "counted") -> tuple[Array, ...]:
     )
 
 
+#: Weights of the examples, where not all are 1, and resolved ones of classes, in units (``raydt.examples.weights``).
+WEIGHT = Array("weight", np.uint32, ("rows",), LEAST, MOST + 1)
+CLASS_WEIGHT = Array("class_weight", np.int64, ("weighed_classes",), LEAST, MOST + 1)
 #: What routes through one tree need, and the class counts of its nodes.
 NODE_ARRAYS = (
     Array("feature", np.int32, ("nodes",), -1, "features"),
