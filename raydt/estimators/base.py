@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,8 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
 from raydt.estimators.arguments import weights_of
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.keys import ExampleNames, columns_of_index, index_of, keys_of, objects
-from raydt.estimators.named import Asked, NamedExamples
+from raydt.estimators.keys import columns_of_index, index_of, keys_of, objects
+from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
 from raydt.examples.subjects import Subjects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
 from raydt.examples.updates import (
@@ -34,30 +33,6 @@ from raydt.sessions.receipt_entry import checked_note
 from raydt.sources.base import require
 
 Self = TypeVar("Self", bound="Estimator")
-
-
-class Beside(NamedTuple):
-    """What a user gives of new examples beside X and y."""
-
-    ids: Any
-    subjects: Any
-    weights: Any
-
-
-class _NewExamples(NamedTuple):
-    """Examples to insert: numbers, encoded features, targets, and whose they are.
-
-    Where ids are not integers, ``ids`` are those, and ``names`` is the table that they are to be noted in.
-    """
-
-    key: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.float64]
-    sparse: SparseRows | None
-    targets: Targets
-    ids: list[Hashable] | None
-    names: ExampleNames | None
-    subjects: list[Hashable] | None
-    weight: Weights | None  #: In units; None if all are 1.
 
 
 class Estimator(NamedExamples):
@@ -292,7 +267,7 @@ class Estimator(NamedExamples):
             self._known["digest"] = receipt.digest_after
         return receipt.answering(whose, asked.subjects, asked.missing)
 
-    def _insertable(self, X: Any, y: Any, beside: Beside, gone: npt.NDArray[np.int64]) -> _NewExamples:
+    def _insertable(self, X: Any, y: Any, beside: Beside, gone: npt.NDArray[np.int64]) -> NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
         rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
@@ -311,7 +286,7 @@ class Estimator(NamedExamples):
         targets = self._encoded(given)  # the last that can be refused
         if class_weight := self._traits.reading.class_weight:
             weight = products(UNIT if weight is None else weight, of_labels(class_weight, self._classes)[targets])
-        return _NewExamples(key, rows, sparse, targets, shown, names, whose, unless_equal(weight))
+        return NewExamples(key, rows, sparse, targets, shown, names, whose, unless_equal(weight))
 
     def _insert(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Self:
         new = self._insertable(X, y, beside, np.empty(0, dtype=np.int64))
@@ -355,7 +330,7 @@ class Estimator(NamedExamples):
                 sound._subjects.add(held.id, np.arange(n), whose)
         return sound
 
-    def _take_ids(self, new: _NewExamples) -> None:
+    def _take_ids(self, new: NewExamples) -> None:
         """Remember ids and subjects of examples that were inserted, the last updates."""
         self._next_id = max(self._next_id, int(new.key.max(initial=-1)) + 1)
         self.row_ids_ = new.key

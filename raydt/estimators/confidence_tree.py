@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from raydt.estimators.arguments import warn
-from raydt.estimators.base import Beside
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.named import Beside
 from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName

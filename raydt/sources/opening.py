@@ -7,6 +7,7 @@ from typing import Any
 
 from raydt.errors import ConfigError
 from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.weights import of_labels
 from raydt.messages import message
 from raydt.sources.base import Source, require
 from raydt.sources.file_source import FileSource
@@ -86,5 +87,7 @@ def _draw(options: SyntheticOptions, reading: Reading) -> Source:
         raise ConfigError(message("sources.generated_classes"))
     if isinstance(options, SparseSynthetic) and not reading.sparse:
         raise ConfigError(message("sources.generated_indices"))
-    source: Source = _GENERATORS[type(options)](options)
+    source = _GENERATORS[type(options)](options)
+    if reading.class_weight:
+        source.class_weight = of_labels(reading.class_weight, source.classes)
     return source

@@ -73,9 +73,13 @@ def row_arrays(numeric: bool, classes: str = "counted") -> tuple[Array, ...]:
     )
 
 
-#: Weights of the examples, where not all are 1, and resolved ones of classes, in units (``raydt.examples.weights``).
-WEIGHT = Array("weight", np.uint32, ("rows",), LEAST, MOST + 1)
-CLASS_WEIGHT = Array("class_weight", np.int64, ("weighed_classes",), LEAST, MOST + 1)
+def weight_arrays(model: Arrays, *, balanced: bool) -> tuple[Array, ...]:
+    """Declare weights of examples, if a state has some, and those of ``balanced`` classes, once they are resolved."""
+    own = Array("weight", np.uint32, ("rows",), LEAST, MOST + 1)
+    of_classes = Array("class_weight", np.int64, ("weighed_classes",), LEAST, MOST + 1), counter("weighed")
+    return ((own,) if "weight" in model else ()) + (of_classes if balanced else ())
+
+
 #: What routes through one tree need, and the class counts of its nodes.
 NODE_ARRAYS = (
     Array("feature", np.int32, ("nodes",), -1, "features"),

@@ -43,7 +43,7 @@ from raydt.learners.gbdt.digest import ModelDigest
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.targets import Summary, Targets, constant_of, summary_of
+from raydt.learners.gbdt.targets import Summary, Targets, constant_of, summaries_before, summary_of
 from raydt.learners.gbdt.trainer import HeldOut, ThreadTrainer, bins_of_all, held_out_rows, trained_on
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
@@ -187,11 +187,7 @@ class GBDTCoordinator(BatchCoordinator):
         ``deleted`` are slots whose examples an update has deleted: number ``since``.
         """
         yield from ()
-        after, y, born, found = self.store.slots(), self.store.y, self.store.born, []
-        for seq in seqs.tolist():
-            slots = np.concatenate([after, deleted[since > seq]])
-            found.append(summary_of(y[slots[born[slots] < seq]]))
-        return found
+        return summaries_before(self.store, seqs, deleted, since)
 
     # ---------------------------------------------------------------- the model changes
 
@@ -246,10 +242,8 @@ class GBDTCoordinator(BatchCoordinator):
             self._weighting.enter(self.store, slots)
         self._trainer = trainer = ThreadTrainer(ensemble, self.features, self._rows)
         yield from trainer.encode(slots, len(y))
-        watched = None
-        if len(held):
-            rows = yield from self._rows.take(held)
-            watched = HeldOut(ensemble, rows, y[held], self._weighting.of_slots(self.store, held))
+        counts = self._weighting.of_slots(self.store, held)
+        watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held], counts) if len(held) else None
         trainer.train(self._targets, rest, watched)
         self._pending.inserts = held
 
@@ -381,21 +375,8 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _model_state(self) -> Arrays:
         """Return what a state has that does not grow with the rows."""
-        e, totals = self.ensemble, self._totals
-        scalars = {
-            "seq": self._seq,
-            "warmup": self._warmup,
-            "begun": self._begun,
-            "classes": e.classes if e else -1,
-            "exponent": e.exponent if e else 0,
-            "rebuilds": totals.subtrees,
-            "rebuilt_rows": totals.rows,
-            **self._record.numbers(),
-        }
-        state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
-        if e is not None:
-            state |= e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
-        return state | self._weighting.state()
+        counted = {"seq": self._seq, "warmup": self._warmup, "begun": self._begun, **self._record.numbers()}
+        return self._totals.state(self.ensemble, counted) | self._weighting.state()
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""

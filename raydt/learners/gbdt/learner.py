@@ -26,11 +26,9 @@ from raydt.learners.gbdt.update_batch import RECORD, TO_DELETE, TO_INSERT, outlo
 from raydt.messages import message
 from raydt.trees.state_schema import (
     BINS,
-    CLASS_WEIGHT,
     EXAMPLES,
     HELD_OR_MISSING,
     SPARSE_BINS,
-    WEIGHT,
     Array,
     Schema,
     check_arrays,
@@ -40,6 +38,7 @@ from raydt.trees.state_schema import (
     finite,
     require,
     row_arrays,
+    weight_arrays,
 )
 
 _TREES = (
@@ -152,8 +151,7 @@ class GBDT(Learner):
         rows = (*_TOTALS, *begun, *row_arrays(options.regression, "labels"), _PENDING)
         # An id may have two rows, one of which waits to be deleted.
         rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
-        rows += (WEIGHT,) if "weight" in model else ()
-        rows += (counter("weighed"), CLASS_WEIGHT) if trained and options.class_weight == "balanced" else ()
+        rows += weight_arrays(model, balanced=trained and options.class_weight == "balanced")
         rests = tuple(of for of in _RESTS if of.name in model)
         of_trees = (*trees, *_SUMS, *rests, *by_row)
         return Schema((*rows, *of_trees) if trained else (*rows, _CLASSES), (HELD_OR_MISSING,))

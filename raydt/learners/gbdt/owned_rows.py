@@ -23,7 +23,7 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UpdateBatch
 from raydt.examples.weights import UNIT, Weighting, Weights, filled, sums_by_class, unless_equal
 from raydt.exchange.messages import Ask, Exchange, Tell
-from raydt.learners.gbdt.targets import Targets, summary_of
+from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 
 Ids = npt.NDArray[np.int64]
@@ -154,10 +154,12 @@ class OwnedRows:
         self._weighting.take(factors)
         self._weighting.enter(self.store, np.arange(self.store.capacity))
 
-    def sums_by_class(self) -> npt.NDArray[np.int64]:
-        """Add up the own weights of the live rows of each class, in units."""
-        slots = self.store.slots()
-        return sums_by_class(self.store.weights(slots), self.store.y[slots])
+    def of_training(self, local: Slots, held: Slots) -> dict[str, npt.NDArray[Any]]:
+        """Return a summary of the labels of rows of a training, the weights of their classes, and rows ``held`` out."""
+        store, found = self.store, {"held": self.slots(held), "held_y": self.store.y[held]}
+        y, weights = store.y[local], store.weights(local)
+        found |= {"held_weight": self.weights(held), "targets": summary_of(y, weights)}
+        return found if y.dtype.kind == "f" else found | {"weights": sums_by_class(weights, y)}
 
     def sum_of_weights(self) -> int:
         """Add up what the live rows count, in units."""
@@ -232,13 +234,8 @@ class OwnedRows:
 
         ``deleted`` are slots of any owner whose rows a later update, ``since``, has deleted.
         """
-        store, mine = self.store, self.owners.shard_of(deleted) == self.index
-        gone, since = self.owners.local(deleted[mine]), since[mine]
-        after, found = store.slots(), []
-        for seq in seqs.tolist():
-            slots = np.concatenate([after, gone[since > seq]])
-            found.append(summary_of(store.y[slots[store.born[slots] < seq]]))
-        return found
+        mine = self.owners.shard_of(deleted) == self.index
+        return summaries_before(self.store, seqs, self.owners.local(deleted[mine]), since[mine])
 
     def summary_of_inserts(self) -> npt.NDArray[Any]:
         """Return a summary of the labels of the rows that wait to be inserted."""

@@ -28,7 +28,6 @@ from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.targets import summary_of
 from raydt.learners.gbdt.trainer import held_out_rows
 from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
@@ -155,8 +154,7 @@ class GBDTShard(ShardWithRows):
     def _learn(self, hold_out: bool) -> Steps[dict[str, Any]]:
         """Also decide which rows are held out, as the first ones of all in the order of their births.
 
-        Returns the bins, a summary of the labels of the own rows, the weights of the classes if some are wanted, and
-        slots, labels and weights of those held out.
+        Returns the bins, and what :meth:`OwnedRows.of_training` does.
         """
         rows = self.rows_here
         mine = self._training = rows.store.slots()
@@ -167,10 +165,7 @@ class GBDTShard(ShardWithRows):
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
         rows.pending.inserts = held
-        targets = summary_of(rows.store.y[mine], rows.store.weights(mine))
-        found = {"bins": self._bins_of(self._slots), "targets": targets}
-        found |= {"held": rows.slots(held), "held_y": rows.store.y[held], "held_weight": rows.weights(held)}
-        return found if self._options.class_weight is None else found | {"weights": rows.sums_by_class()}
+        return {"bins": self._bins_of(self._slots), **rows.of_training(mine, held)}
 
     def _bins_of(self, slots: Any) -> dict[str, Any]:
         self._held.make_room(slots)
@@ -395,8 +390,7 @@ class GBDTShard(ShardWithRows):
             return told | {"weight": rows.weights(slots)} if weighted else told
 
         if weighted != self._weighted:
-            self._digest.forget()
-            self._weighted = weighted
+            self._digest, self._weighted = BucketDigest(), weighted
         self._digest.note(*self._waiting)
         waiting = np.concatenate([new, gone])
         self._waiting = ids[waiting], waiting

@@ -40,6 +40,18 @@ def summary_of(y: Labels, weights: Weights | None = None) -> Summary:
     return np.array([count, y.min(initial=np.inf) + 0.0, y.max(initial=-np.inf) + 0.0, *_exact_sum(terms)])
 
 
+def summaries_before(store: Any, seqs: Any, deleted: Any, since: Any) -> list[Summary]:
+    """Return summaries of the labels of the examples of a store that were live before each of some updates (``seqs``).
+
+    ``deleted`` are slots of rows that a later update, ``since``, has deleted.
+    """
+    after, y, born, found = store.slots(), store.y, store.born, []
+    for seq in seqs.tolist():
+        slots = np.concatenate([after, deleted[since > seq]])
+        found.append(summary_of(y[slots[born[slots] < seq]]))
+    return found
+
+
 def joined_summary(parts: Sequence[Summary]) -> Summary:
     """Return the summary of all labels, from those of parts of them."""
     if parts[0].dtype.kind != "f":
