@@ -113,7 +113,6 @@ OF_WEIGHTS = (
 )
 
 
-
 @pytest.mark.parametrize(
     "estimator",
     [estimator for estimator in ESTIMATORS if estimator.kind in FOR_SMALL_DATA],
