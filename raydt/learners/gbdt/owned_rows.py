@@ -152,7 +152,7 @@ class OwnedRows:
     def balance(self, factors: npt.NDArray[np.int64] | None) -> None:
         """Take the factors of classes, None before they are resolved."""
         self._weighting.take(factors)
-        self._weighting.enter(self.store, np.arange(self.store.capacity))
+        self._weighting.enter(self.store, np.concatenate([self.store.slots(), self.pending.deletes]))
 
     def of_training(self, local: Slots, held: Slots, balanced: bool) -> dict[str, npt.NDArray[Any]]:
         """Return a summary of the labels of rows of a training, and the rows ``held`` out.
