@@ -142,7 +142,7 @@ class OfARow(NamedTuple):
     to_each: float = 0.0
     back: float = 0.0
     swapped: float = 0.0
-    weight: int = 0  #: Of a row that has one, to each shard, too.
+    weight: tuple[float, float] = (0.0, 0.0)  #: For the weight of a row that has one: to each shard, and back.
     features: str = ""  #: Whether the row's features are sent: each to one shard, or all to each.
 
 
@@ -170,11 +170,11 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
     # on the number of rows. Held-out rows, a tenth, are fetched. A digest has hashes of buckets, and more have rows.
     "gbdt": {
         "rows": ROWS,
-        "admit": OfARow(25, 10.2, weight=4),
+        "admit": OfARow(25, 10.2, weight=(4, 0)),
         "learn": OfARow(0, 0.9, swapped=8),
         "encode": OfARow(swapped=8.8),
         "gather": OfARow(0.42, 5.7),
-        "hash_rows": OfARow(0, 15.7),
+        "hash_rows": OfARow(0, 15.7, weight=(0, 1)),
     },
     # Levels of a tree of the rows in order: slots at the first, bits at each.
     "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.4)},
@@ -209,8 +209,8 @@ def excess(trial: Trial, shards: int, folder: Path) -> list[str]:
         more = np.subtract(last, few.get(method, Sent())) / (MANY - FEW)
         stated = OF_A_ROW[trial.learner.kind].get(method, OfARow())
         features = {"": 0.0, "each to one": width, "all to each": shards * width}[stated.features]
-        to_each = stated.to_each + stated.weight * trial.case.weighted
-        most = (features + shards * to_each, stated.back, shards * stated.swapped)
+        to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, trial.case.weighted)).tolist()
+        most = (features + shards * to_each, back, shards * stated.swapped)
         if any(more[[1, 2, 4]] > most):
             found.append(f"{method}: {more[[1, 2, 4]].tolist()}, stated are {most}")
     return found
