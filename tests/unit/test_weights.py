@@ -15,6 +15,7 @@ import raydt
 from pipelines import replay, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.config import load_config
+from pipelines.validation import look_at
 from raydt import OnlineGradientBoostingClassifier as Boosting
 from raydt import OnlineGradientBoostingRegressor as Regression
 from raydt.errors import ConfigError, InputError
@@ -188,6 +189,15 @@ def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"class_weight.*gbdt"):
         load_config({"source": config["source"], "learner": {"kind": "forest", "class_weight": "balanced"}})
     assert "class_weight" in ClassWeight.model_fields
+
+
+def test_a_weight_of_a_label_that_no_row_has_is_doubtful(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": X[:, 0], "y": np.where(Y, "yes", "no")}), tmp_path / "rows.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}
+    for weights, warned in (({"yes": 2.0}, []), ({"yes": 2.0, "Yes": 3.0}, ["configs.unknown_class_weight"])):
+        learner = {"kind": "gbdt", "class_weight": weights}
+        config = load_config({"source": source, "stream": {"model": "incremental", "warmup": 20}, "learner": learner})
+        assert [one.id for one in look_at(config)["warnings"]] == warned
 
 
 # ---------------------------------------------------------------- sources and runs
