@@ -71,7 +71,7 @@ def test_a_run_weighs_its_metrics_on_request(tmp_path: Path) -> None:
         right = np.array(said["prediction"].to_pylist()) == np.array(said["truth"].to_pylist())
         weights = w[np.array(said["id"].to_pylist())] if weighted else None
         assert accuracy[weighted] == pytest.approx(np.average(right, weights=weights), rel=1e-12)
-        trained = train(config(path, weighted), tmp_path / f"trained {weighted}").summary["holdout"]["metrics"]
+        trained = train(config(path, weighted), tmp_path / f"trained {weighted}").metrics
         accuracy[weighted] = accuracy[weighted], trained["accuracy"]
     assert accuracy[True][0] != accuracy[False][0]
     assert accuracy[True][1] != accuracy[False][1]
