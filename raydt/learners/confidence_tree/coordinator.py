@@ -11,7 +11,7 @@ trials of recent examples (``drift_coordinator``), or where the bins are made ag
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
@@ -37,6 +37,7 @@ from raydt.learners.confidence_tree.naive_bayes_online import shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
+from raydt.learners.confidence_tree.single_rows import SingleRows
 from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
@@ -77,6 +78,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._counts = _Counts()
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
+        adaptive = options.leaf_prediction == "adaptive"
+        self._single = SingleRows(self.live, self._logs, options.grace_period, adaptive)
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -260,6 +263,26 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         for shard, bits in enumerate(replies):
             right[owner == shard] = np.unpackbits(bits, count=np.count_nonzero(owner == shard))
         self.live.divide(changes, thresholds, slots, ends, right)
+
+    def take_row(
+        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+    ) -> tuple[bool | None, Exchange[Any] | None]:
+        """Apply one update without a batch, after which nothing is checked, compared or renewed."""
+        if self.live.bins is None or self.options.drift_period or self.features.sparse:
+            return None, None
+        if op == INSERT:
+            example = number, row, code, self._seq
+            if self._due()[1] <= 1 or not self._single.insert(example, worker, self._digested):
+                return None, None
+            self._t, self._classes = self._t + 1, max(self._classes, code + 1)
+        elif not self._single.forget(row, code, worker, self._digested):
+            return False, None
+        self._seq, self._naive = self._seq + 1, None
+        return True, None
+
+    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+        """Return the class that the tree predicts, once there are bins."""
+        return None if self.live.bins is None or self.features.sparse else self._single.class_of(row, worker)
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete."""

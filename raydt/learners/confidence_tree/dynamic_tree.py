@@ -76,11 +76,15 @@ class LiveConfidenceTree:
 
     def make_room(self, batch: UpdateBatch) -> None:
         """Room for the rows and classes of one batch."""
-        self.store.reserve(len(batch))
+        self.reserve(len(batch))
+        self.tree = with_room(self.tree, 0, batch.n_classes)
+
+    def reserve(self, rows: int) -> None:
+        """Room for so many new examples."""
+        self.store.reserve(rows)
         if len(self.members) < self.store.capacity:
             self.right = grown(self.right, self.store.capacity)
             self.members = grown(self.members, self.store.capacity)
-        self.tree = with_room(self.tree, 0, batch.n_classes)
 
     @property
     def examples(self) -> Examples:

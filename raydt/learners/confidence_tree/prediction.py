@@ -57,7 +57,7 @@ def _naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
 
 
 @inner_kernel
-def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
+def tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
     """Count in or out at a leaf, if it has counted an example, who was right about that."""
     here = tree.nodes[leaf]
     if stamp > here.created:
@@ -83,7 +83,7 @@ def settle(
         if step.kind == REMOVE:
             if adaptive and not void[i]:
                 stamp = 2 * examples.born[step.slot] + 1
-                _tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1)
+                tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1)
             continue
         # Steps that were rolled back were scored, too: they take their row of ``scores`` and nothing else.
         entry = counted.scored[row]
@@ -104,7 +104,7 @@ def settle(
             if young > 0 and (step.prediction == label or counted.priors[row - 1].sum() < young - 1):
                 who |= BLAMELESS
             right[step.slot] = who
-            _tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1)
+            tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1)
 
 
 @kernel
@@ -112,4 +112,4 @@ def tally_rows(tree: Any, examples: Any, right: Any, slots: Any) -> None:
     """Tally at their leaves who was right about some examples. O(examples)."""
     for slot in slots:
         stamp = 2 * examples.born[slot] + 1
-        _tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1)
+        tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1)

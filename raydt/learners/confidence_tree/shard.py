@@ -96,6 +96,28 @@ class ConfidenceTreeShard(ShardWithRows):
         assert self._bins is not None
         encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
 
+    # ---------------------------------------------------------------- one row at a time
+
+    def single(self, slots: int, sites: int, classes: int) -> tuple[Held, Bins, Pools]:
+        """Return what a shard with all features has counted, with room for so many slots, sites and classes."""
+        if slots > len(self._held.X):
+            self._held.make_room(np.array([slots - 1]))
+        if len(self._held.X) > len(self._codes):
+            self._codes = grown(self._codes, len(self._held.X))
+        self._room_for(sites, classes)
+        assert self._bins is not None
+        return Held(self._counts, self._columns, self._codes, self._sparse, self._pool), self._bins, self._pools
+
+    @property
+    def features_by_slot(self) -> npt.NDArray[np.float64]:
+        """Shape (slots, columns): the dense features kept."""
+        return self._held.X
+
+    def keep(self, slot: int, row: npt.NDArray[np.float64]) -> None:
+        """Keep a new row, shape (1, columns), in a slot for which :meth:`single` has made room."""
+        self._held.X[slot] = row
+        self._held.used = max(self._held.used, slot + 1)
+
     # ---------------------------------------------------------------- counting
 
     def _on_count(

@@ -146,7 +146,7 @@ def count_dense(held: Any, site: int, slot: int, sign: int, label: int) -> None:
 
 
 @inlined_kernel
-def _count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
+def count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
     """Count one row in or out at one site, in everything but the buckets of a structure."""
     count_dense(held, site, slot, sign, label)
     sparse = held.sparse
@@ -276,7 +276,7 @@ def take(
             scored += 1
         # Scored before it is counted: a prediction must not know the label of its own row.
         if deltas[SIGN, i] != 0:
-            _count_row(held, deltas[SITE, i], deltas[SLOT, i], deltas[SIGN, i], deltas[LABEL, i])
+            count_row(held, deltas[SITE, i], deltas[SLOT, i], deltas[SIGN, i], deltas[LABEL, i])
         while check < len(asked) and asked[check, 0] <= i:
             _candidates(held, search, asked[check, 1], checks.found[check])
             check += 1
