@@ -15,7 +15,7 @@ def oldest_equal(tree: Any, examples: Any, X: Any, row: Any, leaf: int, code: in
 
     ``X`` has the features by slot. NaN equals NaN. O(examples in the leaf x d).
     """
-    oldest = np.int64(-1)
+    oldest: int = np.int64(-1)
     slot = np.int64(tree.nodes[leaf].head)
     while slot >= 0:
         if examples.y[slot] == code and (oldest < 0 or examples.born[slot] < examples.born[oldest]):

@@ -35,6 +35,7 @@ from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled,
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
+from raydt.learners.confidence_tree.normal_bayes import normal_arrays, normal_scores
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
 from raydt.learners.confidence_tree.single_rows import SingleRows
@@ -78,8 +79,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._counts = _Counts()
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
-        adaptive = options.leaf_prediction == "adaptive"
-        self._single = SingleRows(self.live, self._logs, options.grace_period, adaptive)
+        self._single = SingleRows(self.live, self._logs, options.grace_period)
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -210,12 +210,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             path = Path(steps, pending, leaves, at)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
-            found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
-            changes = self._decider.decide(window, times, found)
+            changes = self._decider.decide(window, times, [reply[0] for reply in replies])
             again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True
-            self.live.settle(window, scores, self._logs.table, void)
+            self.live.settle(window, replies, self._logs.table, void)
             self._note(window, changes, void)
             if changes:
                 entries = [self.live.entry_of(change) for change in changes]
@@ -226,7 +225,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: entry.stamp))
 
-    def _count(self, window: StepWindow) -> Exchange[list[tuple[Int64, Int64]]]:
+    def _count(self, window: StepWindow) -> Exchange[list[tuple[Int64, Int64, Int64]]]:
         """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
         counted = window.counted
         if not len(counted.entries):
@@ -301,7 +300,18 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 replies = yield Ask("naive", {"sites": self.live.tree.nodes["site"][leaves].astype(np.int64)})
             position = preorder(self.live.tree)[1]
             priors = self.live.tree.own[leaves]
-            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs.reach(priors))
+            table = self._logs.reach(priors)
+            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, table)
+            normal = np.flatnonzero(self.live.by_normal(leaves))
+            if len(normal):
+                sites = self.live.tree.nodes["site"][leaves[normal]].astype(np.int64)
+                of_shards = yield Ask("normal", {"sites": sites})
+                known = self._naive["naive_prior"].shape[1]
+                columns = np.concatenate(self._rows.columns)
+                columns = columns[normal_scores(self.live.bins)[1][columns] > 0]
+                if len(columns):
+                    parts = np.concatenate([part[..., :known] for part in of_shards if part.shape[2]], axis=2)
+                    self._naive |= normal_arrays(normal, parts[:, :, np.argsort(columns)], table)
 
     # ---------------------------------------------------------------- the model
 

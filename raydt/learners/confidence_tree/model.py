@@ -120,7 +120,8 @@ def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitReco
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(classes), n, classes)
     nodes = tree.nodes
-    nodes["majority_right"][:n] = nodes["naive_right"][:n] = 0  # rows that a tree has grown by hold anything
+    for name in ("majority_right", "naive_right", "normal_right"):
+        nodes[name][:n] = 0  # rows that a tree has grown by hold anything
     tree.trials[:n] = np.zeros((), dtype=TRIAL)
     for name in ("began", "restarted", "site"):
         tree.trials[name][:n] = -1

@@ -12,7 +12,17 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.batches.binning import code_of
-from raydt.learners.confidence_tree.prediction import MAJORITY_RIGHT, NAIVE_RIGHT, naive_class, tally
+from raydt.learners.confidence_tree.normal_bayes import score_normal
+from raydt.learners.confidence_tree.prediction import (
+    MAJORITY,
+    MAJORITY_RIGHT,
+    NAIVE_RIGHT,
+    NORMAL,
+    NORMAL_RIGHT,
+    chosen,
+    naive_class,
+    tally,
+)
 from raydt.learners.confidence_tree.statistics import count_row, score_row
 from raydt.trees.records import count_path, link, majority, route, total, unlink
 
@@ -42,14 +52,21 @@ def class_of(tree: Any, categorical: Any, rows: Any, held: Any, bins: Any, naive
     majority. O(depth + d K).
     """
     leaf = route(tree, categorical, rows, np.int64(0))
-    best = np.int64(_majority_at(tree, leaf))
+    best: int = np.int64(_majority_at(tree, leaf))
     if len(naive.table) == 0 or total(tree.own, leaf) == 0:
         return best
-    if adaptive and tree.nodes[leaf].naive_right < tree.nodes[leaf].majority_right:
+    choice = chosen(tree.nodes[leaf], adaptive, len(naive.found_normal) > 0)
+    if choice == MAJORITY:
         return best
     _encode(held, bins, rows.X, np.int64(0))
-    score_row(held, naive, np.int64(tree.nodes[leaf].site), np.int64(0), naive.found[0])
-    return np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
+    site = np.int64(tree.nodes[leaf].site)
+    score_row(held, naive, site, np.int64(0), naive.found[0])
+    if choice == NORMAL:
+        score_normal(held, naive, site, np.int64(0), naive.found[0], naive.found_normal[0])
+        best = np.int64(naive_class(tree.own[leaf], naive.found_normal[0], naive.table))
+    else:
+        best = np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
+    return best
 
 
 @kernel
@@ -64,6 +81,10 @@ def learn(
         most = np.int64(_majority_at(tree, leaf))
         k = np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
         who = (MAJORITY_RIGHT if most == label else 0) | (NAIVE_RIGHT if (most if k < 0 else k) == label else 0)
+        if len(naive.found_normal):
+            score_normal(held, naive, site, slot, naive.found[0], naive.found_normal[0])
+            k = np.int64(naive_class(tree.own[leaf], naive.found_normal[0], naive.table))
+            who |= NORMAL_RIGHT if (most if k < 0 else k) == label else 0
         right[slot] = who
         tally(tree, leaf, 2 * examples.born[slot] + 1, who, 1)
     count_path(tree, leaf, label, 1)

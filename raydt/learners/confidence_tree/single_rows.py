@@ -16,16 +16,17 @@ from raydt.trees.records import route
 from raydt.trees.row_search import oldest_equal
 
 _NO_NUMBERS = np.empty(0, dtype=np.int64)
+_NONE = np.empty((0, 2), dtype=np.int64)
 
 
 class SingleRows:
     """Buffers of one update, and its way through tree and statistics; ``grace`` is the grace period."""
 
-    def __init__(self, live: LiveConfidenceTree, logs: SharedLogs, grace: int, adaptive: bool) -> None:
-        self._live, self._logs, self._grace, self._adaptive = live, logs, grace, adaptive
+    def __init__(self, live: LiveConfidenceTree, logs: SharedLogs, grace: int) -> None:
+        self._live, self._logs, self._grace = live, logs, grace
         self._one = RowUpdates(len(live.categorical))
         self._codes = np.empty((1, len(live.categorical)), dtype=np.uint16)  # of a row that is only predicted
-        self._scores = np.empty((1, 2), dtype=np.int64)
+        self._scores = self._normals = np.empty((1, 0), dtype=np.int64)
 
     def insert(
         self,
@@ -48,7 +49,7 @@ class SingleRows:
         held, bins, naive = self._held(worker)
         slot = self._one.insert(live.store, digested, number, code, seq)
         worker.keep(slot, row)
-        learn(live.tree, live.examples, live.right, rows.X, held, bins, naive, leaf, slot, self._adaptive)
+        learn(live.tree, live.examples, live.right, rows.X, held, bins, naive, leaf, slot, live.adaptive)
         return True
 
     def forget(
@@ -65,7 +66,7 @@ class SingleRows:
             return False
         held = self._held(worker)[0]
         self._one.delete(live.store, digested, slot)
-        forget(live.tree, live.examples, live.right, held, slot, self._adaptive)
+        forget(live.tree, live.examples, live.right, held, slot, live.adaptive)
         self._one.release(live.store, slot)
         return True
 
@@ -74,16 +75,16 @@ class SingleRows:
         live = self._live
         held, bins, naive = self._held(worker)
         held = held._replace(codes=self._codes)
-        return int(class_of(live.tree, live.categorical, self._one.take(row), held, bins, naive, self._adaptive))
+        return int(class_of(live.tree, live.categorical, self._one.take(row), held, bins, naive, live.adaptive))
 
     def _held(self, worker: ConfidenceTreeShard) -> tuple[Held, object, Naive]:
         """What the shard has, and the table of naive Bayes, which is empty where leaves predict the majority."""
         live, logs = self._live, self._logs
-        held, bins, pools = worker.single(live.store.capacity, live.sites, live.tree.counts.shape[1])
+        held, bins = worker.single(live.store.capacity, live.sites, live.tree.counts.shape[1])
         classes = held.counts.totals.shape[1]
         if self._scores.shape[1] != classes:
-            self._scores = np.empty((1, classes), dtype=np.int64)
+            self._scores, self._normals = (np.empty((1, classes), dtype=np.int64) for _ in range(2))
         if live.naive and len(logs.table) <= live.store.live + 1:
             logs.reach(np.array([live.store.live + 1]))
         table = logs.table if live.naive else _NO_NUMBERS
-        return held, bins, Naive(_NO_NUMBERS, table, pools.low, pools.stop, self._scores)
+        return held, bins, worker.naive(_NO_NUMBERS, table, self._scores, self._normals if live.normal else _NONE)

@@ -20,6 +20,7 @@ from raydt.examples.features import CATEGORICAL
 from raydt.finders.pool import find
 from raydt.finders.scan import count
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
+from raydt.learners.confidence_tree.normal_bayes import score_normal
 
 #: Rows of an array of deltas, what shards count: slot of the example, site of the node that counts it, sign (1: in, -1:
 #: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2.
@@ -88,6 +89,11 @@ class Naive(NamedTuple):
     low: Any  #: ``low``, ``stop``: Shape (bins of all columns,): the group of each bin.
     stop: Any
     found: Any  #: Shape (rows, K): takes sum_j (T(n_jk) - T(n_k)) over the shard's features.
+    normal: Any  #: Shape (columns,): whether a column is scored as a normal one, too (``normal_bayes``).
+    score: Any  #: Shape (bins of all columns,): its score in each bin.
+    halves: Any  #: Logarithms, for its variance.
+    sums: Any  #: Shape (2, K): scratch.
+    found_normal: Any  #: Shape (rows, K): takes the scores with normal columns; without rows if nobody wants them.
 
 
 class Sparse(NamedTuple):
@@ -273,6 +279,9 @@ def take(
     for i in range(begin, stop):
         if scored < len(naive.asked) and naive.asked[scored] == i:
             score_row(held, naive, deltas[SITE, i], deltas[SLOT, i], naive.found[scored])
+            if len(naive.found_normal):
+                counted, found = naive.found[scored], naive.found_normal[scored]
+                score_normal(held, naive, deltas[SITE, i], deltas[SLOT, i], counted, found)
             scored += 1
         # Scored before it is counted: a prediction must not know the label of its own row.
         if deltas[SIGN, i] != 0:
