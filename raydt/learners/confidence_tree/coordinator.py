@@ -355,7 +355,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        return self._with_naive(predictive(canonical_tree(self.live.tree, self.live.splits)))
+        return self._with_naive(predictive(canonical_tree(self.live.tree, self.live.splits, self.live.recorded)))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""

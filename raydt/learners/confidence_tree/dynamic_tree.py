@@ -16,7 +16,7 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
-from raydt.learners.confidence_tree.model import Arrays, SplitRecord, canonical_tree, live_tree
+from raydt.learners.confidence_tree.model import Arrays, SplitArrays, SplitRecord, canonical_tree, live_tree
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
@@ -75,6 +75,7 @@ class LiveConfidenceTree:
         self.tree: ConfidenceTreeArrays = new_tree()
         self.bins: Bins | None = None  #: Of the dense features; None before the end of the warm-up.
         self.splits: dict[int, SplitRecord] = {}  #: By inner node.
+        self.recorded = SplitArrays()
         self.sites = 1  #: The most sites of statistics that there were at once.
         self._free: list[int] = []
 
@@ -226,6 +227,7 @@ class LiveConfidenceTree:
         take_rows(self.tree, self.members, node, slots)
         self.members["leaf"][slots] = node
         link_members(self.tree, self.members, slots)
+        self.recorded.forget()
         for inner in (node, *below.tolist()):
             self.splits.pop(inner, None)
         nodes["cut"][node], nodes["threshold"][node], nodes["since"][node] = LEAF, 0.0, 0
@@ -284,6 +286,7 @@ class LiveConfidenceTree:
         for test in tests:
             test["left_site"], test["right_site"] = self._new_site(), self._new_site()
         split(self.tree, self.examples, tests, slots, ends, right)
+        self.recorded.forget()
         self.splits |= {change.node: change.split for change in changes}
 
     def free(self, sites: Iterable[int]) -> None:
@@ -327,7 +330,10 @@ class LiveConfidenceTree:
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, position = canonical_tree(self.tree, self.splits, trials=self._period > 0), preorder(self.tree)[1]
+        arrays, position = (
+            canonical_tree(self.tree, self.splits, self.recorded, trials=self._period > 0),
+            preorder(self.tree)[1],
+        )
         bins = {} if self.bins is None else self.bins.arrays()
         return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
 
@@ -335,6 +341,7 @@ class LiveConfidenceTree:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
         self.store.fill(state["id"], state["y"], state["born"])
         self.tree, self.splits = live_tree(state)
+        self.recorded.forget()
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
         self.right = np.zeros(self.store.capacity, dtype=np.uint8)
