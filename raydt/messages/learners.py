@@ -137,6 +137,10 @@ SENTENCES: dict[str, Sentence] = {
         "the bins are made once, from {rows}: leaves are split only between the values of these rows",
         "Let some hundreds of rows make the bins, or set renew_bins: 100",
     ),
+    "unexplained": (
+        "leaves predict by naive Bayes where that is better, and such a model can be neither explained nor exported",
+        "Set leaf_prediction: majority for a model that can be both",
+    ),
     "always_trained": "each batch of {updates} trains all trees again, on about {rows:,} rows",
     "never_trained": "a batch of {updates} changes {iterations} in place; the trees are never trained again",
     "sometimes_trained": (
