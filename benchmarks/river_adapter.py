@@ -54,7 +54,6 @@ for model in (
     RiverConfidenceTreeClassifier(),
     river_tree.HoeffdingTreeClassifier(),
     river_tree.ExtremelyFastDecisionTreeClassifier(),
-    RiverConfidenceTreeClassifier(leaf_prediction="adaptive_normal"),
     RiverForestClassifier(),
     RiverGradientBoostingClassifier(),
     river_forest.ARFClassifier(n_models=10, seed=1),

@@ -2,13 +2,15 @@
 
 Prequential accuracy (predict, then learn), one example at a time, defaults otherwise. *Drawn*: 5,300 rows of 49 numbers
 in 5 classes, whose middles are drawn from N(0, s) and widths from exp(N(0, .2)), mean of three seeds. The others are
-the first rows of streams of the folder of data, in their order; image segments are shuffled.
+the first rows of streams of the folder of data, in their order; image segments are shuffled. With *theorem* no leaf of
+so few rows is split.
 Run: python benchmarks/ctree/leaf_models.py [--data FOLDER] [--rows 5000] [--without-river]
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raydt import RiverConfidenceTreeClassifier
+sys.path[0] = str(Path(__file__).parents[1])  # this folder has a river.py
+
+from raydt import RiverConfidenceTreeClassifier  # noqa: E402
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data"
 STREAMS = (
     *("electricity", "covtype_head10k", "poker_uci_train", "sea_concepts", "posture", "beijing_pm25", "noshow"),
-    *("bananas", "image_segments", "pendigits_train", "wine_quality_white", "adult_train", "givemesomecredit"),
+    *("bananas", "image_segments", "pendigits_train", "wine_quality_white", "adult_train", "phishing"),
 )
 KINDS = ("adaptive", "adaptive_normal")
 Examples = list[tuple[dict[str, Any], str]]
@@ -61,13 +65,15 @@ def accuracy(model: Any, examples: Examples) -> tuple[float, float]:
     return right / len(examples), (time.process_time() - began) / len(examples) * 1e6
 
 
-def cases(folder: Path, rows: int) -> Iterator[tuple[str, list[Examples]]]:
-    """Yield the streams by name."""
+def cases(folder: Path, rows: int) -> Iterator[tuple[str, list[Examples], dict[str, Any]]]:
+    """Yield the streams by name, and options of ours."""
     for spread in (0.2, 0.25):
-        yield f"drawn, s = {spread}", [drawn(seed, spread) for seed in range(3)]
+        parts = [drawn(seed, spread) for seed in range(3)]
+        yield f"drawn, s = {spread}", parts, {}
+        yield f"drawn, s = {spread}, theorem", parts, {"confidence": "theorem", "renew_bins": 100}
     for name in STREAMS:
         if (folder / f"{name}.parquet").exists():
-            yield name, [stream(folder / f"{name}.parquet", rows)]
+            yield name, [stream(folder / f"{name}.parquet", rows)], {}
 
 
 def main() -> None:
@@ -76,17 +82,20 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=FOLDER)
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--without-river", action="store_true")
+    parser.add_argument("--only", default="", help="streams with this in their names")
     given = parser.parse_args()
-    models = [lambda kind=kind: RiverConfidenceTreeClassifier(leaf_prediction=kind) for kind in KINDS]
     names = [*KINDS]
+    models = [lambda kind=kind, **more: RiverConfidenceTreeClassifier(leaf_prediction=kind, **more) for kind in KINDS]
     if not given.without_river:
         from river.tree import HoeffdingTreeClassifier
 
-        models, names = [*models, HoeffdingTreeClassifier], [*names, "river"]
+        models, names = [*models, lambda **more: HoeffdingTreeClassifier()], [*names, "river"]
     print("| stream |", " | ".join(names), "|")
     means: list[list[float]] = []
-    for name, parts in cases(given.data, given.rows):
-        found = [np.mean([accuracy(make(), part) for part in parts], axis=0) for make in models]
+    for name, parts, more in cases(given.data, given.rows):
+        if given.only not in name:
+            continue
+        found = [np.mean([accuracy(make(**more), part) for part in parts], axis=0) for make in models]
         means.append([float(one[0]) for one in found])
         print(f"| {name} |", " | ".join(f"{one[0]:.3f} ({one[1]:.0f} us)" for one in found), "|", flush=True)
     print("| mean |", " | ".join(f"{mean:.3f}" for mean in np.mean(means, axis=0)), "|")

@@ -112,7 +112,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         "every other split",
     )
     leaf_prediction: LeafPrediction = Field(
-        "adaptive",
+        "adaptive_normal",
         description="prediction of a leaf; majority: its most frequent class; naive_bayes: naive Bayes on the counts "
         "of its bins; adaptive: whichever has been right more often there; adaptive_normal: of these two and of naive "
         "Bayes with normally distributed numbers",

@@ -23,7 +23,7 @@ from raydt.learners.confidence_tree.prediction import (
     naive_class,
     tally,
 )
-from raydt.learners.confidence_tree.statistics import count_row, score_row
+from raydt.learners.confidence_tree.statistics import count_dense, score_dense
 from raydt.trees.records import count_path, link, majority, route, total, unlink
 
 
@@ -60,7 +60,7 @@ def class_of(tree: Any, categorical: Any, rows: Any, held: Any, bins: Any, naive
         return best
     _encode(held, bins, rows.X, np.int64(0))
     site = np.int64(tree.nodes[leaf].site)
-    score_row(held, naive, site, np.int64(0), naive.found[0])
+    score_dense(held, naive, site, np.int64(0), naive.found[0])
     if choice == NORMAL:
         score_normal(held, naive, site, np.int64(0), naive.found[0], naive.found_normal[0])
         best = np.int64(naive_class(tree.own[leaf], naive.found_normal[0], naive.table))
@@ -77,7 +77,7 @@ def learn(
     _encode(held, bins, X, slot)
     label, site = np.int64(examples.y[slot]), np.int64(tree.nodes[leaf].site)
     if adaptive:  # who was right is asked before the example is counted
-        score_row(held, naive, site, slot, naive.found[0])
+        score_dense(held, naive, site, slot, naive.found[0])
         most = np.int64(_majority_at(tree, leaf))
         k = np.int64(naive_class(tree.own[leaf], naive.found[0], naive.table))
         who = (MAJORITY_RIGHT if most == label else 0) | (NAIVE_RIGHT if (most if k < 0 else k) == label else 0)
@@ -91,7 +91,7 @@ def learn(
     link(tree, examples.members, leaf, slot)
     tree.own[leaf, label] += 1
     tree.nodes[leaf].since += 1
-    count_row(held, site, slot, 1, label)
+    count_dense(held, site, slot, 1, label)
 
 
 @kernel
@@ -104,4 +104,4 @@ def forget(tree: Any, examples: Any, right: Any, held: Any, slot: int, adaptive:
     unlink(tree, examples.members, slot)
     if stamp > tree.nodes[leaf].created:  # a leaf has never counted what was there before it
         tree.own[leaf, label] -= 1
-        count_row(held, np.int64(tree.nodes[leaf].site), slot, -1, label)
+        count_dense(held, np.int64(tree.nodes[leaf].site), slot, -1, label)

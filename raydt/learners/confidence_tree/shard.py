@@ -25,6 +25,7 @@ from raydt.learners.confidence_tree.statistics import (
     BinnedColumns,
     Checks,
     Held,
+    HeldDense,
     Naive,
     Search,
     Sparse,
@@ -102,7 +103,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     # ---------------------------------------------------------------- one row at a time
 
-    def single(self, slots: int, sites: int, classes: int) -> tuple[Held, Bins]:
+    def single(self, slots: int, sites: int, classes: int) -> tuple[HeldDense, Bins]:
         """Return what a shard with all features has counted, with room for so many slots, sites and classes."""
         if slots > len(self._held.X):
             self._held.make_room(np.array([slots - 1]))
@@ -110,7 +111,7 @@ class ConfidenceTreeShard(ShardWithRows):
             self._codes = grown(self._codes, len(self._held.X))
         self._room_for(sites, classes)
         assert self._bins is not None
-        return Held(self._counts, self._columns, self._codes, self._sparse, self._pool), self._bins
+        return HeldDense(self._counts, self._columns, self._codes), self._bins
 
     @property
     def features_by_slot(self) -> npt.NDArray[np.float64]:

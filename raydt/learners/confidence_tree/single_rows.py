@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from raydt.batches.binning import Bins
 from raydt.examples.row_digest import RowDigest
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.row_steps import class_of, forget, learn
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
-from raydt.learners.confidence_tree.statistics import Held, Naive
+from raydt.learners.confidence_tree.statistics import HeldDense, Naive
 from raydt.learners.row_updates import RowUpdates
 from raydt.trees.records import route
 from raydt.trees.row_search import oldest_equal
@@ -77,7 +78,7 @@ class SingleRows:
         held = held._replace(codes=self._codes)
         return int(class_of(live.tree, live.categorical, self._one.take(row), held, bins, naive, live.adaptive))
 
-    def _held(self, worker: ConfidenceTreeShard) -> tuple[Held, object, Naive]:
+    def _held(self, worker: ConfidenceTreeShard) -> tuple[HeldDense, Bins, Naive]:
         """What the shard has, and the table of naive Bayes, which is empty where leaves predict the majority."""
         live, logs = self._live, self._logs
         held, bins = worker.single(live.store.capacity, live.sites, live.tree.counts.shape[1])

@@ -115,6 +115,14 @@ class Held(NamedTuple):
     pool: Any  #: Of the sparse features.
 
 
+class HeldDense(NamedTuple):
+    """State of a shard without sparse features."""
+
+    counts: Any
+    columns: Any
+    codes: Any
+
+
 class Search(NamedTuple):
     """How candidates are compared, and scratch."""
 
@@ -164,8 +172,8 @@ def count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
 
 
 @inlined_kernel
-def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
-    """Naive Bayes scores of one row at one site into ``scores``, shape (K,). O((features + ones) x K)."""
+def score_dense(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
+    """Naive Bayes scores of one row at one site into ``scores``, shape (K,), by its dense features. O(features x K)."""
     columns, table, totals = held.columns, naive.table, held.counts.totals[site]
     bins = held.counts.bins[site]
     classes = len(totals)
@@ -183,9 +191,15 @@ def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
                 for b in range(low, stop):
                     n += bins[b, k]
                 scores[k] += table[n]
-    sparse = held.sparse
+
+
+@inlined_kernel
+def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
+    """Naive Bayes scores of one row at one site into ``scores``, shape (K,). O((features + ones) x K)."""
+    score_dense(held, naive, site, slot, scores)
+    sparse, table, totals = held.sparse, naive.table, held.counts.totals[site]
     if sparse.of:
-        per = len(columns.group) - 1
+        per = len(held.columns.group) - 1
         for i in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
             index = sparse.rows.values[i]
             e = find(held.pool, site * per + group_of(index, sparse.of) - sparse.first, index)
