@@ -191,7 +191,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         try:
             return type(options)(**{**options.model_dump(), **more})
         except ValidationError as error:
-            raise parameter_error(error, more) from error
+            raise parameter_error(error, dict(more)) from error
 
     def _features(self) -> Features:
         return Features(tuple(map(str, self._keys)), tuple(key in self._categories for key in self._keys))
