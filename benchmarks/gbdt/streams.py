@@ -53,8 +53,6 @@ CASES = (
     Case("electricity", 1000, 50, 20_000),
     Case("electricity", 4000, 200),
     Case("electricity", 4000, 1000),
-    Case("electricity", 4000, 200, None, 50, 10),
-    Case("electricity", 4000, 1000, None, 50, 10),
     Case("electricity", 10_000, 200, 20_000),
     Case("electricity", 10_000, 1000),
     Case("covtype", 4000, 200),
