@@ -148,6 +148,7 @@ class ForestCoordinator(SequentialCoordinator):
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
+            "weight": self._weights_of(new),
             "order": self._order,
             "warm": warm,
             "warming": warming,
@@ -167,6 +168,11 @@ class ForestCoordinator(SequentialCoordinator):
                 result.give_levels(position[wanted], levels_of_votes(votes))
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
+
+    def _weights_of(self, slots: Slots) -> Ints | None:
+        """Return what the examples in some slots count, in units; None where all examples count 1."""
+        weights = self._weighting.of_slots(self.store, slots)
+        return None if weights is None else weights.astype(np.int64)
 
     def _builds_anew(self, batch: UpdateBatch, part: slice, steps: int) -> bool:
         """Whether to build the trees from the rows that the steps leave: the same trees, for less work."""
@@ -269,6 +275,7 @@ class ForestCoordinator(SequentialCoordinator):
         payload = {
             "ids": self.store.id[:n].copy(),
             "y": y.copy(),
+            "weight": self._weights_of(np.arange(n, dtype=np.int32)),
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "warming": self._seq < self._warmup,
@@ -292,7 +299,8 @@ class ForestCoordinator(SequentialCoordinator):
                 for part in self.store.parts:
                     part.resolve()
             trees = [part.arrays() for part in self.store.parts]
-        return model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
+        arrays = model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
+        return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self._weighting.counts(self.store) else {})
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None

@@ -28,7 +28,17 @@ from raydt.trees.canonical_arrays import (
 )
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.regression_sums import MOST_UNITS, LabelRange
-from raydt.trees.state_schema import HELD_OR_MISSING, Schema, check_classes, check_leaves, check_sums, require
+from raydt.trees.state_schema import (
+    HELD_OR_MISSING,
+    UNIT_ARRAY,
+    Schema,
+    check_classes,
+    check_leaves,
+    check_sums,
+    require,
+    unit_of,
+    weighed,
+)
 
 
 class FuDyADT(Learner):
@@ -82,7 +92,9 @@ class FuDyADT(Learner):
         if state and options.certified and not certified:
             raise ValueError(message("states.published", array="m0"))
         arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
-        return Schema(arrays + (state_arrays(options.numeric) if state else ()), (HELD_OR_MISSING,))
+        weights = UNIT_ARRAY.name in model
+        arrays += state_arrays(options.numeric, weights) if state else ()
+        return Schema(weighed(arrays) if weights else arrays, (HELD_OR_MISSING,))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
@@ -102,13 +114,14 @@ class FuDyADT(Learner):
             check_sums(model, SUMS, inner)
         if groups is not None:
             require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
-            check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"])
+            weight = weights_of_state(model) if UNIT_ARRAY.name in model else None
+            check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"], weight)
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
         if options.numeric:
             return NumberPredictor(features, model)
-        return TreePredictor(features, model, options.smoothing)
+        return TreePredictor(features, model, options.smoothing * unit_of(model))
 
     def cases(self) -> Sequence[Case]:
         """Rebuilds by the shards and by the coordinator; classes and numbers; missing values; both schedules."""
