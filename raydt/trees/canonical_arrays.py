@@ -159,7 +159,7 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
 
 def restored(store: ExampleStore, arrays: Arrays, rules: TreeRules) -> tuple[CountedTree, npt.NDArray[np.void]]:
     """The live tree and the lists of its leaves from a saved state, whose rows take slots 0, 1, ... of ``store``."""
-    store.fill(arrays["id"], arrays["y"], arrays["born"])
+    store.fill(arrays["id"], arrays["y"], arrays["born"], weights=arrays.get("weight"))
     tree, leaf = live_tree(arrays, rules), arrays["leaf"]
     if rules.unit > 1:
         rows = np.bincount(leaf[leaf >= 0], minlength=len(tree.nodes))

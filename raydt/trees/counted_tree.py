@@ -120,8 +120,8 @@ class TreeRules(NamedTuple):
     half_alpha_units: int = 0
     #: What a row of weight 1 counts: 1 or, where rows have weights, ``UNIT``; ``min_samples_split`` is in these units.
     unit: int = 1
-    #: With weights, whether a node is rebuilt once its size has passed ``min_samples_split``: a fraction of a row may do
-    #: that before more than epsilon s has changed; a whole one may not, where epsilon is below 1 / (k + 1).
+    #: With weights, whether a node is rebuilt once its size has passed ``min_samples_split``: a fraction of a row may
+    #: do that before more than epsilon s has changed; a whole one may not, where epsilon is below 1 / (k + 1).
     by_size: bool = False
 
     def weighed(self) -> TreeRules:

@@ -18,7 +18,7 @@ anything are :func:`score` and :func:`mass`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -263,7 +263,9 @@ class FudyadtTwin:
 
     def build(self, examples: list[Example], depth: int, time: int) -> Node:
         """Algorithm 2."""
-        node = Node(s=self.size(examples), c=0, built=time, at_build=list(examples), m0=self.mass(self.counts(examples)))
+        node = Node(
+            s=self.size(examples), c=0, built=time, at_build=list(examples), m0=self.mass(self.counts(examples))
+        )
         split = None
         if self.may_split(examples, depth):
             split = self.best_split(examples)

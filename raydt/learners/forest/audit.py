@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport
 from raydt.audits.tree_audit import compare_rows, live_by_id
+from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
@@ -54,11 +55,12 @@ def audit(
         if found != scale:
             broken.append(message("audits.value", name="exponent and bits of the labels", found=found, expected=scale))
         y = units_of(y, *scale)
-    counted, failures = counted_weights(options, state, history)
-    weight = None if counted is None else counted[live]
+    counted, failures = counted_weights(options, state, history, resolved=not warming)
+    weight = None if counted is None or "unit" not in state else counted[live]
     broken += failures
     classes = state["totals"].shape[1]
-    expected = max(2, int(y.max(initial=-1)) + 1)
+    there = y if weight is None else y[weight > 0]
+    expected = max(2, int(there.max(initial=-1)) + 1)
     if not options.numeric and classes != expected:
         broken.append(message("audits.value", name="number of classes", found=classes, expected=expected))
     chosen: list[int] = []

@@ -327,7 +327,8 @@ def trees_of(
 ) -> list[dict[str, npt.NDArray[Any]]]:
     """Build some trees from the rows that each has ``held``, shape (n, T), level after level of all of them.
 
-    Rows are features, labels (classes or units) and weights, None if they count 1 each. O(depth n P S) for each tree, in NumPy.
+    Rows are features, labels (classes or units) and weights, None if they count 1 each. O(depth n P S) for each tree,
+    in NumPy.
     """
     mine = [np.flatnonzero(held[:, tree]) for tree in trees]
     n = np.array([len(rows) for rows in mine])

@@ -83,6 +83,7 @@ class ExactTrees:
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
         options, d = self.options, self._d
+        self.rules = options.rules(d)
         width = 4 if self.rules.numeric else 2
         self._plant(width, np.arange(width), np.empty(0, dtype=MEMBER))
         self.examples = ForestRows(

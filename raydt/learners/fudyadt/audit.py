@@ -34,6 +34,7 @@ from raydt.audits.tree_audit import (
     found,
     report_of,
 )
+from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.weights import UNIT
@@ -66,11 +67,10 @@ def audit(
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
         return AuditReport.malformed("tree", str(error))
-    weight, broken = counted_weights(options, state, history)
-    unit, classes = (
-        int(state["unit"][0]) if "unit" in state else 1,
-        max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1),
-    )
+    warming = bool(np.any(state["warmup_left"] > 0))
+    weight, broken = counted_weights(options, state, history, resolved=not warming)
+    unit = int(state["unit"][0]) if "unit" in state else 1
+    classes = max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)
     if unit > 1 and weight is None:
         weight = np.full(len(history.y), UNIT, np.int64)
     impurity = Gini(classes) if unit == 1 else WeightedGini(classes)
@@ -84,7 +84,6 @@ def audit(
         return AuditReport.malformed("tree", message("audits.value", name="unit", found=1, expected=UNIT))
     truth = Recomputed(tree, features, rules, history, REPLAY_CELLS, weight)
     epsilon = Fraction(options.resolved_epsilon())
-    warming = bool(np.any(state["warmup_left"] > 0))
 
     broken += compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     if options.numeric:

@@ -119,9 +119,9 @@ def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: i
     """Build the subtree at leaf ``root`` from the rows of a ``Listing``.
 
     ``tree.counts[root]`` holds the class counts of the rows, ``tree.sums[root]`` the sums of numeric labels, with
-    weights ``pairs`` how many rows there are, and the tree has room for the nodes. O(n d (log n + depth)) for sorting codes of fixed width once and one pass per level;
-    O(n d log n) for the columns of few values, which are counted (``histograms``), and a pass over the rows alone per
-    level.
+    weights ``pairs`` how many rows there are, and the tree has room for the nodes. O(n d (log n + depth)) for sorting
+    codes of fixed width once and one pass per level; O(n d log n) for the columns of few values, which are counted
+    (``histograms``), and a pass over the rows alone per level.
     """
     if not start_root(tree, members, root, listing, rules, stamp):
         return

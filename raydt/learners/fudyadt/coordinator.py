@@ -46,6 +46,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
         self.live = FuDyADTTree(features, options, shards, plan)
+        self._weighting = self.live.weighting
 
     # ---------------------------------------------------------------- one batch
 
@@ -65,7 +66,6 @@ class FuDyADTCoordinator(TreeCoordinator):
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)
-        self.live.weighting.enter(self.store, slots)
         self.live.weigh()
         if batch.blocks:
             yield from self._read(slots, batch.row[added], batch.blocks)
@@ -137,7 +137,7 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        return self._with_range(super().state(slots))
+        return self._with_range(super().state(slots) | self.live.weighting.state())
 
     def predictor(self) -> TreePredictor:
         """Predictions of the tree. O(nodes)."""

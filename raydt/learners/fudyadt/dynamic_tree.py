@@ -121,6 +121,8 @@ class FuDyADTTree(LiveTree):
         if UNIT_ARRAY.name in state:
             self.rules = self.rules.weighed()
         super().restore(state)
+        self.weighting.restore(state)
+        self.weighting.enter(self.store, np.arange(len(state["id"])))
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
         self.scratch = self._new_scratch(self.loop_rows)

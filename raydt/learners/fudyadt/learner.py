@@ -38,6 +38,8 @@ from raydt.trees.state_schema import (
     require,
     unit_of,
     weighed,
+    weight_arrays,
+    weights_of_state,
 )
 
 
@@ -50,6 +52,7 @@ class FuDyADT(Learner):
     Description = FuDyADTDescription
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
+        "weighed": "another time with the same rows gives the same weights of classes",
         "threshold": "that of a leaf is not used",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
@@ -65,7 +68,13 @@ class FuDyADT(Learner):
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if not options.numeric:
             return Traits(
-                Reading(missing=True, with_numbers="criterion: squared_error"),
+                Reading(
+                    missing=True,
+                    with_numbers="criterion: squared_error",
+                    weights=True,
+                    class_weight=options.weights_by_label,
+                ),
+                warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
                 divided="large",
                 retrained=every,
                 reads="columns",
@@ -93,7 +102,7 @@ class FuDyADT(Learner):
             raise ValueError(message("states.published", array="m0"))
         arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
         weights = UNIT_ARRAY.name in model
-        arrays += state_arrays(options.numeric, weights) if state else ()
+        arrays += state_arrays(options.numeric, weights) + weight_arrays(model) if state else ()
         return Schema(weighed(arrays) if weights else arrays, (HELD_OR_MISSING,))
 
     def check_relations(

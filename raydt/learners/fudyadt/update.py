@@ -19,11 +19,11 @@ from raydt.trees.counted_tree import (
     mean_at,
     most_nodes,
     route,
-    rows_at,
     start_node,
     stays_leaf,
 )
 from raydt.trees.records import NODES, level_at, link, majority, take_rows, unlink
+from raydt.trees.weighted_counts import rows_at
 
 
 class Cached(NamedTuple):
