@@ -44,6 +44,11 @@ def fixed(weights: npt.NDArray[np.float64]) -> Weights:
     return np.rint(weights * UNIT).astype(DTYPE)
 
 
+def filled(weights: Weights | None, n: int) -> Weights:
+    """Return weights of n examples as an array, if they are None, too."""
+    return np.full(n, UNIT, dtype=DTYPE) if weights is None else weights
+
+
 def unless_equal(weights: Weights | None) -> Weights | None:
     """Return None for weights that are all 1."""
     return None if weights is None or (weights == UNIT).all() else weights
@@ -81,16 +86,22 @@ def unknown_labels(class_weight: Sequence[tuple[str, float]], labels: Sequence[A
     return [label for label, _ in class_weight if label not in known]
 
 
-def balanced(weights: Weights | None, y: Targets, classes: int) -> npt.NDArray[np.int64]:
+def sums_by_class(weights: Weights | None, y: Targets, classes: int = 0) -> npt.NDArray[np.int64]:
+    """Add up the weights of each class, in units; None: all are 1. As long as ``classes``, or as the classes need."""
+    if weights is None:
+        return np.bincount(y, minlength=classes) * UNIT
+    return np.bincount(y, weights, minlength=classes).astype(np.int64)  # exact: LARGEST_SUM is far below 2**53
+
+
+def balanced(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the factor of each class, in units: all classes come to weigh the same, and all examples what they did.
 
-    That is n / (K n_c), with the sums of weights for n and n_c and the number of classes that occur for K; 1 of a
-    class that does not occur.
+    That is n / (K n_c), with the sums of weights (:func:`sums_by_class`) for n and n_c and the number of classes that
+    occur for K; 1 of a class that does not occur.
     """
-    given = np.full(len(y), UNIT, dtype=np.int64) if weights is None else weights.astype(np.int64)
-    sums = [int(given[y == code].sum()) for code in range(classes)]
-    total, occurring = sum(sums), sum(one > 0 for one in sums)
-    factors = [UNIT if not one else round_half_up(UNIT * total, occurring * one) for one in sums]
+    weighed = sums.tolist()
+    total, occurring = sum(weighed), sum(one > 0 for one in weighed)
+    factors = [UNIT if not one else round_half_up(UNIT * total, occurring * one) for one in weighed]
     return np.array([min(factor, MOST) for factor in factors], dtype=np.int64)
 
 
@@ -99,31 +110,34 @@ def round_half_up(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
+def sum_of(weights: Weights | None, n: int) -> int:
+    """Add up the weights of n examples, in units; None: all are 1."""
+    return n * UNIT if weights is None else int(weights.sum(dtype=np.int64))
+
+
 class Weighed(Protocol):
     """A store of examples, as far as their weights go."""
 
     y: Any  #: By slot.
+    weight: Weights | None  #: By slot; None if all are 1.
 
     @property
     def capacity(self) -> int:
         """Number of slots."""
 
-    @property
-    def weighted(self) -> bool:
-        """Whether some example has, or had, another weight than 1."""
-
-    def weights(self, slots: Any) -> Weights:
-        """Weights of the examples in some slots."""
-
-    def put_weights(self, slots: Any, weights: Weights | None) -> None:
-        """Enter the weights of new examples, None if all are 1."""
+    def weights(self, slots: Any) -> Weights | None:
+        """Weights of the examples in some slots, None if all are 1."""
 
     def slots(self) -> npt.NDArray[np.int32]:
         """Live slots in ascending order."""
 
 
 class Weighting:
-    """What each example of a store counts: its own weight times that of its class, where classes have some."""
+    """What each example of a store counts: its own weight times that of its class, where classes are balanced.
+
+    Weights of classes that a config gives are in the examples' own, since the source (or the estimator) multiplies
+    them.
+    """
 
     def __init__(self, is_balanced: bool) -> None:
         self._is_balanced = is_balanced
@@ -131,72 +145,80 @@ class Weighting:
         self.factors: npt.NDArray[np.int64] | None = None
         self.resolved = 0  #: Updates of the stream before they were.
         self._by_slot = NONE
-        self._bound = 0  # the sum of all weights is not larger
+        self._most = self._new = 0  # the sum of all weights is not larger (0: not counted, all are 1); of new ones
 
     def of(self, weights: Weights | None, y: Targets) -> Weights | None:
-        """Return what examples count; None if all count 1."""
+        """Return what examples count, by their own weights and labels; None if all count 1."""
         if self.factors is None:
             return weights
-        known = np.append(self.factors, UNIT)
-        factors = known[np.minimum(y, len(self.factors))]
+        factors = np.append(self.factors, UNIT)[np.minimum(y, len(self.factors))]
         return products(UNIT if weights is None else weights, factors)
 
     def of_slots(self, store: Weighed, slots: Any) -> Weights | None:
         """Return what the examples in some slots count; None if all count 1."""
-        return self.of(store.weights(slots) if store.weighted else None, store.y[slots])
+        return self.of(store.weights(slots), store.y[slots])
 
-    def by_slot(self, store: Any) -> Weights:
-        """Return what all examples count, by slot, for kernels; empty if all count 1."""
+    def by_slot(self, store: Weighed) -> Weights:
+        """Return what all examples count, by slot, for kernels; empty if all count 1. Valid until the next batch."""
         if self.factors is not None:
             return self._by_slot
         return NONE if store.weight is None else store.weight
 
-    def require(self, store: Weighed, weights: Weights | None, y: Targets) -> None:
-        """Raise InputError unless the sums over the examples and new ones stay exact. Amortised O(new ones)."""
-        new = self.of(weights, y)
-        if new is None and not store.weighted:
-            return
-        more = len(y) * UNIT if new is None else int(new.sum(dtype=np.int64))
-        if self._bound + more > LARGEST_SUM or not self._bound:
-            slots = store.slots()
-            live = self.of_slots(store, slots)
-            self._bound = len(slots) * UNIT if live is None else int(live.sum(dtype=np.int64))
-            if self._bound + more > LARGEST_SUM:
-                raise InputError(message("examples.heavy", most=LARGEST_SUM >> BITS))
-        self._bound += more
-
     def enter(self, store: Weighed, slots: Any) -> None:
         """Take note of new examples, whose labels and weights the store has."""
-        if self.factors is not None and isinstance(store.y, np.ndarray):
+        if self.factors is not None:
             if len(self._by_slot) < store.capacity:
                 self._by_slot = grown(self._by_slot, store.capacity)
-            own = self.of_slots(store, slots)
-            assert own is not None
-            self._by_slot[slots] = own
+            counts = self.of_slots(store, slots)
+            assert counts is not None
+            self._by_slot[slots] = counts
 
-    def resolve(self, store: Weighed, slots: npt.NDArray[np.int32], classes: int, seq: int) -> None:
-        """Fix the weights of the classes by the examples in some slots, unless they are fixed or none are wanted.
+    # ---------------------------------------------------------------- sums stay exact
 
-        That is before update ``seq``.
-        """
-        if self._is_balanced and self.factors is None:
-            weights = store.weights(slots) if store.weighted else None
-            self.factors = balanced(weights, store.y[slots], classes)
-            self.resolved, self._bound = seq, 0
-            self.enter(store, store.slots())
+    def sum_of(self, store: Weighed) -> int:
+        """Add up what the live examples of a store count, in units. O(n)."""
+        slots = store.slots()
+        return sum_of(self.of_slots(store, slots), len(slots))
 
-    def state(self, store: Weighed, slots: npt.NDArray[np.int32]) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of a state, with the weights of the examples in some slots; none if all count 1."""
-        arrays: dict[str, npt.NDArray[Any]] = {"weight": store.weights(slots)} if store.weighted else {}
-        if self.factors is not None:
-            arrays |= {"class_weight": self.factors, "weighed": np.array([self.resolved], dtype=np.int64)}
-        return arrays
+    def is_too_much(self, weights: Weights | None, y: Targets) -> bool:
+        """Count new examples; True if the sum over all may be beyond the limit, or was not counted before."""
+        new = self.of(weights, y)
+        if new is None and not self._most:
+            return False
+        self._new, most = sum_of(new, len(y)), self._most
+        self._most = most + self._new
+        return not most or self._most > LARGEST_SUM
 
-    def restore(self, store: Weighed, state: Mapping[str, npt.NDArray[Any]], slots: Any) -> None:
-        """Continue with what :meth:`state` gave; the store has its rows again, in ``slots``."""
-        if "weight" in state:
-            store.put_weights(slots, np.asarray(state["weight"]))
-        self.factors, self._by_slot, self._bound = None, NONE, 0
+    def require(self, live: int) -> None:
+        """Raise InputError unless the sum stays exact: what the live examples count, and the new ones just counted."""
+        self._most = live + self._new
+        if self._most > LARGEST_SUM:
+            self._most = live
+            raise InputError(message("examples.heavy", most=LARGEST_SUM >> BITS))
+
+    # ---------------------------------------------------------------- balanced classes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether factors are wanted and not yet resolved."""
+        return self._is_balanced and self.factors is None
+
+    def resolve(self, sums: npt.NDArray[np.int64], seq: int) -> None:
+        """Fix the factors by the sums of the own weights of each class, before update ``seq``; once."""
+        self.take(balanced(sums), seq)
+
+    def take(self, factors: npt.NDArray[np.int64] | None, seq: int = 0) -> None:
+        """Take factors that were resolved before update ``seq``."""
+        self.factors, self.resolved, self._by_slot, self._most = factors, seq, NONE, 0
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a state beside the own weights; none before the factors are resolved."""
+        if self.factors is None:
+            return {}
+        return {"class_weight": self.factors, "weighed": np.array([self.resolved], dtype=np.int64)}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Continue with what :meth:`state` gave; :meth:`enter` the examples then."""
+        self.take(None)
         if self._is_balanced and "class_weight" in state:
-            self.factors, self.resolved = np.asarray(state["class_weight"]), int(state["weighed"][0])
-            self.enter(store, slots)
+            self.take(np.asarray(state["class_weight"]), int(state["weighed"][0]))

@@ -73,9 +73,13 @@ def row_arrays(numeric: bool, classes: str = "counted") -> tuple[Array, ...]:
     )
 
 
-#: Weights of the examples, where not all are 1, and resolved ones of classes, in units (``raydt.examples.weights``).
-WEIGHT = Array("weight", np.uint32, ("rows",), LEAST, MOST + 1)
-CLASS_WEIGHT = Array("class_weight", np.int64, ("weighed_classes",), LEAST, MOST + 1)
+def weight_arrays(model: Arrays, *, balanced: bool) -> tuple[Array, ...]:
+    """Declare weights of examples, if a state has some, and those of ``balanced`` classes, once they are resolved."""
+    own = Array("weight", np.uint32, ("rows",), LEAST, MOST + 1)
+    of_classes = Array("class_weight", np.int64, ("weighed_classes",), LEAST, MOST + 1), counter("weighed")
+    return ((own,) if "weight" in model else ()) + (of_classes if balanced else ())
+
+
 #: What routes through one tree need, and the class counts of its nodes.
 NODE_ARRAYS = (
     Array("feature", np.int32, ("nodes",), -1, "features"),
@@ -114,12 +118,6 @@ def weighed(arrays: Iterable[Array]) -> tuple[Array, ...]:
 def unit_of(model: Arrays) -> int:
     """Return what a row of weight 1 counts in the counts of a model."""
     return int(model[UNIT_ARRAY.name][0]) if UNIT_ARRAY.name in model else 1
-
-
-def weight_arrays(state: Arrays) -> tuple[Array, ...]:
-    """Declare the weights of the examples of a state, and of their classes, as far as it has some."""
-    arrays = (WEIGHT,) if WEIGHT.name in state else ()
-    return (*arrays, counter("weighed"), CLASS_WEIGHT) if CLASS_WEIGHT.name in state else arrays
 
 
 def weights_of_state(state: Arrays) -> Weights:

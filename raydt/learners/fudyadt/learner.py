@@ -102,7 +102,11 @@ class FuDyADT(Learner):
             raise ValueError(message("states.published", array="m0"))
         arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
         weights = UNIT_ARRAY.name in model
-        arrays += state_arrays(options.numeric, weights) + weight_arrays(model) if state else ()
+        arrays += (
+            state_arrays(options.numeric, weights) + weight_arrays(model, balanced="class_weight" in model)
+            if state
+            else ()
+        )
         return Schema(weighed(arrays) if weights else arrays, (HELD_OR_MISSING,))
 
     def check_relations(
