@@ -116,9 +116,11 @@ def mass(counts: Sequence[Number]) -> float:
 
 
 def gini(counts: Sequence[Number]) -> Fraction:
-    """Gini index, exactly; 0 for no examples."""
-    n = sum(counts)
-    return 1 - Fraction(sum(c * c for c in counts)) / (n * n) if n else Fraction(0)
+    """Gini index, of numbers of examples exactly, of weights from products that are rounded; 0 for no examples."""
+    n, pairs = float(sum(counts)), 0.0
+    for c in counts:
+        pairs += float(c) * (n - float(c))
+    return Fraction(pairs) / Fraction(n * n) if n else Fraction(0)
 
 
 class FudyadtTwin:
@@ -160,6 +162,11 @@ class FudyadtTwin:
         self.weighted = False  # whether an example has had another weight than 1
 
     # ------------------------------------------------------------------ weights
+
+    @property
+    def unit(self) -> int:
+        """What the learner counts for an example of weight 1."""
+        return UNIT if self.weighted else 1
 
     def weight(self, example: Example) -> Number:
         """What one copy of an example counts."""
@@ -485,8 +492,7 @@ class FudyadtTwin:
 
     def in_units(self, sizes: Any) -> np.ndarray:
         """Sizes as the learner counts them."""
-        unit = UNIT if self.weighted else 1
-        return np.array([int(unit * size) for size in np.array(sizes, object).ravel()], np.int64)
+        return np.array([int(self.unit * size) for size in np.array(sizes, object).ravel()], np.int64)
 
     def state(self) -> dict[str, Any]:
         """A coordinator's state: the tree in preorder, the rows by id."""
@@ -541,6 +547,8 @@ class FudyadtTwin:
 class CopiesTwin(FudyadtTwin):
     """The twin without weights, whose examples come and go as several copies, in one step."""
 
+    unit = 1
+
     def weight(self, example: Example) -> int:
         return 1
 
@@ -554,7 +562,7 @@ class CopiesTwin(FudyadtTwin):
 def arguments(options: dict[str, Any], defaults: dict[str, Any], criterion: str = "gini") -> dict[str, Any]:
     """A twin's arguments from options of the learner."""
     given = {"epsilon": "auto", "min_samples_split": 2} | defaults | options
-    for name in ("smoothing", "criterion"):  # of the shares alone, and of the twin's class
+    for name in ("smoothing", "criterion", "class_weight"):  # of the shares alone, and of the twin's class
         given.pop(name, None)
     beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
     if given["epsilon"] == "auto":
@@ -564,9 +572,13 @@ def arguments(options: dict[str, Any], defaults: dict[str, Any], criterion: str 
     return given
 
 
+#: Options of the learner with classes.
+DEFAULTS = {"alpha": 0.02, "beta": 0.2, "max_depth": 20}
+
+
 def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
     """The twin with these options of the learner."""
-    return FudyadtTwin(categorical, **arguments(options, {"alpha": 0.02, "beta": 0.2, "max_depth": 20}))
+    return FudyadtTwin(categorical, **arguments(options, DEFAULTS))
 
 
 def canonical(state: dict[str, Any]) -> dict[str, Any]:
