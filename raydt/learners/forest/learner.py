@@ -146,6 +146,10 @@ class Forest(Learner):
             Case("two classes", small, missing=True),
             Case("three classes", small | {"rebuild": "lazy"}, classes=3, warmup=12),
             Case("every tree has every example", deep | {"max_features": "all", "thresholds": 5}, classes=3, warmup=6),
+            Case("weighted", small, classes=3, missing=True, weighted=True),
+            Case(
+                "weighted, balanced", small | {"class_weight": "balanced", "rebuild": "lazy"}, weighted=True, warmup=12
+            ),
             Case("numbers", small | {"criterion": "squared_error"}, classes=0, missing=True, warmup=6),
         )
 
