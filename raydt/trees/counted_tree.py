@@ -49,8 +49,6 @@ from raydt.trees.weighted_counts import in_rows, is_pure, is_pure_enough, weight
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 #: Birth of an example that :func:`climb` inserts: after every BUILD.
 UNBORN = 2**62
-
-
 #: Side of a missing number at a split: that of more examples now, as none has been there since BUILD; left; right.
 UNDECIDED, TO_LEFT, TO_RIGHT = range(3)
 
@@ -341,7 +339,8 @@ def edits_left(mass: float, rules: Any) -> int:
 
     One less, and thus the mass of an edit, than that are left to the rounding of the test itself.
     """
-    return max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
+    edits: int = max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
+    return edits
 
 
 @inner_kernel

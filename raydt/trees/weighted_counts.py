@@ -61,7 +61,7 @@ def is_pure_enough(counts: Any, node: int, rate: float) -> bool:
 @inlined_kernel
 def in_rows(size: int, rules: Any) -> float:
     """A size in rows of weight 1."""
-    rows = np.float64(size)
+    rows: float = np.float64(size)
     if rules.unit > 1:
         rows /= np.float64(UNIT)
     return rows
