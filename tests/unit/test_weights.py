@@ -15,6 +15,7 @@ import raydt
 from pipelines import replay, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.config import load_config
+from pipelines.validation import look_at
 from raydt import OnlineGradientBoostingClassifier as Boosting
 from raydt import OnlineGradientBoostingRegressor as Regression
 from raydt.errors import ConfigError, InputError
@@ -86,6 +87,19 @@ def test_weights_of_one_leave_no_array() -> None:
         assert not ones.session_.coordinator.store.uneven
     pairs = Boosting(**SMALL, class_weight={True: 1.0}).fit(X, Y)
     assert pairs.digest() == Boosting(**SMALL).fit(X, Y).digest()
+
+
+def test_no_weight_remains_once_all_rows_of_other_weights_are_deleted() -> None:
+    """A model is trained again by each call, so that it depends on the live rows alone."""
+    plain, weighted = (Boosting(**SMALL, retrain="always").fit(X[:80], Y[:80]) for _ in range(2))
+    plain.partial_fit(X[80:], Y[80:])
+    weighted.partial_fit(X[80:], Y[80:], sample_weight=W[80:])
+    assert weighted.digest() != plain.digest()
+    assert "weight" in weighted.session_.state()[0]
+    for model in (plain, weighted):
+        model.forget(range(80, 120))
+    assert "weight" not in weighted.session_.state()[0]
+    assert weighted.digest() == plain.digest()
 
 
 def test_weights_of_classes_multiply_those_of_rows() -> None:
@@ -175,6 +189,15 @@ def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"class_weight.*gbdt"):
         load_config({"source": config["source"], "learner": {"kind": "forest", "class_weight": "balanced"}})
     assert "class_weight" in ClassWeight.model_fields
+
+
+def test_a_weight_of_a_label_that_no_row_has_is_doubtful(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": X[:, 0], "y": np.where(Y, "yes", "no")}), tmp_path / "rows.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}
+    for weights, warned in (({"yes": 2.0}, []), ({"yes": 2.0, "Yes": 3.0}, ["configs.unknown_class_weight"])):
+        learner = {"kind": "gbdt", "class_weight": weights}
+        config = load_config({"source": source, "stream": {"model": "incremental", "warmup": 20}, "learner": learner})
+        assert [one.id for one in look_at(config)["warnings"]] == warned
 
 
 # ---------------------------------------------------------------- sources and runs
