@@ -67,7 +67,12 @@ class ForestDigest:
 
 def _hash(tree: TreeArrays, counted: Ints | Scale, per_row: int) -> bytes:
     """Hash a tree in canonical form; the left child is the next node."""
-    totals = stored(tree.totals, counted) if isinstance(counted, Scale) else tree.totals[:, counted] // per_row
+    if isinstance(counted, Scale):
+        totals = stored(tree.totals, counted)
+    else:  # a tree that no row has reached yet may know fewer classes
+        totals = np.zeros((len(tree.totals), len(counted)), dtype=np.int64)
+        known = counted < tree.totals.shape[1]
+        totals[:, known] = tree.totals[:, counted[known]] // per_row
     names: dict[str, npt.NDArray[Any]] = {
         "feature": tree.feature,
         "threshold": tree.threshold,
