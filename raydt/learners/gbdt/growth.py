@@ -82,9 +82,10 @@ def _sum_up(local: Any, row: int, room: Any, e: int, sums: Any, squared: bool) -
     a, b = room.leaf[e].begin, room.leaf[e].end
     sums[:] = 0
     if len(room.places.ends):
-        add_places(room.slots[a:b], room.g[a:b], squared, room.places, sums)
+        add_places(room.slots[a:b], room.g[a:b], local.weight, squared, room.places, sums)
     else:
-        add_cells(room.slots[a:b], room.g[a:b], squared, local.cells, local.candidates.segment[row], sums)
+        segment = local.candidates.segment[row]
+        add_cells(room.slots[a:b], room.g[a:b], local.weight, squared, local.cells, segment, sums)
 
 
 @inner_kernel
