@@ -29,7 +29,7 @@ FOR_SMALL_DATA: dict[str, dict[str, Any]] = {
     "gbdt": {"max_iter": 30},
 }
 #: Options that are fixed by the kind of labels, of which an estimator takes one.
-OF_LABELS = {"criterion", "objective", "label_range", "smoothing"}
+OF_LABELS = {"class_weight", "criterion", "objective", "label_range", "smoothing"}
 #: Parameters of an estimator that its adapter does not have.
 NOT_FOR_RIVER = {"n_features", "feature_groups", "n_jobs"}
 #: Options of the learner that only the adapter has: a call of the estimator is a batch.
@@ -113,6 +113,7 @@ OF_WEIGHTS = (
     "check_sample_weights_shape",
     "check_sample_weights_not_overwritten",
     "check_sample_weight_equivalence_on_dense_data",
+    "check_all_zero_sample_weights_error",
 )
 
 
