@@ -20,6 +20,10 @@ SENTENCES: dict[str, Sentence] = {
     ),
     # Options
     "truth_value": "must not be true or false",
+    "no_weights": (
+        "{kind} takes no weights, but {what} gives some",
+        "Remove {what}, or use {takers}, which takes weights",
+    ),
     "unused": ("{key} applies only to {users}", "Remove {key}, or set it to null"),
     "finder_criterion": (
         "criterion: {criterion} does not fit finder: {finder}, which minimises {own}",
@@ -82,6 +86,7 @@ SENTENCES: dict[str, Sentence] = {
     "needs_sparsity": "with finder: auto chooses by how sparse the first rows are",
     "needs_bins": "derives the bins of its features from the first rows",
     "needs_range": "takes the range of the labels, unless label_range gives it, from its first rows",
+    "needs_classes": "finds the weights of the classes, as class_weight is balanced, from its first rows",
     "needs_model": "builds its first model of the first rows at once",
     # Promises
     "exact_trees": "every tree equals the one trained from scratch on its live examples, bit for bit",

@@ -36,6 +36,7 @@ from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.records import shares_of
 from raydt.trees.regression_sums import LabelRange
 from raydt.trees.row_search import oldest_equal
+from raydt.trees.state_schema import unit_of
 
 _NO_MEANS = np.empty(0)
 
@@ -49,6 +50,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
         self.live = FuDyADTTree(features, options, shards, plan)
+        self._weighting = self.live.weighting
         self._one, self._step, self._one_log = RowUpdates(len(features)), np.zeros(1, dtype=STEP), new_log(1)
 
     # ---------------------------------------------------------------- one batch
@@ -69,6 +71,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)
+        self.live.weigh()
         if batch.blocks:
             yield from self._read(slots, batch.row[added], batch.blocks)
         else:
@@ -89,7 +92,7 @@ class FuDyADTCoordinator(TreeCoordinator):
             step, node = advance(live.tree, live.examples, live.cached, BatchSteps(steps, batch.X, means), step, *rest)
             if node >= 0:
                 if live.tree.reg[WARMUP_LEFT] == 0:
-                    live.end_warmup()
+                    live.end_warmup(int(steps["stamp"][step]) // 2 + 1)
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
         numbers = None if self._labels is None else self._labels.numbers(means)
@@ -132,7 +135,11 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
-        return self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
+        rows = self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
+        if not self.live.weighted:
+            return rows
+        slots = self.store.slots()  # those of weight 0 are in no leaf
+        return np.concatenate([rows, slots[self.live.cached.weight[slots] == 0]])
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
@@ -144,7 +151,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
             yield from self.live.fill_cache()
-            self.live.end_warmup()
+            self.live.end_warmup(self._seq)
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
@@ -169,12 +176,13 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        return self._with_range(super().state(slots))
+        return self._with_range(super().state(slots) | self.live.weighting.state())
 
     def predictor(self) -> TreePredictor:
         """Predictions of the tree. O(nodes)."""
         if self._labels is None:
-            return TreePredictor(self.features, self.model(), self.smoothing)
+            model = self.model()
+            return TreePredictor(self.features, model, self.smoothing * unit_of(model))
         return NumberPredictor(self.features, self.model())
 
     def predict_proba(
@@ -189,5 +197,6 @@ class FuDyADTCoordinator(TreeCoordinator):
             leaves = [route(live.tree, live.categorical, X, np.int32(row), False) for row in range(len(X))]
             return shares_of(live.tree.counts[leaves], n_classes)
         shares = np.repeat(shares_of(live.tree.counts[:1], n_classes), len(X), axis=0)
-        smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), self.smoothing, shares)
+        smoothing = self.smoothing * live.rules.unit
+        smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), smoothing, shares)
         return shares
