@@ -31,7 +31,7 @@ FOR_SMALL_DATA: dict[str, dict[str, Any]] = {
 #: Options that are fixed by the kind of labels, of which an estimator takes one.
 OF_LABELS = {"class_weight", "criterion", "objective", "label_range", "smoothing"}
 #: Parameters of an estimator that its adapter does not have.
-NOT_FOR_RIVER = {"n_features", "feature_groups", "n_jobs"}
+NOT_FOR_RIVER = {"class_weight", "n_features", "feature_groups", "n_jobs"}
 #: Options of the learner that only the adapter has: a call of the estimator is a batch.
 FOR_RIVER = {"update_every"}
 #: Defaults of adapters that differ, for streams whose old examples are forgotten.

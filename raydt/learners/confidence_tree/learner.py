@@ -93,12 +93,15 @@ class ConfidenceTree(Learner):
 
     def cases(self) -> Sequence[Case]:
         """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""
-        hasty = {"c": 0.001, "grace_period": 1}
+        hasty = {"c": 0.001, "grace_period": 1, "leaf_prediction": "adaptive"}
+        slow = {"rule": "hoeffding", "delta": 0.5, "grace_period": 3, "leaf_prediction": "adaptive"}
+        normal = hasty | {"leaf_prediction": "adaptive_normal", "max_bins": 32, "renew_bins": 20}
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
-            Case("three classes", {"rule": "hoeffding", "delta": 0.5, "grace_period": 3}, classes=3, warmup=6),
+            Case("three classes", slow, classes=3, warmup=6),
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
+            Case("normal leaves", normal, missing=True, classes=3, warmup=6),
             Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
         )
 
