@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.memory import empty, grown
+from raydt.examples.weights import UNIT
 from raydt.finders.heaps import LINK
 
 #: Heaps of a bucket: smallest key; first to fall below s; first to rise above t.
@@ -35,7 +36,7 @@ class Pool(NamedTuple):
 
     feature: npt.NDArray[np.int32]  #: ``feature``, ``unit``, ``n1``, ``c11``: Shape (capacity,).
     unit: npt.NDArray[np.int32]
-    n1: npt.NDArray[np.int32]
+    n1: npt.NDArray[np.int32]  #: ``n1``, ``c11`` and ``journal``: int64 of masses (``raydt.trees.masses``).
     c11: npt.NDArray[np.int32]
     #: Shape (capacity,): -1 of an entry that is in none: n1 is 0, or the finder is a scan.
     bucket: npt.NDArray[np.int16]
@@ -86,6 +87,12 @@ def with_entries(pool: Pool, entries: int) -> Pool:
         _refill(pool, table)
         pool = pool._replace(table=table)
     return pool
+
+
+def weighed(pool: Pool) -> Pool:
+    """The same pool whose counters are masses; nothing may be in the journal."""
+    n1, c11 = (counter.astype(np.int64) * UNIT for counter in (pool.n1, pool.c11))
+    return pool._replace(n1=n1, c11=c11, journal=pool.journal.astype(np.int64))
 
 
 def room_at_once(pool: Pool, last: int, most: int) -> int:

@@ -185,12 +185,15 @@ def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
     require(np.array_equal(counts[inner], sums), name, "states.children")
 
 
-def check_leaves(arrays: Arrays, y: npt.NDArray[Any]) -> None:
-    """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples)."""
+def check_leaves(arrays: Arrays, y: npt.NDArray[Any], mass: Ints | int = 1) -> None:
+    """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples).
+
+    Each of them counts as much as ``mass`` says.
+    """
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
     require(leaves[leaf].all(), "leaf", "states.inner_leaf")
     found = np.zeros_like(counts)
-    np.add.at(found, (leaf, y), 1)
+    np.add.at(found, (leaf, y), mass)
     require(np.array_equal(found[leaves], counts[leaves]), "counts", "states.counts")
 
 
@@ -242,16 +245,19 @@ def routes(arrays: Arrays) -> tuple[Ints, Ints]:
     return np.concatenate(rows), np.concatenate(nodes)
 
 
-def check_counters(group: Arrays, names: tuple[str, ...], place: Ints, y: npt.NDArray[Any], ones: SparseRows) -> None:
+def check_counters(
+    group: Arrays, names: tuple[str, ...], place: Ints, y: npt.NDArray[Any], ones: SparseRows, mass: Ints | None = None
+) -> None:
     """Require the counters of sparse features: with others, deletions would lead the structures out of bounds.
 
     ``names`` are arrays by place and feature, ascending: the place (left out if all rows are counted at one), the
-    feature, rows in which it is 1, and those of class 1. ``place``, ``y`` and ``ones`` are of n rows: where each is
-    counted, its class, its features.
+    feature, rows in which it is 1, and those of class 1. ``place``, ``y``, ``ones`` and ``mass`` are of n rows: where
+    each is counted, its class, its features, and as how much it counts, by default 1.
     """
     width = max(1, ones.n_features)
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
-    of_one = np.bincount(at, np.repeat(y, ones.lengths), minlength=len(key))
-    expected = (*np.divmod(key, width), np.bincount(at, minlength=len(key)), of_one)
+    counts = np.repeat(np.ones(len(y), dtype=np.int64) if mass is None else mass, ones.lengths)
+    of_one = np.bincount(at, np.repeat(y, ones.lengths) * counts, minlength=len(key))
+    expected = (*np.divmod(key, width), np.bincount(at, counts, minlength=len(key)), of_one)
     for name, counted in zip(names, expected[-len(names) :], strict=True):
         require(np.array_equal(group[name], counted), name, "states.counts")

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from raydt.learners.confidence_tree.bounds import RESTARTED, RULE, TIE, SplitRule
+from raydt.learners.confidence_tree.model import in_rows
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.description import (
     Description,
@@ -115,7 +116,7 @@ class ConfidenceTreeDescription(Description):
 
     def drawable(self, arrays: Columns) -> Columns:
         """Return the tree; where ``live`` is 0, the saved counts are those of a node above, and become 0."""
-        arrays = drawable(arrays)
+        arrays = in_rows(drawable(arrays))
         if arrays and len(arrays.get("live", ())) == len(arrays["feature"]):
             return arrays | {"counts": np.where(arrays["live"][:, None] > 0, arrays["counts"], 0)}
         return arrays

@@ -17,6 +17,7 @@ from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.messages import Message, message
+from raydt.trees.masses import masses_of
 from raydt.trees.state_schema import Arrays, Schema, check_classes, check_leaves, check_sums, check_trees, require
 
 
@@ -37,6 +38,7 @@ class ConfidenceTree(Learner):
         "splits": COUNTS_WORK,
         "ties": COUNTS_WORK,
         "restarted": COUNTS_WORK,
+        "weighed": "another time with the same rows gives the same weights of classes",
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
         **{
             f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
@@ -59,7 +61,7 @@ class ConfidenceTree(Learner):
         check_classes(model, "counts", n["labels"])
         if groups is not None:
             check_sums(model, "counts", inner)
-            check_leaves(model, model["y"])
+            check_leaves(model, model["y"], masses_of(model))
             check_state(options, features, model, groups, n)
         elif "naive_leaf" in model:
             check_naive(features, model, n)
@@ -77,6 +79,8 @@ class ConfidenceTree(Learner):
                 classes=options.most_classes(sparse=False),
                 sparse_classes=options.most_classes(sparse=True),
                 with_classes="criterion: gini" if options.criterion == "kearns_mansour" else "",
+                weights=True,
+                class_weight=options.weights_by_label,
             ),
             warmup=WARMUP,
             rebuilds=False,
@@ -96,6 +100,8 @@ class ConfidenceTree(Learner):
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
             Case("three classes", {"rule": "hoeffding", "delta": 0.5, "grace_period": 3}, classes=3, warmup=6),
+            Case("weights", hasty | {"drift_period": 3, "renew_bins": 3}, sparse=True, weighted=True, warmup=6),
+            Case("balanced", hasty | {"class_weight": "balanced"}, missing=True, warmup=6),
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),

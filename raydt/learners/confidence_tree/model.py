@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
-from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
+from raydt.learners.confidence_tree.schema import MASS, SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
 from raydt.trees.state_schema import NODE_ARRAYS
@@ -35,6 +35,11 @@ class SplitRecord(NamedTuple):
     epsilon: float
     own: tuple[int, ...]  #: ``own``, ``left``: Class counts of the m, and of those on the left.
     left: tuple[int, ...]
+
+    def times(self, factor: float) -> SplitRecord:
+        """The same record in other units of its counts."""
+        own, left = (tuple(round(count * factor) for count in counts) for counts in (self.own, self.left))
+        return self._replace(m=round(self.m * factor), t=round(self.t * factor), own=own, left=left)
 
 
 def splits_as_arrays(splits: list[SplitRecord], classes: int) -> Arrays:
@@ -105,14 +110,23 @@ def filled(arrays: Arrays) -> Arrays:
     return model
 
 
-def predictive(arrays: Arrays) -> Arrays:
+def predictive(arrays: Arrays, unit: int) -> Arrays:
     """Arrays that predictions need (:func:`filled`), and arrays that are only read.
 
     That is ``live``, the examples that each node really has, and the ``SHOWN`` columns of the splits, under ``split_``
-    and their names.
+    and their names; and ``unit``, the units of one row, where counts are masses.
     """
     shown = {f"split_{name}": arrays[f"split_{name}"] for name in SHOWN}
-    return filled(arrays) | shown | {"live": arrays["counts"].sum(axis=1)}
+    of_masses = {MASS.name: np.array([unit], dtype=MASS.dtype)} if unit > 1 else {}
+    return filled(arrays) | shown | of_masses | {"live": arrays["counts"].sum(axis=1)}
+
+
+def in_rows(model: Arrays) -> Arrays:
+    """The same model with counts rounded to rows, to be read by people."""
+    if MASS.name not in model:
+        return model
+    names = [name for name in ("counts", "live", "split_m") if name in model]
+    return model | {name: np.rint(model[name] / model[MASS.name]).astype(np.int64) for name in names}
 
 
 def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitRecord]]:

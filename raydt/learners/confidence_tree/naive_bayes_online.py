@@ -28,13 +28,13 @@ def shares_now(
     which = np.flatnonzero(live.by_naive(leaves))
     if not len(which):
         return shares
-    deltas = np.zeros((4, len(which)), dtype=np.int32)  # of no sign: the rows are only scored
+    deltas = np.zeros((4, len(which)), dtype=live.delta)  # of no sign: the rows are only scored
     deltas[SLOT] = live.store.capacity + np.arange(len(which))
     deltas[SITE] = live.tree.nodes["site"][leaves[which]]
     yield from on_shards.put(deltas[SLOT], rows.take(which))
     priors = live.tree.own[leaves[which]]
     payload = live.to_count(deltas, np.arange(len(which)), logs.unsent(priors))
-    scores = sum((reply[1] for reply in (yield Ask("count", payload))), logs.table[priors])
+    scores = sum((reply[1] for reply in (yield Ask("count", payload))), logs.of(priors))
     odds = odds_of(scores, priors > 0)[:, :n_classes]
     shares[which] = 0.0
     shares[which, : odds.shape[1]] = odds / odds.sum(axis=1, keepdims=True)

@@ -14,6 +14,7 @@ from raydt.learners.confidence_tree.drift_kernels import LONGEST, TRIAL
 from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
+from raydt.trees.masses import UNIT, has_masses, masses_of, of_masses
 from raydt.trees.state_schema import (
     BINS,
     EXAMPLES,
@@ -21,6 +22,8 @@ from raydt.trees.state_schema import (
     LEAF,
     NODE_ARRAYS,
     UPDATES,
+    CLASS_WEIGHT,
+    WEIGHT,
     Array,
     Arrays,
     Ints,
@@ -40,7 +43,7 @@ _LAST = 2 * UPDATES
 _COUNTING = (
     Array("cut", np.int32, ("nodes",), -1, 2**16 + 1),
     Array("created", np.int64, ("nodes",), -1, _LAST),
-    Array("since", np.int64, ("nodes",), 0, "grace_period"),
+    Array("since", np.int64, ("nodes",), 0),
     Array("place", np.int32, ("nodes",), -1),
     Array("own", np.int64, ("nodes", "counted"), 0, EXAMPLES),
 )
@@ -66,6 +69,8 @@ SPLITS = (
 )
 #: By node of a model: the live examples. Predictions need ``counts``, which an empty leaf has from above.
 LIVE = Array("live", np.int64, ("nodes",), 0, EXAMPLES)
+#: Of a model whose counts are masses: the units of one row (``raydt.trees.masses``).
+MASS = Array("unit", np.int64, (1,), UNIT, UNIT + 1)
 #: Single numbers of a state.
 SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "compared", "checks", "splits", "ties", "restarted")
 #: By leaf that predicts by naive Bayes, and by cell of such a leaf, ascending (``naive_predictor``).
@@ -87,7 +92,8 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
     bins = BINS if "bins_kinds" in model else ()
     if not state:
         shown = tuple(of for of in (LIVE, *SPLITS) if of.name in model)  # models of the first builds have none
-        return Schema(NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()) + shown)
+        arrays = NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()) + shown
+        return Schema((*of_masses(arrays), MASS) if MASS.name in model else arrays)
     right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
     tallied = options.leaf_prediction == "adaptive" and len(bins) > 0
     group = (
@@ -95,11 +101,11 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         Array("totals", np.int64, ("places", "known"), 0),
         Array("bins", np.int32, ("places", "bins", "known"), 0),
     )
-    return Schema(
+    schema = Schema(
         (
             *map(counter, SCALARS),
             *NODE_ARRAYS,
-            *(of._replace(below=options.grace_period) if of.below == "grace_period" else of for of in _COUNTING),
+            *_COUNTING,
             *(TRIALS if options.drift_period else ()),
             *SPLITS,
             *bins,
@@ -113,6 +119,11 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
             *(Array(name, np.int32, ("counters",), 0) for name in SEEN if sparse),
         ),
     )
+    if not has_masses(model):
+        return schema
+    resolved = (counter("weighed"), CLASS_WEIGHT) if "class_weight" in model else ()
+    weights = (WEIGHT, *resolved) if "weight" in model else resolved
+    return Schema((*of_masses(schema.arrays), *weights), of_masses(schema.group))
 
 
 def check_naive(features: Features, model: Arrays, n: Mapping[str, int]) -> None:
@@ -140,6 +151,8 @@ def check_state(
 ) -> None:
     """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
+    mass, unit = masses_of(state), UNIT if has_masses(state) else 1
+    require((state["since"] < options.grace_period * unit).all(), "since", "states.too_large", below="grace_period")
     fixed = 0 < n["warmup"] <= n["seq"]
     require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")
     require(n["inner"] == (~leaves).sum(), "split_stamp", "states.nodes")
@@ -147,20 +160,20 @@ def check_state(
     require(fixed or leaves.all(), "feature", "states.warmup")
     most = min(max(2, n["labels"]), options.most_classes(sparse=features.sparse > 0))
     require(2 <= n["classes"] <= most, "classes", "states.number", what="classes")
-    due = n["renewed"] + max(n["lived"], options.renewal)
+    due = n["renewed"] + max(n["lived"], options.renewal * unit)
     renews = options.renewal > 0 and len(features.names) > 0
     require(not renews or n["t"] < due, "renewed", "states.renewal")
     rows, nodes = routes(state)
     came = np.where(fixed, 2 * state["born"][rows] + 1, -1)
     mine = leaves[nodes] & (came > state["created"][nodes])
-    _require_counted(state, "own", rows[mine], nodes[mine])
+    _require_counted(state, "own", mass, rows[mine], nodes[mine])
     require(np.array_equal(place >= 0, leaves), "place", "states.nodes")
     row, at, own = rows[mine], place[nodes[mine]], state["own"]
     if options.drift_period:
-        _check_tallies(state, options.drift_period)
+        _check_tallies(state, options.drift_period * unit)
         began = state["trial_began"][nodes]
         tried = (began >= 0) & (came > began) & (came <= n["compared"])
-        _require_counted(state, "trial_own", rows[tried], nodes[tried])
+        _require_counted(state, "trial_own", mass, rows[tried], nodes[tried])
         of_trials = state["trial_place"].astype(np.int64)
         require(np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "states.nodes")
         row, at = np.concatenate([row, rows[tried]]), np.concatenate([at, of_trials[nodes[tried]]])
@@ -179,13 +192,14 @@ def check_state(
         else:
             _check_statistics(group, bins.select(features.group_columns(number)), by_place)
         if features.sparse:
-            check_counters(group, SEEN, at, y[row], SparseRows.of_arrays(group, features.sparse)[row])
+            ones = SparseRows.of_arrays(group, features.sparse)[row]
+            check_counters(group, SEEN, at, y[row], ones, mass[row])
 
 
-def _require_counted(state: Arrays, name: str, rows: Ints, nodes: Ints) -> None:
+def _require_counted(state: Arrays, name: str, mass: Ints, rows: Ints, nodes: Ints) -> None:
     """Require that an array counts the classes of these rows at these nodes."""
     found = np.zeros_like(state[name])
-    np.add.at(found, (nodes, state["y"][rows]), 1)
+    np.add.at(found, (nodes, state["y"][rows]), mass[rows])
     require(np.array_equal(found, state[name]), name, "states.counts")
 
 

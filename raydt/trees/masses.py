@@ -1,0 +1,60 @@
+"""Masses: what learners count where examples have weights.
+
+A count is a number of rows as long as all weights are 1. With the first other weight all counts become *masses*: whole
+numbers of units of ``2**-16`` (``raydt.examples.weights``), to which an example adds its weight. Ratios of counts, and
+the scores that are made of products of them, have the same bits for either, because floats scale by powers of two
+exactly. Whatever compares a count with a number of rows takes ``unit`` units for a row: 1, or :data:`UNIT` of masses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inlined_kernel
+from raydt.examples.weights import LARGEST_SUM, UNIT, Weighting
+from raydt.trees.state_schema import EXAMPLES, UPDATES, Array
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Int64 = npt.NDArray[np.int64]
+
+
+@inlined_kernel
+def mass_of(weights: Any, slot: int) -> int:
+    """Mass of one example, by the weights of all slots in units; 1 if there are none."""
+    mass = np.int64(1)
+    if len(weights) > 0:
+        mass = np.int64(weights[slot])
+    return mass
+
+
+def has_masses(state: Arrays) -> bool:
+    """Whether the counts of a state are masses."""
+    return "weight" in state or "class_weight" in state
+
+
+def masses_of(state: Arrays) -> Int64:
+    """Mass of each example of a state, shape (rows,); 1 where counts are numbers of rows."""
+    rows = len(state["y"])
+    if not has_masses(state):
+        return np.ones(rows, dtype=np.int64)
+    weighting = Weighting(True)
+    weighting.take(state.get("class_weight"))
+    found = weighting.of(state.get("weight"), state["y"])
+    return np.full(rows, UNIT, dtype=np.int64) if found is None else found.astype(np.int64)
+
+
+def of_masses(declared: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Declare arrays as they are where counts are masses: 64 bits, and larger bounds."""
+    bounds = {EXAMPLES: LARGEST_SUM + 1, UPDATES: 2**62}
+    counts = ("bins", "n1", "c11")
+    return tuple(
+        of._replace(
+            below=bounds.get(of.below, of.below),  # type: ignore[arg-type]
+            dtype=np.int64 if of.name in counts else of.dtype,
+        )
+        for of in declared
+    )
