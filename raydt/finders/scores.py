@@ -1,9 +1,9 @@
 """Scores of a split by one binary feature from integer counters, lower is better.
 
 Of a node: n rows, c1 of class 1. Of a feature there: n1 rows in which it is 1, c11 of these of class 1; what is 0
-follows by subtraction. Of examples with weights all four are masses, in units (``raydt.trees.masses``): the score has
-the same bits for k rows and for the mass of k rows. The score is the conditional Gini index G(D | j), 2p(1 - p) summed over both sides by their
-share of the rows, or the conditional entropy H(D | j) in nats (paper, section 3).
+follows by subtraction. The score is the conditional Gini index G(D | j), 2p(1 - p) summed over both sides by their
+share of the rows, or the conditional entropy H(D | j) in nats (paper, section 3). Where examples have weights all four
+are masses, in units (``raydt.trees.masses``): k rows and the mass of k rows have a score of the same bits.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A count is a number of rows as long as all weights are 1. With the first other w
 numbers of units of ``2**-16`` (``raydt.examples.weights``), to which an example adds its weight. Ratios of counts, and
 the scores that are made of products of them, have the same bits for either, because floats scale by powers of two
 exactly. Whatever compares a count with a number of rows takes ``unit`` units for a row: 1, or :data:`UNIT` of masses.
+
+States and models have ``unit`` where counts are masses. They stay so when the last weight other than 1 is deleted.
 """
 
 from __future__ import annotations
@@ -31,15 +33,24 @@ def mass_of(weights: Any, slot: int) -> int:
     return mass
 
 
-def has_masses(state: Arrays) -> bool:
-    """Whether the counts of a state are masses."""
-    return "weight" in state or "class_weight" in state
+#: The units of one row, in a state or model whose counts are masses.
+MASS = Array("unit", np.int64, (1,), UNIT, UNIT + 1)
+
+
+def unit_of(state: Arrays) -> int:
+    """Units of one row in the counts of a state or model."""
+    return UNIT if MASS.name in state else 1
+
+
+def unit_array(unit: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the array that says in a state or model that counts are masses; none if they are not."""
+    return {MASS.name: np.array([unit], dtype=MASS.dtype)} if unit > 1 else {}
 
 
 def masses_of(state: Arrays) -> Int64:
     """Mass of each example of a state, shape (rows,); 1 where counts are numbers of rows."""
     rows = len(state["y"])
-    if not has_masses(state):
+    if unit_of(state) == 1:
         return np.ones(rows, dtype=np.int64)
     weighting = Weighting(True)
     weighting.take(state.get("class_weight"))
@@ -47,8 +58,10 @@ def masses_of(state: Arrays) -> Int64:
     return np.full(rows, UNIT, dtype=np.int64) if found is None else found.astype(np.int64)
 
 
-def of_masses(declared: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Declare arrays as they are where counts are masses: 64 bits, and larger bounds."""
+def of_masses(declared: tuple[Array, ...], state: Arrays) -> tuple[Array, ...]:
+    """Declare arrays as they are in a state or model: of masses with 64 bits, and larger bounds."""
+    if unit_of(state) == 1:
+        return declared
     bounds = {EXAMPLES: LARGEST_SUM + 1, UPDATES: 2**62}
     counts = ("bins", "n1", "c11")
     return tuple(

@@ -53,7 +53,7 @@ def ratio(a: int, b: int) -> float:
 
 
 @lru_cache(1 << 16)
-def x_log_x(k: int) -> float:
+def x_log_x(k: float) -> float:
     return k * math.log(k) if k else 0.0
 
 

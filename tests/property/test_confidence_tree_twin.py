@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import DELETE, INSERT, QUERY
+from raydt.examples.weights import UNIT
 from raydt.learners.confidence_tree import coordinator as coordinator_module
 from raydt.sessions.session import InProcessSession
 from raydt.streams.history import history_of
@@ -27,9 +28,10 @@ from tests.confidence_streams import (
     session_of,
     short_streams,
     twin_of,
+    weighed,
 )
 from tests.oracles.confidence_tree import ConfidenceTwin
-from tests.strategies import Stream, cuts
+from tests.strategies import WEIGHTS, Stream, cuts
 from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.
@@ -109,7 +111,7 @@ def assert_sound(session: InProcessSession, stream: GroupedStream) -> None:
     unread = stream.batches([70])
     history = history_of(SimpleNamespace(source=source, batches=lambda most: unread))  # type: ignore[arg-type]
     report = LEARNER.audit(options, stream.features, state, history, groups)
-    assert report.failures == []
+    assert report.failures == [], report.failures
     assert report.ok
 
 
@@ -216,6 +218,31 @@ def test_any_window_gives_the_same(drift: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(coordinator_module, "LONGEST", 5)
     for stream, options in fixed("practical", drift=drift)[:3]:
         assert_same(stream, options, (3,), [1000])
+
+
+WHOLE = (UNIT, 2 * UNIT, 3 * UNIT)
+weights = st.sampled_from((WEIGHTS, WEIGHTS, WHOLE, (0, UNIT), (UNIT,)))
+balanced = st.sampled_from((None, "balanced"))
+
+
+@examples(40)
+@given(short_streams(), st.data(), weights, balanced, shard_counts, cuts())
+def test_weighted_rows(
+    stream: GroupedStream, data: st.DataObject, chosen: Any, classes: Any, shards: int, sizes: list[int]
+) -> None:
+    options = data.draw(options_for(stream.classes)) | {"class_weight": classes}
+    assert_same(weighed(stream, data.draw(st.integers(0, 2**32 - 1)), chosen), options, (shards,), sizes)
+
+
+@examples(12)
+@given(long_streams, st.data(), weights, balanced, st.permutations([1, 2, 3, 4]), st.sampled_from(SIZES))
+def test_weighted_rows_on_other_shards(
+    stream: GroupedStream, data: st.DataObject, chosen: Any, classes: Any, shards: list[int], sizes: tuple[int, ...]
+) -> None:
+    options = data.draw(options_for(stream.classes)) | {"class_weight": classes}
+    places = data.draw(st.lists(st.integers(0, len(stream.columns)), max_size=4))
+    stream = weighed(stream, data.draw(st.integers(0, 2**32 - 1)), chosen)
+    assert_same(stream, options, shards, sizes, handovers=places)
 
 
 def script_of(events: list[tuple[int, int, tuple[float, ...] | None, int]], warmup: int) -> GroupedStream:

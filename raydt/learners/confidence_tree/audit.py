@@ -191,10 +191,12 @@ def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, 
 
 
 def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:
-    """Rows that leaves and trials have counted, and the place of each at the shards."""
+    """Rows that leaves and trials have counted, and the place of each at the shards; those that weigh 0 are nowhere."""
     parts = [(truth.counted, "place")] + [(truth.in_trials, "trial_place")] * ("trial_place" in state)
     rows = np.concatenate([rows for (rows, _), _ in parts])
-    return rows, np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
+    place = np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
+    counted = truth.mass[rows] > 0
+    return rows[counted], place[counted]
 
 
 def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[Message]:

@@ -138,7 +138,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _weigh(self) -> None:
         """Make all counts masses with the first example that has another weight than 1."""
         live = self.live
-        if live.unit == 1 and len(live.weighting.by_slot(self.store)):
+        if live.unit == 1 and (self.store.uneven or live.weighting.factors is not None):
             live.weigh()
             self._logs.weigh()
             self._t, self._renewed, self._lived = (count * live.unit for count in (self._t, self._renewed, self._lived))
@@ -202,8 +202,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
         rows = yield from self._rows.take(slots)
         self.live.tree.counts[0], self.live.tree.nodes["head"][0] = 0, -1
-        if self._digested is not None and (self.live.tallies or self.live.unit > 1):
-            self._digested.forget()  # rows of earlier batches are predicted, and may be weighed, only now
+        if self._digested is not None and self.live.tallies:
+            self._digested.forget()  # rows of earlier batches are predicted only now
         steps = np.zeros(len(slots), dtype=STEP)
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
@@ -335,8 +335,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
 
     def _row_columns(self, slots: Slots) -> Arrays:
-        weight = {"weight": self.live.masses(slots)} if self.live.unit > 1 else {}
-        return {"y": self.store.y[slots], **self.live.was_right(slots), **weight}
+        return {"y": self.store.y[slots], **self.live.was_right(slots)}
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
@@ -354,8 +353,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         bins = self._renewed, self._lived
         totals = self._seq, self._warmup, self._t, self._classes, *bins, self._trials.compared, *self._counts
         scalars = zip(SCALARS, totals, strict=True)
-        numbers = {name: np.array([value], dtype=np.int64) for name, value in scalars}
-        return self.live.state(slots) | numbers | self.live.weighting.state()
+        return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""

@@ -14,7 +14,7 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
-from raydt.examples.weights import NONE, UNIT, Weighting, Weights
+from raydt.examples.weights import DTYPE, NONE, UNIT, Weighting, Weights
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, SplitRecord, canonical_tree, live_tree
@@ -38,7 +38,7 @@ from raydt.learners.confidence_tree.tree import (
     with_room,
 )
 from raydt.learners.sequential import Slots
-from raydt.trees.masses import has_masses
+from raydt.trees.masses import unit_array, unit_of
 from raydt.trees.records import (
     LEAF,
     MEMBER,
@@ -94,7 +94,10 @@ class LiveConfidenceTree:
 
     @property
     def _weights(self) -> Weights:
-        return NONE if self.unit == 1 else self.weighting.by_slot(self.store)
+        weights = self.weighting.by_slot(self.store)
+        if self.unit > 1 and not len(weights):  # all that had others than 1 are gone
+            return np.full(self.store.capacity, UNIT, dtype=DTYPE)
+        return weights if self.unit > 1 else NONE
 
     def masses(self, slots: Slots) -> Int64:
         """How much some examples count, int64; 1 each while counts are numbers of rows."""
@@ -338,21 +341,23 @@ class LiveConfidenceTree:
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, position = canonical_tree(self.tree, self.splits, trials=self._period > 0), preorder(self.tree)[1]
+        classes = int(self.store.y[slots].max(initial=1)) + 1  # an example that weighs 0 is in no count
+        arrays = canonical_tree(self.tree, self.splits, trials=self._period > 0, classes=classes)
+        position = preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
+        arrays |= unit_array(self.unit) | self.weighting.state()
         return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
 
     def _restore_weights(self, state: Arrays) -> None:
         """Continue with the weights of a state; its examples are in the store."""
         slots = np.arange(len(state["id"]), dtype=np.int32)
-        self.store.put_weights(slots, state.get("weight"))
         self.weighting.restore(state)
         self.weighting.enter(self.store, slots)
-        self.unit = UNIT if has_masses(state) else 1
+        self.unit = unit_of(state)
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
-        self.store.fill(state["id"], state["y"], state["born"])
+        self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
         self._restore_weights(state)
         self.tree, self.splits = live_tree(state)
         self.members = listed(self.tree, state["leaf"], self.store.capacity)

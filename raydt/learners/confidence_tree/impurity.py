@@ -4,8 +4,8 @@ Phi(Y | F) as Theorems 1 to 3 estimate it (De Rosa, Cesa-Bianchi), for K classes
 on the two sides of m: the Gini index is 1 - sum p_k^2, the entropy half of nats, the index of Kearns and Mansour
 sqrt(p (1 - p)), the error 1 - max p_k; each side counts by its share of the m.
 
-Counts may be masses (``raydt.trees.masses``): squares are floats, exact up to 94,906,265 rows, since those of masses have
-up to 96 bits.
+Counts may be masses (``raydt.trees.masses``), whose squares have up to 96 bits: they are floats, exact up to 94,906,265
+rows.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _of_sums(criterion: int, table: Any, n: int, squares: float, logs: float, pr
 def phi(criterion: int, table: Any, left: Any, totals: Any) -> float:
     """Phi of a split with class counts ``left`` out of ``totals``, both of shape (K,). O(K).
 
-    ``table`` has k log k up to the sum of ``totals``, for entropy; it is empty of masses. With all or nothing on the left it is the impurity
-    of the node itself.
+    ``table`` has k log k up to the sum of ``totals``, for entropy; it is empty of masses. With all or nothing on the
+    left it is the impurity of the node itself.
     """
     n_left, n_right, squares_left, squares_right = 0, 0, 0.0, 0.0
     logs_left, logs_right, product_left, product_right = 0.0, 0.0, 1.0, 1.0

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
-from raydt.learners.confidence_tree.schema import MASS, SPLITS, TRIALS
+from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
+from raydt.trees.masses import unit_array, unit_of
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
 from raydt.trees.state_schema import NODE_ARRAYS
 
@@ -82,10 +83,15 @@ def node_arrays(tree: ConfidenceTreeArrays, classes: int = 2) -> Arrays:
     }
 
 
-def canonical_tree(tree: ConfidenceTreeArrays, splits: dict[int, SplitRecord], *, trials: bool = False) -> Arrays:
-    """All arrays by node and those of the splits; with ``trials`` those of the trials, too."""
+def canonical_tree(
+    tree: ConfidenceTreeArrays, splits: dict[int, SplitRecord], *, trials: bool = False, classes: int = 2
+) -> Arrays:
+    """All arrays by node and those of the splits; with ``trials`` those of the trials, too.
+
+    Counts are of at least so many ``classes``.
+    """
     order = preorder(tree)[0]
-    arrays = node_arrays(tree, max((len(record.own) for record in splits.values()), default=2))
+    arrays = node_arrays(tree, max([classes, *(len(record.own) for record in splits.values())]))
     in_order = [splits[node] for node in order[arrays["feature"] >= 0].tolist()]
     classes = arrays["counts"].shape[1]
     of_trials: Arrays = {}
@@ -117,16 +123,14 @@ def predictive(arrays: Arrays, unit: int) -> Arrays:
     and their names; and ``unit``, the units of one row, where counts are masses.
     """
     shown = {f"split_{name}": arrays[f"split_{name}"] for name in SHOWN}
-    of_masses = {MASS.name: np.array([unit], dtype=MASS.dtype)} if unit > 1 else {}
-    return filled(arrays) | shown | of_masses | {"live": arrays["counts"].sum(axis=1)}
+    return filled(arrays) | shown | unit_array(unit) | {"live": arrays["counts"].sum(axis=1)}
 
 
 def in_rows(model: Arrays) -> Arrays:
     """The same model with counts rounded to rows, to be read by people."""
-    if MASS.name not in model:
-        return model
-    names = [name for name in ("counts", "live", "split_m") if name in model]
-    return model | {name: np.rint(model[name] / model[MASS.name]).astype(np.int64) for name in names}
+    unit = unit_of(model)
+    names = [name for name in ("counts", "live", "split_m") if name in model and unit > 1]
+    return model | {name: np.rint(model[name] / unit).astype(np.int64) for name in names}
 
 
 def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitRecord]]:

@@ -149,7 +149,7 @@ class RecountedTree(RoutedHistory):
         self.fixed = 0 < warmup <= int(state["seq"][0])  #: Whether the warm-up is over.
         factors, self.wrong_weights = class_factors(options, state, history) if self.fixed else (None, [])
         #: Of all counts a row is so much: 1 unless they are masses.
-        self.unit = UNIT if "weight" in state or "class_weight" in state else 1
+        self.unit = UNIT if "unit" in state else 1
         #: Shape (examples,): how much each counts.
         self.mass = np.ones(len(self.y), np.int64)
         if self.unit > 1:

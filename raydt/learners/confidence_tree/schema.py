@@ -14,15 +14,15 @@ from raydt.learners.confidence_tree.drift_kernels import LONGEST, TRIAL
 from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
-from raydt.trees.masses import UNIT, has_masses, masses_of, of_masses
+from raydt.trees.masses import MASS, masses_of, of_masses, unit_of
 from raydt.trees.state_schema import (
     BINS,
+    CLASS_WEIGHT,
     EXAMPLES,
     HELD_OR_MISSING,
     LEAF,
     NODE_ARRAYS,
     UPDATES,
-    CLASS_WEIGHT,
     WEIGHT,
     Array,
     Arrays,
@@ -69,8 +69,6 @@ SPLITS = (
 )
 #: By node of a model: the live examples. Predictions need ``counts``, which an empty leaf has from above.
 LIVE = Array("live", np.int64, ("nodes",), 0, EXAMPLES)
-#: Of a model whose counts are masses: the units of one row (``raydt.trees.masses``).
-MASS = Array("unit", np.int64, (1,), UNIT, UNIT + 1)
 #: Single numbers of a state.
 SCALARS = ("seq", "warmup", "t", "classes", "renewed", "lived", "compared", "checks", "splits", "ties", "restarted")
 #: By leaf that predicts by naive Bayes, and by cell of such a leaf, ascending (``naive_predictor``).
@@ -90,10 +88,11 @@ SEEN = ("place", "feature", "n1", "c11")
 def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, state: bool) -> Schema:
     """Return the declared arrays; bins are there once the warm-up is over."""
     bins = BINS if "bins_kinds" in model else ()
+    masses = (MASS,) if MASS.name in model else ()
     if not state:
         shown = tuple(of for of in (LIVE, *SPLITS) if of.name in model)  # models of the first builds have none
         arrays = NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()) + shown
-        return Schema((*of_masses(arrays), MASS) if MASS.name in model else arrays)
+        return Schema(of_masses(arrays, model) + masses)
     right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
     tallied = options.leaf_prediction == "adaptive" and len(bins) > 0
     group = (
@@ -101,29 +100,25 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         Array("totals", np.int64, ("places", "known"), 0),
         Array("bins", np.int32, ("places", "bins", "known"), 0),
     )
-    schema = Schema(
-        (
-            *map(counter, SCALARS),
-            *NODE_ARRAYS,
-            *_COUNTING,
-            *(TRIALS if options.drift_period else ()),
-            *SPLITS,
-            *bins,
-            *row_arrays(False),
-            LEAF,
-            *((Array("was_right", np.uint8, ("rows",), 0, right + 1),) if tallied else ()),
-        ),
-        (
-            HELD_OR_MISSING,
-            *(of._replace(shape=tuple("columns" if n == "dense" else n for n in of.shape)) for of in group if bins),
-            *(Array(name, np.int32, ("counters",), 0) for name in SEEN if sparse),
-        ),
+    weights = (WEIGHT,) if "weight" in model else ()
+    weights += (counter("weighed"), CLASS_WEIGHT) if "class_weight" in model else ()
+    arrays = (
+        *map(counter, SCALARS),
+        *NODE_ARRAYS,
+        *_COUNTING,
+        *(TRIALS if options.drift_period else ()),
+        *SPLITS,
+        *bins,
+        *row_arrays(False),
+        LEAF,
+        *((Array("was_right", np.uint8, ("rows",), 0, right + 1),) if tallied else ()),
     )
-    if not has_masses(model):
-        return schema
-    resolved = (counter("weighed"), CLASS_WEIGHT) if "class_weight" in model else ()
-    weights = (WEIGHT, *resolved) if "weight" in model else resolved
-    return Schema((*of_masses(schema.arrays), *weights), of_masses(schema.group))
+    of_group = (
+        HELD_OR_MISSING,
+        *(of._replace(shape=tuple("columns" if n == "dense" else n for n in of.shape)) for of in group if bins),
+        *(Array(name, np.int32, ("counters",), 0) for name in SEEN if sparse),
+    )
+    return Schema((*of_masses(arrays, model), *masses, *weights), of_masses(of_group, model))
 
 
 def check_naive(features: Features, model: Arrays, n: Mapping[str, int]) -> None:
@@ -151,7 +146,8 @@ def check_state(
 ) -> None:
     """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
-    mass, unit = masses_of(state), UNIT if has_masses(state) else 1
+    mass, unit = masses_of(state), unit_of(state)
+    require(unit > 1 or not {"weight", "class_weight"} & state.keys(), "weight", "states.weights")
     require((state["since"] < options.grace_period * unit).all(), "since", "states.too_large", below="grace_period")
     fixed = 0 < n["warmup"] <= n["seq"]
     require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")

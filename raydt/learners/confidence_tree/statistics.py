@@ -24,8 +24,8 @@ from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
 from raydt.learners.confidence_tree.naive_bayes import log_count
 
 #: Rows of an array of deltas, what shards count: slot of the example, site of the node that counts it, sign (1: in, -1:
-#: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2. Deltas of
-#: int64 count masses (``raydt.trees.masses``), those of int32 rows: the sign is times the example's mass.
+#: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2. Where
+#: counts are masses (``raydt.trees.masses``) deltas are int64, and the sign is times the example's mass.
 SLOT, SITE, SIGN, LABEL = range(4)
 
 
