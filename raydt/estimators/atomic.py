@@ -122,7 +122,10 @@ class Change:
         gone = np.argsort(order)[len(slots) - len(self.gone) :]
         for group, erased in self.erased.items():
             rows[group]["X"][gone] = erased["X"]
-        return history_of_live({"id": ids, "y": store.y[slots], "born": store.born[slots]}, rows, features)
+        known = {"id": ids, "y": store.y[slots], "born": store.born[slots]}
+        if store.weight is not None:
+            known["weight"] = store.weight[slots]
+        return history_of_live(known, rows, features)
 
 
 def _rows(session: InProcessSession, slots: Slots) -> dict[int, dict[str, Any]]:

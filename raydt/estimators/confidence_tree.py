@@ -10,6 +10,7 @@ from raydt.estimators.arguments import warn
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.named import Beside
 from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
@@ -71,8 +72,8 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
             return super()._new_encoder(categorical)  # a list is a matrix
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
-    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
-        taken = super()._insert(X, y, ids, warmup)
+    def _insert(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Self:
+        taken = super()._insert(X, y, beside, warmup)
         few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
         if few:
             warn(f"{type(self).__name__}: {few}")

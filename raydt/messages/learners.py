@@ -20,6 +20,10 @@ SENTENCES: dict[str, Sentence] = {
     ),
     # Options
     "truth_value": "must not be true or false",
+    "no_weights": (
+        "{kind} takes no weights, but {what} gives some",
+        "Remove {what}, or use {takers}, which takes weights",
+    ),
     "unused": ("{key} applies only to {users}", "Remove {key}, or set it to null"),
     "finder_criterion": (
         "criterion: {criterion} does not fit finder: {finder}, which minimises {own}",

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
+from raydt.examples.weights import LEAST, MOST
 from raydt.messages import message
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -70,6 +71,13 @@ def row_arrays(numeric: bool, classes: str = "counted") -> tuple[Array, ...]:
         finite("y", "rows") if numeric else Array("y", np.int32, ("rows",), 0, classes),
         Array("born", np.int64, ("rows",), 0, "seq", unique=True),
     )
+
+
+def weight_arrays(model: Arrays, *, balanced: bool) -> tuple[Array, ...]:
+    """Declare weights of examples, if a state has some, and those of ``balanced`` classes, once they are resolved."""
+    own = Array("weight", np.uint32, ("rows",), LEAST, MOST + 1)
+    of_classes = Array("class_weight", np.int64, ("weighed_classes",), LEAST, MOST + 1), counter("weighed")
+    return ((own,) if "weight" in model else ()) + (of_classes if balanced else ())
 
 
 #: What routes through one tree need, and the class counts of its nodes.
