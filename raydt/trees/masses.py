@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel
-from raydt.examples.weights import LARGEST_SUM, UNIT, Weighting
+from raydt.examples.store import ExampleStore
+from raydt.examples.weights import DTYPE, LARGEST_SUM, UNIT, Weighting, Weights
 from raydt.trees.state_schema import EXAMPLES, UPDATES, Array
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -27,10 +28,14 @@ Int64 = npt.NDArray[np.int64]
 @inlined_kernel
 def mass_of(weights: Any, slot: int) -> int:
     """Mass of one example, by the weights of all slots in units; 1 if there are none."""
-    mass = np.int64(1)
-    if len(weights) > 0:
-        mass = np.int64(weights[slot])
+    mass: int = np.int64(weights[slot]) if len(weights) > 0 else np.int64(1)
     return mass
+
+
+def masses_by_slot(weighting: Weighting, store: ExampleStore) -> Weights:
+    """What all examples of a store count, by slot, in units; all one row if those with other weights are gone."""
+    weights = weighting.by_slot(store)
+    return weights if len(weights) else np.full(store.capacity, UNIT, dtype=DTYPE)
 
 
 #: The units of one row, in a state or model whose counts are masses.
@@ -59,15 +64,12 @@ def masses_of(state: Arrays) -> Int64:
 
 
 def of_masses(declared: tuple[Array, ...], state: Arrays) -> tuple[Array, ...]:
-    """Declare arrays as they are in a state or model: of masses with 64 bits, and larger bounds."""
+    """Declare arrays as they are in a state or model: of masses with 64 bits, unless they are empty, and more room."""
     if unit_of(state) == 1:
         return declared
-    bounds = {EXAMPLES: LARGEST_SUM + 1, UPDATES: 2**62}
-    counts = ("bins", "n1", "c11")
+    bounds: dict[float | str | None, float] = {EXAMPLES: LARGEST_SUM + 1, UPDATES: 2**62}
+    wide = ("bins", "n1", "c11")
     return tuple(
-        of._replace(
-            below=bounds.get(of.below, of.below),  # type: ignore[arg-type]
-            dtype=np.int64 if of.name in counts else of.dtype,
-        )
+        of._replace(below=bounds.get(of.below, of.below), dtype=(np.int64, of.dtype) if of.name in wide else of.dtype)
         for of in declared
     )

@@ -267,6 +267,8 @@ def check_counters(
     counts = np.repeat(np.ones(len(y), dtype=np.int64) if mass is None else mass, ones.lengths)
     of_one = np.bincount(at, np.repeat(y, ones.lengths) * counts, minlength=len(key))
     n1 = np.bincount(at, counts, minlength=len(key))
+    of_masses = mass is not None and len(group["n1"]) and mass.max(initial=0) > 1
+    require(not of_masses or group["n1"].dtype == np.int64, "n1", "states.counts")  # shards know masses by their type
     expected = [array[n1 > 0] for array in (*np.divmod(key, width), n1, of_one)]
     for name, counted in zip(names, expected[-len(names) :], strict=True):
         require(np.array_equal(group[name], counted), name, "states.counts")

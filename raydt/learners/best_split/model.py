@@ -29,10 +29,12 @@ class Splits(NamedTuple):
     """Results of searches, one after the other."""
 
     feature: Int64  #: Shape (searches,): -1 where no feature was seen.
-    n: Int64  #: ``n``, ``c1``: Shape (searches,): rows then, and those of class 1.
+    n: Int64  #: ``n``, ``c1``: Shape (searches,): rows then (or their mass), and those of class 1.
     c1: Int64
     n1: Int64  #: ``n1``, ``c11``: Shape (searches,): of them, those in which the feature is 1; 0 without one.
     c11: Int64
+
+    COUNTS = ("n", "c1", "n1", "c11")
 
     @classmethod
     def none(cls) -> Splits:
@@ -85,7 +87,7 @@ def merged_splits(
 ) -> Splits:
     """The best of all groups' candidates, shape (groups, searches, 3), at each search.
 
-    ``table`` has k log k up to the largest of ``n``, for entropy.
+    ``table`` has k log k up to the largest of ``n``, for entropy; it is empty of masses.
     """
     found, of_search = np.empty(len(n), dtype=np.int64), np.ascontiguousarray(candidates.swapaxes(0, 1))
     best_candidates(entropy, table, np.stack([n, c1], axis=1), of_search, found)
@@ -94,15 +96,15 @@ def merged_splits(
     return Splits(best[:, 0], n, c1, best[:, 1], best[:, 2])
 
 
-def score_of_split(entropy: bool, split: Splits) -> float:
+def score_of_split(entropy: bool, split: Splits, unit: int) -> float:
     """Score of the first split; without a feature the impurity of all rows, 0 without rows."""
-    return float(scores_of_splits(entropy, split.at(slice(0, 1)))[0])
+    return float(scores_of_splits(entropy, split.at(slice(0, 1)), unit)[0])
 
 
-def scores_of_splits(entropy: bool, splits: Splits) -> npt.NDArray[np.float64]:
-    """Scores of all splits. O(splits)."""
+def scores_of_splits(entropy: bool, splits: Splits, unit: int) -> npt.NDArray[np.float64]:
+    """Scores of all splits, of whose counts a row is ``unit`` units. O(splits)."""
     scores = np.empty(len(splits.n))
-    scores_of(entropy, splits.n, splits.c1, splits.n1, splits.c11, scores)
+    scores_of(entropy, unit, splits.n, splits.c1, splits.n1, splits.c11, scores)
     return scores
 
 

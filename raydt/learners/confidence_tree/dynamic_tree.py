@@ -14,7 +14,7 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
-from raydt.examples.weights import DTYPE, NONE, UNIT, Weighting, Weights
+from raydt.examples.weights import NONE, UNIT, Weighting, Weights
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, SplitRecord, canonical_tree, live_tree
@@ -38,7 +38,7 @@ from raydt.learners.confidence_tree.tree import (
     with_room,
 )
 from raydt.learners.sequential import Slots
-from raydt.trees.masses import unit_array, unit_of
+from raydt.trees.masses import masses_by_slot, unit_array, unit_of
 from raydt.trees.records import (
     LEAF,
     MEMBER,
@@ -94,10 +94,7 @@ class LiveConfidenceTree:
 
     @property
     def _weights(self) -> Weights:
-        weights = self.weighting.by_slot(self.store)
-        if self.unit > 1 and not len(weights):  # all that had others than 1 are gone
-            return np.full(self.store.capacity, UNIT, dtype=DTYPE)
-        return weights if self.unit > 1 else NONE
+        return NONE if self.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     def masses(self, slots: Slots) -> Int64:
         """How much some examples count, int64; 1 each while counts are numbers of rows."""

@@ -54,7 +54,7 @@ def log_table(n: int, table: Ints | None = None) -> Ints:
     if table is not None and n < len(table):
         return table
     size = max(_SHORTEST, 1 << n.bit_length())
-    longer: Ints = np.rint(UNIT * natural_log(PARTS * np.arange(size) + 1.0)).astype(np.int64)
+    longer: Ints = np.rint(UNIT * natural_log(np.arange(1.0, PARTS * size + 1.0, PARTS))).astype(np.int64)
     return longer
 
 

@@ -67,7 +67,9 @@ def phi_of(criterion: str, left: Ints, totals: Ints, unit: int = 1) -> Floats:
     for side in (left, totals - left):
         n, counts = side.sum(axis=1), side.astype(float)
         if criterion == "gini":
-            squares = sum(counts[:, k] * counts[:, k] for k in range(counts.shape[1]))
+            squares = np.zeros(len(n))
+            for k in range(counts.shape[1]):  # in this order, in which nothing but squares is rounded
+                squares += counts[:, k] * counts[:, k]
             both.append(np.where(n > 0, (n.astype(float) * n - squares) / np.maximum(n, 1), 0.0))
         elif criterion == "entropy":
             both.append(0.5 * (_nats(n, unit) - _nats(side, unit).sum(axis=1)))

@@ -17,13 +17,11 @@ from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT,
 from raydt.trees.masses import MASS, masses_of, of_masses, unit_of
 from raydt.trees.state_schema import (
     BINS,
-    CLASS_WEIGHT,
     EXAMPLES,
     HELD_OR_MISSING,
     LEAF,
     NODE_ARRAYS,
     UPDATES,
-    WEIGHT,
     Array,
     Arrays,
     Ints,
@@ -35,6 +33,7 @@ from raydt.trees.state_schema import (
     require,
     routes,
     row_arrays,
+    weight_arrays,
 )
 
 #: A time is a stamp: 2 seq, or 2 seq + 1.
@@ -100,8 +99,7 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         Array("totals", np.int64, ("places", "known"), 0),
         Array("bins", np.int32, ("places", "bins", "known"), 0),
     )
-    weights = (WEIGHT,) if "weight" in model else ()
-    weights += (counter("weighed"), CLASS_WEIGHT) if "class_weight" in model else ()
+    weights = weight_arrays(model, balanced=options.class_weight == "balanced" and len(bins) > 0)
     arrays = (
         *map(counter, SCALARS),
         *NODE_ARRAYS,
@@ -147,7 +145,7 @@ def check_state(
     """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
     mass, unit = masses_of(state), unit_of(state)
-    require(unit > 1 or not {"weight", "class_weight"} & state.keys(), "weight", "states.weights")
+    require(unit > 1 or not {"weight", "class_weight"} & state.keys(), MASS.name, "states.missing")
     require((state["since"] < options.grace_period * unit).all(), "since", "states.too_large", below="grace_period")
     fixed = 0 < n["warmup"] <= n["seq"]
     require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")
@@ -186,6 +184,7 @@ def check_state(
         if bins is None:
             require("totals" not in group, "totals", "states.warmup")
         else:
+            require(unit == 1 or not group["bins"].size or group["bins"].dtype == np.int64, "bins", "states.counts")
             _check_statistics(group, bins.select(features.group_columns(number)), by_place)
         if features.sparse:
             ones = SparseRows.of_arrays(group, features.sparse)[row]
