@@ -258,15 +258,17 @@ def gbdt_streams(draw: st.DrawFn, *, regression: bool = False, max_events: int =
     if regression:
         targets = draw(st.lists(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3)), min_size=6, max_size=6))
         stream = replace(stream, y=tuple(math.nan if y < 0 else targets[int(y)] for y in stream.y))
-    if draw(st.sampled_from((False, False, True))):
-        size = len(stream)
-        weights = draw(st.lists(st.sampled_from(WEIGHTS), min_size=size, max_size=size))
-        stream = replace(stream, weight=tuple(weights))
-    return stream
+    return draw(weighted(stream)) if draw(st.sampled_from((False, False, True))) else stream
 
 
 #: Weights in units of 2**-16.
 WEIGHTS = (0, 1, 12345, 65536, 65536, 98304, 131072, 2**24)
+
+
+def weighted(stream: Stream, weights: Sequence[int] = WEIGHTS) -> st.SearchStrategy[Stream]:
+    """A stream whose rows have weights in units."""
+    drawn = st.lists(st.sampled_from(weights), min_size=len(stream), max_size=len(stream))
+    return drawn.map(lambda weight: replace(stream, weight=tuple(weight)))
 
 
 def gbdt_options(*objectives: str) -> st.SearchStrategy[dict[str, Any]]:

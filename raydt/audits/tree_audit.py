@@ -88,10 +88,10 @@ def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: 
         ids = {"missing_ids": lost[:3].tolist(), "extra_ids": extra[:3].tolist()}
         sizes = {"held": len(order), "live": len(live), "missing": len(lost), "extra": len(extra)}
         return [message("audits.examples", **sizes, **ids)]
-    known: dict[str, tuple[str, npt.NDArray[Any]]] = {"y": ("label", history.y)}
-    known["born"] = "time of insertion", history.inserted
+    known: dict[str, tuple[str, npt.NDArray[Any]]]
+    known = {"y": ("label", history.y), "born": ("time of insertion", history.inserted)}
     if "weight" in state or history.weight is not None:
-        known["weight"] = "weight", given_weights(history.weight, len(history.id))
+        known["weight"] = ("weight", given_weights(history.weight, len(history.id)))
         state = {**state, "weight": given_weights(state.get("weight"), len(order))}
     if leaf is not None:
         known["leaf"] = ("leaf", leaf)

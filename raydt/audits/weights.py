@@ -60,6 +60,19 @@ def class_factors(options: Any, state: Arrays, history: History) -> tuple[Ints |
     return recorded, [message("audits.value", **shown)]
 
 
+def counted_weights(
+    options: Any, state: Arrays, history: History, *, resolved: bool
+) -> tuple[Ints | None, list[Message]]:
+    """Return what all examples of a history count, None if all count 1; and failures.
+
+    ``resolved`` says whether balanced weights of classes have to be there.
+    """
+    factors, failures = (None, []) if not resolved else class_factors(options, state, history)
+    if history.weight is None and factors is None:
+        return None, failures
+    return effective(given_weights(history.weight, len(history.id)), history.y, factors), failures
+
+
 def weighted_mean(y: Floats, weight: Ints) -> float:
     """Return the mean of numbers: the exact sum, rounded once, over that of the weights."""
     total = sum((Fraction(one) * count for one, count in zip(y.tolist(), weight.tolist(), strict=True)), Fraction(0))

@@ -16,7 +16,7 @@ from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 from raydt.finders.finder import NO_FEATURE
 from raydt.learners.best_split.model import Splits, score_of_split
-from raydt.trees.masses import unit_of
+from raydt.trees.state_schema import unit_of
 
 Self = TypeVar("Self", bound="SparseBestSplit")
 

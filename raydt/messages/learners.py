@@ -85,8 +85,8 @@ SENTENCES: dict[str, Sentence] = {
     # What the first rows are needed for, after the kind of the learner
     "needs_sparsity": "with finder: auto chooses by how sparse the first rows are",
     "needs_bins": "derives the bins of its features from the first rows",
-    "needs_classes": "finds the weights of the classes, as class_weight is balanced, from its first rows",
     "needs_range": "takes the range of the labels, unless label_range gives it, from its first rows",
+    "needs_classes": "finds the weights of the classes, as class_weight is balanced, from its first rows",
     "needs_model": "builds its first model of the first rows at once",
     # Promises
     "exact_trees": "every tree equals the one trained from scratch on its live examples, bit for bit",

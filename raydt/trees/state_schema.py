@@ -19,7 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
-from raydt.examples.weights import LEAST, MOST
+from raydt.examples.weights import LARGEST_SUM, LEAST, MOST, UNIT, Weighting, Weights, filled
 from raydt.messages import message
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -104,6 +104,43 @@ BINS = (
 )
 #: And indices of the sparse features that can be split on.
 SPARSE_BINS = Array("bins_sparse", np.int32, ("cut_sparse",), 0, "sparse")
+
+
+#: In a model or state whose counts are sums of weights: what a row of weight 1 counts.
+UNIT_ARRAY = Array("unit", np.int64, (1,), UNIT, UNIT + 1)
+
+
+#: Bounds of numbers of examples, now and of all, where they are sums of weights.
+_BOUNDS_OF_WEIGHTS: dict[float | str | None, float] = {EXAMPLES: LARGEST_SUM + 1, UPDATES: 2**62}
+
+
+def of_weights(arrays: Iterable[Array]) -> tuple[Array, ...]:
+    """Declare arrays whose numbers of examples are sums of weights: larger ones, of 64 bits unless they are empty."""
+    wide = ("bins", "n1", "c11")
+    return tuple(
+        of._replace(
+            below=_BOUNDS_OF_WEIGHTS.get(of.below, of.below),
+            dtype=(np.int64, of.dtype) if of.name in wide else of.dtype,
+        )
+        for of in arrays
+    )
+
+
+def weighed(arrays: Iterable[Array]) -> tuple[Array, ...]:
+    """Declare arrays whose numbers of examples are sums of weights, and their unit."""
+    return (*of_weights(arrays), UNIT_ARRAY)
+
+
+def unit_of(model: Arrays) -> int:
+    """Return what a row of weight 1 counts in the counts of a model."""
+    return int(model[UNIT_ARRAY.name][0]) if UNIT_ARRAY.name in model else 1
+
+
+def weights_of_state(state: Arrays) -> Weights:
+    """Return what the examples of a state count, in units: their weights times those of their classes."""
+    weighting = Weighting("class_weight" in state)
+    weighting.restore(state)
+    return filled(weighting.of(state.get("weight"), state["y"]), len(state["y"]))
 
 
 def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any) -> None:
@@ -193,15 +230,20 @@ def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
     require(np.array_equal(counts[inner], sums), name, "states.children")
 
 
-def check_leaves(arrays: Arrays, y: npt.NDArray[Any], mass: Ints | int = 1) -> None:
+def check_leaves(arrays: Arrays, y: npt.NDArray[Any], weight: npt.NDArray[Any] | None = None) -> None:
     """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples).
 
-    Each of them counts as much as ``mass`` says.
+    With weights in units it counts them, and examples of weight 0 are in no leaf (-1).
     """
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
-    require(leaves[leaf].all(), "leaf", "states.inner_leaf")
+    there = leaf >= 0
+    require(leaves[leaf[there]].all(), "leaf", "states.inner_leaf")
     found = np.zeros_like(counts)
-    np.add.at(found, (leaf, y), mass)
+    if weight is None:
+        np.add.at(found, (leaf, y), 1)
+    else:
+        require(np.array_equal(there, weight > 0), "leaf", "states.weightless")
+        np.add.at(found, (leaf[there], y[there]), weight[there].astype(np.int64))
     require(np.array_equal(found[leaves], counts[leaves]), "counts", "states.counts")
 
 

@@ -37,7 +37,8 @@ from raydt.learners.best_split.schedule import SearchSteps, due, work_of
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 from raydt.messages import message
-from raydt.trees.masses import masses_by_slot, masses_of, unit_array, unit_of
+from raydt.trees.masses import masses_by_slot, masses_of, unit_array
+from raydt.trees.state_schema import unit_of
 
 #: Scalars of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")

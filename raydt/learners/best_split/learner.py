@@ -18,17 +18,21 @@ from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED, BestSplitShard
 from raydt.messages import message
-from raydt.trees.masses import MASS, masses_of, of_masses, unit_of
+from raydt.trees.masses import masses_of
 from raydt.trees.state_schema import (
     EXAMPLES,
     HELD,
+    UNIT_ARRAY,
     Array,
     Arrays,
     Schema,
     check_counters,
     counter,
+    of_weights,
     require,
     row_arrays,
+    unit_of,
+    weighed,
     weight_arrays,
 )
 
@@ -61,16 +65,16 @@ class BestSplit(Learner):
 
     def schema(self, options: BestSplitOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """The split, and counters by sparse feature."""
-        masses = (MASS,) if MASS.name in model else ()
+        declared, masses = (weighed, of_weights) if UNIT_ARRAY.name in model else (tuple, tuple)
         split = (Array("split", np.int64, (5,), -1, EXAMPLES),)
         if not state:
-            return Schema(of_masses(split, model) + masses)
+            return Schema(declared(split))
         lows = {"finder": UNDECIDED}
         totals = (counter(name, lows.get(name, 0)) for name in SCALARS)
         arrays = (*split, *totals, Array("measured", np.int64, (3,), 0), *row_arrays(False, "labels"))
         group = (HELD, *_COUNTERS, Array("node", np.int64, (3,), UNDECIDED, EXAMPLES))
         weights = weight_arrays(model, balanced="class_weight" in model)
-        return Schema((*of_masses(arrays, model), *masses, *weights), of_masses(group, model))
+        return Schema((*declared(arrays), *weights), masses(group))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
@@ -96,7 +100,7 @@ class BestSplit(Learner):
         require((model["y"] < 2).all(), "y", "states.unknown", what="class")
         taken, mass = (rows[: 0 if waits else None] for rows in (model["y"], masses_of(model)))
         weighted = unit_of(model) > 1
-        require(weighted or not {"weight", "class_weight"} & model.keys(), MASS.name, "states.missing")
+        require(weighted or not {"weight", "class_weight"} & model.keys(), UNIT_ARRAY.name, "states.missing")
         require(
             waits or (options.class_weight == "balanced") == ("class_weight" in model), "class_weight", "states.missing"
         )

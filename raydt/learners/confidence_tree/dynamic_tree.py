@@ -38,7 +38,7 @@ from raydt.learners.confidence_tree.tree import (
     with_room,
 )
 from raydt.learners.sequential import Slots
-from raydt.trees.masses import masses_by_slot, unit_array, unit_of
+from raydt.trees.masses import masses_by_slot, unit_array
 from raydt.trees.records import (
     LEAF,
     MEMBER,
@@ -51,6 +51,7 @@ from raydt.trees.records import (
     preorder,
     take_rows,
 )
+from raydt.trees.state_schema import unit_of
 
 Int64 = npt.NDArray[np.int64]
 

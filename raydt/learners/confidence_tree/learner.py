@@ -18,7 +18,17 @@ from raydt.learners.confidence_tree.schema import check_naive, check_state, sche
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.messages import Message, message
 from raydt.trees.masses import masses_of
-from raydt.trees.state_schema import Arrays, Schema, check_classes, check_leaves, check_sums, check_trees, require
+from raydt.trees.state_schema import (
+    Arrays,
+    Ints,
+    Schema,
+    check_classes,
+    check_leaves,
+    check_sums,
+    check_trees,
+    require,
+    unit_of,
+)
 
 
 class ConfidenceTree(Learner):
@@ -61,7 +71,7 @@ class ConfidenceTree(Learner):
         check_classes(model, "counts", n["labels"])
         if groups is not None:
             check_sums(model, "counts", inner)
-            check_leaves(model, model["y"], masses_of(model))
+            check_leaves(*_leaves(model))
             check_state(options, features, model, groups, n)
         elif "naive_leaf" in model:
             check_naive(features, model, n)
@@ -106,6 +116,15 @@ class ConfidenceTree(Learner):
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
         )
+
+
+def _leaves(state: Arrays) -> tuple[Arrays, Ints, Ints | None]:
+    """Return a state as ``check_leaves`` takes it: here examples that weigh 0 are in a leaf, too."""
+    if unit_of(state) == 1:
+        return state, state["y"], None
+    mass, leaf = masses_of(state), state["leaf"]
+    require((state["feature"][leaf] < 0).all(), "leaf", "states.inner_leaf")
+    return {**state, "leaf": np.where(mass > 0, leaf, -1)}, state["y"], mass
 
 
 def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
-from raydt.trees.masses import unit_array, unit_of
+from raydt.trees.masses import unit_array
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
-from raydt.trees.state_schema import NODE_ARRAYS
+from raydt.trees.state_schema import NODE_ARRAYS, unit_of
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

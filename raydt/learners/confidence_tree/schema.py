@@ -14,13 +14,14 @@ from raydt.learners.confidence_tree.drift_kernels import LONGEST, TRIAL
 from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
-from raydt.trees.masses import MASS, masses_of, of_masses, unit_of
+from raydt.trees.masses import masses_of
 from raydt.trees.state_schema import (
     BINS,
     EXAMPLES,
     HELD_OR_MISSING,
     LEAF,
     NODE_ARRAYS,
+    UNIT_ARRAY,
     UPDATES,
     Array,
     Arrays,
@@ -30,9 +31,12 @@ from raydt.trees.state_schema import (
     check_counters,
     counter,
     finite,
+    of_weights,
     require,
     routes,
     row_arrays,
+    unit_of,
+    weighed,
     weight_arrays,
 )
 
@@ -87,11 +91,11 @@ SEEN = ("place", "feature", "n1", "c11")
 def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, state: bool) -> Schema:
     """Return the declared arrays; bins are there once the warm-up is over."""
     bins = BINS if "bins_kinds" in model else ()
-    masses = (MASS,) if MASS.name in model else ()
+    declared, masses = (weighed, of_weights) if UNIT_ARRAY.name in model else (tuple, tuple)
     if not state:
         shown = tuple(of for of in (LIVE, *SPLITS) if of.name in model)  # models of the first builds have none
         arrays = NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()) + shown
-        return Schema(of_masses(arrays, model) + masses)
+        return Schema(declared(arrays))
     right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
     tallied = options.leaf_prediction == "adaptive" and len(bins) > 0
     group = (
@@ -116,7 +120,7 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         *(of._replace(shape=tuple("columns" if n == "dense" else n for n in of.shape)) for of in group if bins),
         *(Array(name, np.int32, ("counters",), 0) for name in SEEN if sparse),
     )
-    return Schema((*of_masses(arrays, model), *masses, *weights), of_masses(of_group, model))
+    return Schema((*declared(arrays), *weights), masses(of_group))
 
 
 def check_naive(features: Features, model: Arrays, n: Mapping[str, int]) -> None:
@@ -145,7 +149,7 @@ def check_state(
     """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
     mass, unit = masses_of(state), unit_of(state)
-    require(unit > 1 or not {"weight", "class_weight"} & state.keys(), MASS.name, "states.missing")
+    require(unit > 1 or not {"weight", "class_weight"} & state.keys(), UNIT_ARRAY.name, "states.missing")
     require((state["since"] < options.grace_period * unit).all(), "since", "states.too_large", below="grace_period")
     fixed = 0 < n["warmup"] <= n["seq"]
     require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")

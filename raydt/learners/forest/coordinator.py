@@ -23,6 +23,7 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.weights import UNIT, Weighting, filled
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest.digest import ForestDigest
@@ -49,6 +50,7 @@ from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 from raydt.messages import message
+from raydt.trees.state_schema import UNIT_ARRAY
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
 MOST_NUMBERS = 2**21
@@ -82,6 +84,8 @@ class ForestCoordinator(SequentialCoordinator):
         #: With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
         #: coordinator sees the trees of its shards.
         self.keeps_open = False
+        self._weighting: Weighting = Weighting(options.class_weight == "balanced")
+        self._weighs = False  # the trees of the shards count weights
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._digest = ForestDigest(options.n_estimators)
@@ -148,6 +152,7 @@ class ForestCoordinator(SequentialCoordinator):
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
+            "weight": self._weights_of(new),
             "order": self._order,
             "warm": warm,
             "warming": warming,
@@ -167,6 +172,23 @@ class ForestCoordinator(SequentialCoordinator):
                 result.give_levels(position[wanted], levels_of_votes(votes))
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
+
+    def _weights_of(self, slots: Slots) -> Ints | None:
+        """Return what the examples in some slots count, in units; None where all examples count 1."""
+        self._weighs = self._weighs or self._counts_weights
+        if not self._weighs:
+            return None
+        return filled(self._weighting.of_slots(self.store, slots), len(slots)).astype(np.int64)
+
+    @property
+    def _counts_weights(self) -> bool:
+        """Whether a live example counts something else than 1, or may do so."""
+        return self.store.uneven > 0 or self._weighting.factors is not None
+
+    @property
+    def _per_row(self) -> int:
+        """Units of the trees at hand for a unit of the model, which is that of the live examples alone."""
+        return UNIT if self._saved is None and self._weighs and not self._counts_weights else 1
 
     def _builds_anew(self, batch: UpdateBatch, part: slice, steps: int) -> bool:
         """Whether to build the trees from the rows that the steps leave: the same trees, for less work."""
@@ -269,6 +291,7 @@ class ForestCoordinator(SequentialCoordinator):
         payload = {
             "ids": self.store.id[:n].copy(),
             "y": y.copy(),
+            "weight": self._weights_of(np.arange(n, dtype=np.int32)),
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "warming": self._seq < self._warmup,
@@ -292,7 +315,10 @@ class ForestCoordinator(SequentialCoordinator):
                 for part in self.store.parts:
                     part.resolve()
             trees = [part.arrays() for part in self.store.parts]
-        return model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
+        arrays = model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
+        if self._per_row > 1:
+            arrays["totals"] //= self._per_row
+        return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self._counts_weights else {})
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -320,6 +346,8 @@ class ForestCoordinator(SequentialCoordinator):
         if self._scale is not None:
             return self._digest.of(trees, self._scale.scale, [self._row_part()])
         counts = self._class_counts()
+        if self.store.uneven:  # a class may have rows of weight 0 only
+            counts = np.bincount(self.store.y[self.store.slots()], minlength=len(counts))
         live = self._order[self._order < len(counts)]
         live = live[counts[live] > 0]
         ranks = np.full(len(counts), -1, dtype=np.int32)
@@ -327,7 +355,7 @@ class ForestCoordinator(SequentialCoordinator):
         if not np.array_equal(ranks, self._ranks) and self._digested is not None:
             self._digested.forget()  # labels have other places among those of live examples
         self._ranks = ranks
-        return self._digest.of(trees, live, [self._row_part()])
+        return self._digest.of(trees, live, [self._row_part()], self._per_row)
 
     def _looked_at(self) -> Callable[[Ints], Iterator[TreeArrays]]:
         """Note which trees of the shards have changed; returns what gives some of them, ascending."""
@@ -381,11 +409,14 @@ class ForestCoordinator(SequentialCoordinator):
     def state(self, slots: Slots) -> Arrays:
         """The trees, and totals; rows are with the shards."""
         totals = np.array([[self._seq], [self._warmup], [self._rebuilds], [self._rebuilt_rows]], dtype=np.int64)
-        return self.model() | dict(zip(_TOTALS, totals, strict=True))
+        return self.model() | self._weighting.state() | dict(zip(_TOTALS, totals, strict=True))
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..."""
-        self.store.fill(state["id"], state["y"], state["born"])
+        self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
+        self._weighting.restore(state)
+        self._weighting.enter(self.store, self.store.slots())
+        self._weighs = False
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in _TOTALS)
         self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
         self._fetched, self._stale = trees_of_model(self._saved), False

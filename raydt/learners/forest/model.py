@@ -29,7 +29,7 @@ from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_le
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Arrays of every model.
-ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
+ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent", "unit")
 
 
 def without_rows(numeric: bool) -> TreeArrays:

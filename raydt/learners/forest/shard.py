@@ -42,6 +42,7 @@ class StepsMessage(NamedTuple):
     new: Any  #: ``new``, ``ids``, ``y``: Slots, ids and labels of the rows that come, the first rows of ``X``.
     ids: Any
     y: Any
+    weight: Any  #: Weights of these rows, in units; None: no row has had another weight than 1.
     X: Any  #: Rows in full.
     own: Any  #: This shard's columns of the other rows.
     whole: Any  #: Shape (rows,): which rows are in ``X``; None: all.
@@ -108,7 +109,7 @@ class ForestShard:
         self.trees.know(np.array(sent.order))
         columns = (sent.kind, sent.slot, sent.row, sent.place)
         kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in columns)
-        self._put(np.asarray(sent.new), sent.ids, rows[: len(sent.new)], sent.y)
+        self._put(np.asarray(sent.new), sent.ids, rows[: len(sent.new)], sent.y, sent.weight)
         width = 2 if self._numeric else self.trees.width
         done = np.zeros((len(kinds), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
@@ -139,10 +140,13 @@ class ForestShard:
                 self.trees.resolve()
             self.trees.take(work, middle, end)
 
-    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any) -> None:
+    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, weight: Any) -> None:
         """Keep new rows."""
         if not len(new):
             return
+        if weight is not None:
+            self.trees.weigh()
+            weight = np.asarray(weight)
         self.trees.reserve(int(new.max(initial=-1)) + 1)
         if self._numeric:
             if len(self._numbers) < len(self.trees.examples.y):
@@ -151,7 +155,7 @@ class ForestShard:
                 self._numbers = numbers
             self._numbers[new] = y
             y = in_units(np.asarray(y), self._scale)
-        self.trees.put(new, np.asarray(ids), X, np.asarray(y))
+        self.trees.put(new, np.asarray(ids), X, np.asarray(y), weight)
 
     def _erase(self, slots: Slots) -> None:
         """Leave nothing of deleted rows in their slots, which may stay empty."""
@@ -213,14 +217,14 @@ class ForestShard:
             self.trees.reserve(int(np.max(slots)) + 1)
             self.trees.examples.X[np.asarray(slots)] = X
 
-    def _on_recall(self, ids: Any, y: Any, order: Any, scale: Any, warming: bool) -> dict[str, Any]:
+    def _on_recall(self, ids: Any, y: Any, weight: Any, order: Any, scale: Any, warming: bool) -> dict[str, Any]:
         """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore, and build the trees."""
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
         self._scale = Scale(*scale)
         self.trees.reserve(n)
         self.trees.know(np.array(order))
-        self._put(slots, ids, self.trees.examples.X[:n], y)
+        self._put(slots, ids, self.trees.examples.X[:n], y, weight)
         self.trees.collect(np.full(n, ADD, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()

@@ -34,6 +34,7 @@ from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.records import shares_of
 from raydt.trees.regression_sums import LabelRange
+from raydt.trees.state_schema import unit_of
 
 
 class FuDyADTCoordinator(TreeCoordinator):
@@ -45,6 +46,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
         self.live = FuDyADTTree(features, options, shards, plan)
+        self._weighting = self.live.weighting
 
     # ---------------------------------------------------------------- one batch
 
@@ -64,6 +66,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)
+        self.live.weigh()
         if batch.blocks:
             yield from self._read(slots, batch.row[added], batch.blocks)
         else:
@@ -84,7 +87,7 @@ class FuDyADTCoordinator(TreeCoordinator):
             step, node = advance(live.tree, live.examples, live.cached, BatchSteps(steps, batch.X, means), step, *rest)
             if node >= 0:
                 if live.tree.reg[WARMUP_LEFT] == 0:
-                    live.end_warmup()
+                    live.end_warmup(int(steps["stamp"][step]) // 2 + 1)
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
         numbers = None if self._labels is None else self._labels.numbers(means)
@@ -93,7 +96,11 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
-        return self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
+        rows = self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
+        if not self.live.weighted:
+            return rows
+        slots = self.store.slots()  # those of weight 0 are in no leaf
+        return np.concatenate([rows, slots[self.live.cached.weight[slots] == 0]])
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
@@ -105,7 +112,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
             yield from self.live.fill_cache()
-            self.live.end_warmup()
+            self.live.end_warmup(self._seq)
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
@@ -130,12 +137,13 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        return self._with_range(super().state(slots))
+        return self._with_range(super().state(slots) | self.live.weighting.state())
 
     def predictor(self) -> TreePredictor:
         """Predictions of the tree. O(nodes)."""
         if self._labels is None:
-            return TreePredictor(self.features, self.model(), self.smoothing)
+            model = self.model()
+            return TreePredictor(self.features, model, self.smoothing * unit_of(model))
         return NumberPredictor(self.features, self.model())
 
     def predict_proba(
@@ -150,5 +158,6 @@ class FuDyADTCoordinator(TreeCoordinator):
             leaves = [route(live.tree, live.categorical, X, np.int32(row), False) for row in range(len(X))]
             return shares_of(live.tree.counts[leaves], n_classes)
         shares = np.repeat(shares_of(live.tree.counts[:1], n_classes), len(X), axis=0)
-        smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), self.smoothing, shares)
+        smoothing = self.smoothing * live.rules.unit
+        smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), smoothing, shares)
         return shares

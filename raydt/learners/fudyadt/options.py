@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
+from raydt.learners.class_weight import ClassWeight
 from raydt.learners.fully_dynamic import FullyDynamicOptions, epsilon_bound
 from raydt.messages import message
 from raydt.trees.counted_tree import TreeRules
@@ -23,7 +24,7 @@ LEAST_BETA = 1e-9
 _OF_NUMBERS = {"alpha": 0.005, "beta": 0.01}
 
 
-class FuDyADTOptions(FullyDynamicOptions):
+class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
     """A fully dynamic decision tree, feasible after every update (after Bressan, Damay, Sozio, AAAI 2023)."""
 
     retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
@@ -67,6 +68,12 @@ class FuDyADTOptions(FullyDynamicOptions):
         if isinstance(given, dict) and given.get("criterion") == "squared_error":
             return {**_OF_NUMBERS, **given}
         return given
+
+    @model_validator(mode="after")
+    def _has_classes(self) -> FuDyADTOptions:
+        if self.numeric and self.class_weight is not None:
+            raise ValueError(message("settings.no_classes"))
+        return self
 
     @model_validator(mode="after")
     def _check_epsilon(self) -> FuDyADTOptions:
