@@ -163,10 +163,11 @@ def weighed(stream: GroupedStream, seed: int, weights: Sequence[int] = WEIGHTS) 
     return replace(stream, columns=replace(columns, weight=(*[UNIT] * even, *drawn[even:])))
 
 
-def twin_of(stream: GroupedStream, options: dict[str, Any]) -> ConfidenceTwin:
+def twin_of(stream: GroupedStream, options: dict[str, Any], *, copies: bool = False) -> ConfidenceTwin:
+    """The twin; with ``copies`` it counts rows, of which an example of weight 3 is three."""
     twin = ConfidenceTwin(stream.columns.categorical, LEARNER.Options(**options), stream.features.sparse)
     if stream.columns.weight is not None or options.get("class_weight") == "balanced":
-        twin.unit, twin.weights = UNIT, dict(enumerate(stream.columns.weight or ()))
+        twin.unit, twin.weights = 1 if copies else UNIT, dict(enumerate(stream.columns.weight or ()))
     return twin
 
 
@@ -198,8 +199,8 @@ _COUNTS += (*(f"trial_{name}" for name in ("seen_before", "wrong_before", "seen"
 
 def observed(state: dict[str, Any], unit: int = 1) -> dict[str, Any]:
     """A coordinator's state in the words of the twin, whose counts have so many units a row."""
-    more = unit // int(state["unit"][0]) if "unit" in state else unit
-    state = state | {name: state[name] * more for name in _COUNTS if name in state}
+    own = int(state["unit"][0]) if "unit" in state else 1
+    state = state | {name: state[name] * unit // own for name in _COUNTS if name in state}
     inner = np.flatnonzero(state["feature"] >= 0).tolist()
     parents = {child: v for v in inner for child in (int(state["left"][v]), int(state["right"][v]))}
     depth: list[int] = []

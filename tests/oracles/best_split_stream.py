@@ -91,10 +91,8 @@ class BestSplitTwin:
 
     def mass(self, label: int, born: int) -> int:
         """How much a row counts."""
-        if self.unit == 1:
-            return 1
         factor = self.factors[label] if label < len(self.factors) else 2**16
-        return min(2**32 - 1, (self.weights[born] * factor + 2**15) // 2**16)
+        return min(2**32 - 1, (self.weights[born] * factor + 2**15) // 2**16) * self.unit // 2**16
 
     # ------------------------------------------------------------ the split
 
@@ -192,5 +190,5 @@ class BestSplitTwin:
             np.array(deleted, dtype=np.int64),
             self.warmup,
             sparse=sparse,
-            weight=None if self.unit == 1 else np.array([self.weights[born] for born in inserted], np.uint32),
+            weight=np.array([self.weights[born] for born in inserted], np.uint32),
         )

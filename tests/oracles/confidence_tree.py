@@ -6,7 +6,8 @@ checked every ``grace_period`` arrivals; values fall into bins that the warm-up 
 with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.drift_kernels``).
 
 Where rows have weights everything counted is in units of 2**-16 of a row (``unit``), and an example counts its weight,
-times that of its class where classes are balanced.
+times that of its class where classes are balanced. With a ``unit`` of 1 weights are whole, and an example is so many
+copies of a row, which come and go as one.
 
 Nothing is counted here in advance. Leaves hold their examples as plain rows; at every check all of those that the node
 has counted are gone through once for each cut. All features are columns of ``x``: first the dense ones, then the sparse
@@ -148,6 +149,7 @@ class ConfidenceTwin(FudyadtTwin):
     """
 
     root: Any
+    unit = 1  # type: ignore[assignment]
 
     def __init__(self, categorical: Sequence[bool], options: Any, sparse: int = 0) -> None:
         super().__init__(categorical, epsilon=0.0)
@@ -164,15 +166,13 @@ class ConfidenceTwin(FudyadtTwin):
         self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature (-1: a leaf again), reason
         self.routes: list[int] = []  # nodes whose counts each update changed
         self.n_classes = self.K = 2
-        self.unit = 1
         self.weights: dict[int, int] = {}  #: By the update that inserted an example: its weight in units.
         self.factors: list[int] = []  #: Of balanced classes, in units.
 
     def mass(self, *examples: Example) -> int:
         """How much examples count."""
-        if self.unit == 1:
-            return len(examples)
-        return sum(self.times(self.weights.get(e.born, 2**16), e.y) for e in examples)
+        units = sum(self.times(self.weights.get(e.born, 2**16), e.y) for e in examples)
+        return units * self.unit // 2**16
 
     def times(self, weight: int, y: int) -> int:
         """A weight times that of a class, rounded."""

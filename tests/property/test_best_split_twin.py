@@ -108,16 +108,30 @@ def test_weighted_rows(
     assert_equal(chosen | {"class_weight": classes}, criterion, width, data, weights)
 
 
-def assert_equal(
-    chosen: dict[str, Any], criterion: str, width: int, data: st.DataObject, weights: tuple[int, ...] | None = None
+@examples(30, deadline=None)
+@given(options, st.sampled_from(("gini", "entropy")), st.sampled_from((4, 30)), st.data())
+def test_whole_weights_equal_repeated_rows(
+    chosen: dict[str, Any], criterion: str, width: int, data: st.DataObject
 ) -> None:
-    """The learner and its twin take a stream, whose rows have some of the weights."""
+    """That come and go as one, bit for bit: the twin counts copies, and knows no units."""
+    assert_equal(chosen, criterion, width, data, (0, UNIT, UNIT, 2 * UNIT, 3 * UNIT), unit=1)
+
+
+def assert_equal(
+    chosen: dict[str, Any],
+    criterion: str,
+    width: int,
+    data: st.DataObject,
+    weights: tuple[int, ...] | None = None,
+    unit: int = UNIT,
+) -> None:
+    """Compare the learner and its twin, in whose counts a row is ``unit``, on a stream whose rows have weights."""
     if chosen["finder"] in ("scan", "auto"):
         chosen = chosen | {"criterion": criterion}
     fixed = BestSplitOptions(**chosen)
     updates, warmup = data.draw(changes(width, bool(fixed.warmup)))
     features = Features((), (), data.draw(st.sampled_from((1, 3, 16))), sparse=width)
-    unit = 1 if weights is None else UNIT
+    unit = 1 if weights is None else unit
     twin, session = BestSplitTwin(fixed, features, unit), session_of(fixed, features, data)
     drawn = None
     if weights is not None:
@@ -147,20 +161,22 @@ def assert_equal(
     assert log == twin.changes
     state, groups = session.state()
     LEARNER.check(fixed, features, 2, state, groups)
-    more = unit // int(state["unit"][0]) if "unit" in state else unit
+    own = int(state["unit"][0]) if "unit" in state else 1
     feature, *counts = state["split"].tolist()
-    assert (feature, *(count * more for count in counts)) == twin.split
+    assert (feature, *(count * unit // own for count in counts)) == twin.split
     assert state["searched"][0] == twin.searched
     assert state["changes"][0] == len(log)
     found = {
-        int(j): (int(group["n1"][i]) * more, int(group["c11"][i]) * more, int(group["bucket"][i]))
+        int(j): (int(group["n1"][i]) * unit // own, int(group["c11"][i]) * unit // own, int(group["bucket"][i]))
         for group in groups.values()
         for i, j in enumerate(group["feature"])
     }
-    if more > 1 and twin.finder == "updent":
+    expected = twin.counters()
+    if own != unit and twin.finder == "updent":
         former, wide = (buckets_of("updent", fixed.alpha, masses=masses) for masses in (False, True))
-        found = {j: (*of, int(among_masses(former, wide, np.array(bucket)))) for j, (*of, bucket) in found.items()}
-    assert found == twin.counters()
+        renumber = lambda of: {j: (*c, int(among_masses(former, wide, np.array(b)))) for j, (*c, b) in of.items()}  # noqa: E731
+        found, expected = (found, renumber(expected)) if own > unit else (renumber(found), expected)
+    assert found == expected
     assert state["buckets"][0] == twin.filled()
     report = LEARNER.audit(fixed, features, state, twin.history(), groups)
     assert report.ok, report.failures

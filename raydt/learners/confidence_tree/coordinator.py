@@ -140,7 +140,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         live = self.live
         if live.unit == 1 and (self.store.uneven or live.weighting.factors is not None):
             live.weigh()
-            self._logs.weigh()
+            self._logs.restart(masses=True)
             self._t, self._renewed, self._lived = (count * live.unit for count in (self._t, self._renewed, self._lived))
 
     def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock) -> Exchange[list[Log]]:
@@ -361,5 +361,5 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         totals = [int(state[name][0]) for name in SCALARS]
         self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, compared, *counts = totals
         self._counts, self._naive = _Counts(*counts), None
-        self._logs.send_again()
+        self._logs.restart(masses=self.live.unit > 1)
         self._trials.restore(compared)

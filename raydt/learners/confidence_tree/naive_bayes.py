@@ -77,10 +77,6 @@ class SharedLogs:
     def __init__(self) -> None:
         self.table, self._sent = log_table(0), 0
 
-    def weigh(self) -> None:
-        """Give T of masses from now on, of which there is no table."""
-        self.table, self._sent = np.empty(0, dtype=np.int64), 0
-
     def reach(self, counts: Ints) -> Ints:
         """The table, long enough for some counts. O(entries) when it grows, and then it doubles at least."""
         if len(self.table):
@@ -104,9 +100,9 @@ class SharedLogs:
         self._sent = len(table)
         return more
 
-    def send_again(self) -> None:
-        """After a restore: the shards have nothing of the table."""
-        self._sent = 0
+    def restart(self, *, masses: bool) -> None:
+        """After a restore: the shards have nothing of the table; there is none of masses."""
+        self.table, self._sent = np.empty(0, dtype=np.int64) if masses else log_table(0), 0
 
 
 class Pools(NamedTuple):
