@@ -331,7 +331,7 @@ def with_rows(
                 of_segment = prefix if name == "coordinator" else f"{prefix}-{name}"
                 found = chosen(components.get(of_segment, {}), alive)
                 if name == "coordinator":  # a segment of rows that all have a weight of 1 has no weights
-                    found["weight"] = filled(found.get("weight"), np.count_nonzero(alive))
+                    found["weight"] = filled(found.get("weight"), int(alive.sum()))
                 for column, values in found.items():
                     columns.setdefault(column, []).append(values)
             whole |= {column: np.concatenate(values) for column, values in columns.items()}

@@ -26,7 +26,7 @@ from raydt.sources.options import (
     SyntheticOptions,
 )
 from raydt.sources.permuted import PermutedFiles
-from raydt.sources.synthetic.numeric import HyperplaneSource, SeaSource
+from raydt.sources.synthetic.numeric import HyperplaneSource, SeaSource, SyntheticSource
 from raydt.sources.synthetic.randcbt import RandCbtSource
 from raydt.sources.synthetic.sparse import SparseSyntheticSource
 
@@ -87,7 +87,7 @@ def _draw(options: SyntheticOptions, reading: Reading) -> Source:
         raise ConfigError(message("sources.generated_classes"))
     if isinstance(options, SparseSynthetic) and not reading.sparse:
         raise ConfigError(message("sources.generated_indices"))
-    source = _GENERATORS[type(options)](options)
+    source: SyntheticSource = _GENERATORS[type(options)](options)
     if reading.class_weight:
         source.class_weight = of_labels(reading.class_weight, source.classes)
     return source

@@ -23,11 +23,6 @@ takes at most 2.2: ``allowed`` = floor(20 / 2.2) - 1 = 8, one less for rounding.
 n = 103 and the sides have mass 35. No split can leave less than 32 - 2 * 3 = 26, so this one lacks at most 9 of 20.6.
 It stays, and ``allowed`` = 9 + floor(11.6 / 2.2) - 1 = 13.
 
-*Weights.* Where rows have some, ``counts``, ``n``, ``s``, ``c``, ``allowed`` and ``gone`` are sums of weights, in
-units of 2**-16 (``raydt.examples.weights``): an update of weight w is one step that changes them by w. ``pairs``, which
-would not fit into 64 bits, is the number of rows instead, and masses, in rows of weight 1, are made of the counts when
-they are needed. Everything is compared by sizes that are 2**16 times those of repeated rows, or by the same float64.
-
 *Reach of a rebuild, in numbers.* Of a path with s = 70, 30 and 20 from the root down the node of 20 is due. The next
 power of two is 32: the node of 30 is rebuilt with it, the root is not.
 
@@ -37,7 +32,6 @@ Symbols: s(v) = ``s``, c(v) = ``c``, h = ``max_depth``, k = ``min_samples_split 
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,19 +39,16 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
-from raydt.examples.weights import UNIT
 from raydt.trees.exact_products import floor_product
 from raydt.trees.records import LEAF, NODES, goes_left, majority, refine, total
 from raydt.trees.regression_sums import mass_ceiling, number_mass
-from raydt.trees.weighted_counts import in_rows, is_pure_enough, weighted_mass
+from raydt.trees.weighted_counts import in_rows, is_pure, is_pure_enough, weighted_mass
 
 #: Registers of the tree behind those of all trees (``records``): subtrees rebuilt so far, rows in them, and insertions
 #: that a warm-up still waits for.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 #: Birth of an example that :func:`climb` inserts: after every BUILD.
 UNBORN = 2**62
-
-
 #: Side of a missing number at a split: that of more examples now, as none has been there since BUILD; left; right.
 UNDECIDED, TO_LEFT, TO_RIGHT = range(3)
 
@@ -123,11 +114,6 @@ class TreeRules(NamedTuple):
     #: With weights, whether a node is rebuilt once its size has passed ``min_samples_split``: a fraction of a row may
     #: do that before more than epsilon s has changed; a whole one may not, where epsilon is below 1 / (k + 1).
     by_size: bool = False
-
-    def weighed(self) -> TreeRules:
-        """Return the rules where rows have weights."""
-        by_size = Fraction(self.epsilon) * self.min_samples_split < 1
-        return self._replace(unit=UNIT, min_samples_split=self.min_samples_split * UNIT, by_size=by_size)
 
 
 def new_tree(capacity: int, classes: int) -> CountedTree:
@@ -341,10 +327,7 @@ def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
     n = tree.statistics[node].n
     if rules.unit > 1:
-        k = 0
-        while k < tree.counts.shape[1] and tree.counts[node, k] == 0:
-            k += 1
-        light: bool = n < rules.min_samples_split or tree.counts[node, k] == n
+        light: bool = n < rules.min_samples_split or is_pure(tree.counts, node, n)
         return light
     unfit: bool = n < rules.min_samples_split or tree.statistics[node].pairs == 0
     return unfit
@@ -356,7 +339,8 @@ def edits_left(mass: float, rules: Any) -> int:
 
     One less, and thus the mass of an edit, than that are left to the rounding of the test itself.
     """
-    return max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
+    edits: int = max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
+    return edits
 
 
 @inner_kernel

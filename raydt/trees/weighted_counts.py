@@ -1,8 +1,12 @@
 """What a tree counts where rows have weights: sums of weights in units of 2**-16, and masses made of them.
 
-Up to 2**43 units, 1.3e8 rows of weight 1, counts are exact, and so is every product with a rate that decides something.
-Products of two counts are rounded to float64: where weights are whole they are exact up to 9.4e7 rows, as the products
-of numbers of rows are, and everything decided by them is what it is for repeated rows.
+``counts``, ``n``, ``s``, ``c``, ``allowed`` and ``gone`` of ``counted_tree`` are then sums of weights: an update of
+weight w is one step that changes them by w. ``pairs``, which would not fit into 64 bits, is the number of rows instead,
+and masses, in rows of weight 1, are made of the counts when they are needed.
+
+Invariant: counts are exact, and so are their products with rates that decide something. Products of two counts are
+rounded to float64. Where weights are whole, all products are exact up to 9.4e7 rows, as those of numbers of rows are:
+everything is decided as for repeated rows that are taken in one step.
 """
 
 from __future__ import annotations
@@ -36,6 +40,16 @@ def weighted_mass(counts: Any, node: int) -> float:
 
 
 @inner_kernel
+def is_pure(counts: Any, node: int, n: int) -> bool:
+    """Whether one class has all n units of a node that is not empty."""
+    k = 0
+    while counts[node, k] == 0:
+        k += 1
+    pure: bool = counts[node, k] == n
+    return pure
+
+
+@inner_kernel
 def is_pure_enough(counts: Any, node: int, rate: float) -> bool:
     """Whether ``weighted_pairs`` are at most ``rate`` n^2, n^2 being rounded to float64 and the product not at all."""
     pairs, n = weighted_pairs(counts, node), np.float64(total(counts, node))
@@ -47,7 +61,7 @@ def is_pure_enough(counts: Any, node: int, rate: float) -> bool:
 @inlined_kernel
 def in_rows(size: int, rules: Any) -> float:
     """A size in rows of weight 1."""
-    rows = np.float64(size)
+    rows: float = np.float64(size)
     if rules.unit > 1:
         rows /= np.float64(UNIT)
     return rows

@@ -114,7 +114,8 @@ def test_every_forged_array_is_refused(trial: Trial, where: str, sound: Callable
 
 #: Names by which a model or state shows that it has optional arrays.
 EVERY_OPTIONAL_ARRAY = dict.fromkeys(
-    ("m0", "bins_kinds", "bins_sparse", "naive_leaf", "tree_nodes", "node_count", "weight", "node_H_rest"), np.empty(0)
+    ("m0", "bins_kinds", "bins_sparse", "naive_leaf", "tree_nodes", "node_count", "weight", "node_H_rest", "unit"),
+    np.empty(0),
 )
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
 #: Rows of its tables: names of arrays, and their type.

@@ -2,8 +2,8 @@
 
 Sequences are random, adversarial (near-ties that alternate), adaptive to the model, they delete and insert again, and
 permute insertions, delete whole classes; shards, threads, batches, a warm-up, the order in which classes appear, where
-the trees are seen, restores, weights, and eager or lazy rebuilding are drawn, too. The twin knows labels, the forest their
-codes.
+the trees are seen, restores, weights, and eager or lazy rebuilding are drawn, too. The twin knows labels, the forest
+their codes.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def audit(
         if found != scale:
             broken.append(message("audits.value", name="exponent and bits of the labels", found=found, expected=scale))
         y = units_of(y, *scale)
-    counted, failures = counted_weights(options, state, history, resolved=not warming)
-    weight = None if counted is None or "unit" not in state else counted[live]
+    units, failures = counted_weights(options, state, history, resolved=not warming)
+    weight = None if units is None or "unit" not in state else units[live]
     broken += failures
     classes = state["totals"].shape[1]
     there = y if weight is None else y[weight > 0]

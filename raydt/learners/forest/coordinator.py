@@ -23,7 +23,7 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.examples.weights import UNIT, Weighting, filled
+from raydt.examples.weights import UNIT, Weighting
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest.digest import ForestDigest
@@ -46,6 +46,7 @@ from raydt.learners.forest.model import (
 )
 from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, SUBTREES, TreeArrays
 from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.row_weights import RowWeights
 from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
@@ -84,8 +85,8 @@ class ForestCoordinator(SequentialCoordinator):
         #: With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
         #: coordinator sees the trees of its shards.
         self.keeps_open = False
-        self._weighting: Weighting = Weighting(options.class_weight == "balanced")
-        self._weighs = False  # the trees of the shards count weights
+        self._weights = RowWeights(self._store, options.class_weight == "balanced")
+        self._weighting: Weighting = self._weights.weighting
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._digest = ForestDigest(options.n_estimators)
@@ -118,6 +119,13 @@ class ForestCoordinator(SequentialCoordinator):
             raise InputError(message("learners.examples", examples=examples, what=what, most=most))
         self.store.reserve(len(batch))
         yield from self._send_rows()
+
+    def _parts_of(self, batch: UpdateBatch) -> list[slice]:
+        """Weights of classes are found where the warm-up ends: the updates after it are a part of their own."""
+        end = self._warmup - batch.start
+        if self._weighting.is_open and 0 < end < len(batch):
+            return [slice(0, end), slice(end, len(batch))]
+        return super()._parts_of(batch)
 
     def _know(self, batch: UpdateBatch) -> None:
         """Take over the classes of a batch, and the order of their labels."""
@@ -152,7 +160,8 @@ class ForestCoordinator(SequentialCoordinator):
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
-            "weight": self._weights_of(new),
+            "weight": self._weights.of(new),
+            "reweigh": None if warming else self._weights.balance(self._warmup),
             "order": self._order,
             "warm": warm,
             "warming": warming,
@@ -172,23 +181,6 @@ class ForestCoordinator(SequentialCoordinator):
                 result.give_levels(position[wanted], levels_of_votes(votes))
         result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
         return self._note(seq, done)
-
-    def _weights_of(self, slots: Slots) -> Ints | None:
-        """Return what the examples in some slots count, in units; None where all examples count 1."""
-        self._weighs = self._weighs or self._counts_weights
-        if not self._weighs:
-            return None
-        return filled(self._weighting.of_slots(self.store, slots), len(slots)).astype(np.int64)
-
-    @property
-    def _counts_weights(self) -> bool:
-        """Whether a live example counts something else than 1, or may do so."""
-        return self.store.uneven > 0 or self._weighting.factors is not None
-
-    @property
-    def _per_row(self) -> int:
-        """Units of the trees at hand for a unit of the model, which is that of the live examples alone."""
-        return UNIT if self._saved is None and self._weighs and not self._counts_weights else 1
 
     def _builds_anew(self, batch: UpdateBatch, part: slice, steps: int) -> bool:
         """Whether to build the trees from the rows that the steps leave: the same trees, for less work."""
@@ -250,7 +242,7 @@ class ForestCoordinator(SequentialCoordinator):
         if self._seq < self._warmup or self.keeps_open:
             self._warmup = min(self._warmup, self._seq)
             self._saved = None
-            self._merge((yield self._each("close")))
+            self._merge((yield self._each("close", {"reweigh": self._weights.balance(self._warmup)})))
         return {}
 
     def _each(self, method: str, payload: dict[str, Any] | None = None) -> Ask:
@@ -291,7 +283,7 @@ class ForestCoordinator(SequentialCoordinator):
         payload = {
             "ids": self.store.id[:n].copy(),
             "y": y.copy(),
-            "weight": self._weights_of(np.arange(n, dtype=np.int32)),
+            "weight": self._weights.of(np.arange(n, dtype=np.int32)),
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "warming": self._seq < self._warmup,
@@ -316,9 +308,9 @@ class ForestCoordinator(SequentialCoordinator):
                     part.resolve()
             trees = [part.arrays() for part in self.store.parts]
         arrays = model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
-        if self._per_row > 1:
-            arrays["totals"] //= self._per_row
-        return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self._counts_weights else {})
+        if self._weights.per_row > 1:
+            arrays["totals"] //= self._weights.per_row
+        return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self._weights.counted else {})
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -355,7 +347,7 @@ class ForestCoordinator(SequentialCoordinator):
         if not np.array_equal(ranks, self._ranks) and self._digested is not None:
             self._digested.forget()  # labels have other places among those of live examples
         self._ranks = ranks
-        return self._digest.of(trees, live, [self._row_part()], self._per_row)
+        return self._digest.of(trees, live, [self._row_part()], 1 if self._saved is not None else self._weights.per_row)
 
     def _looked_at(self) -> Callable[[Ints], Iterator[TreeArrays]]:
         """Note which trees of the shards have changed; returns what gives some of them, ascending."""
@@ -414,9 +406,7 @@ class ForestCoordinator(SequentialCoordinator):
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..."""
         self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
-        self._weighting.restore(state)
-        self._weighting.enter(self.store, self.store.slots())
-        self._weighs = False
+        self._weights.restore(state)
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in _TOTALS)
         self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
         self._fetched, self._stale = trees_of_model(self._saved), False

@@ -72,7 +72,7 @@ class Forest(Learner):
     def schema(self, options: ForestOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """Trees by nodes; the trees of a state follow from its rows."""
         numeric = options.numeric
-        arrays = _TREES + ((_EXPONENT,) if numeric else (_ORDER,))
+        arrays: tuple[Array, ...] = _TREES + ((_EXPONENT,) if numeric else (_ORDER,))
         totals = tuple(map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows")))
         arrays += totals + row_arrays(numeric) + weight_arrays(model, balanced="class_weight" in model) if state else ()
         return Schema(weighed(arrays) if UNIT_ARRAY.name in model else arrays, (HELD_OR_MISSING,))
@@ -88,8 +88,8 @@ class Forest(Learner):
         fits = depths_of(model).max(initial=0) <= depth
         require(fits, "right", "states.option", option="max_depth", value=depth)
         counts = totals[:, :1] if options.numeric else totals
-        most = EXAMPLES if unit_of(model) == 1 else LARGEST_SUM + 1
-        require(((counts >= 0) & (counts < most)).all(), "totals", "states.impossible")
+        limit = EXAMPLES if unit_of(model) == 1 else LARGEST_SUM + 1
+        require(((counts >= 0) & (counts < limit)).all(), "totals", "states.impossible")
         first = np.repeat(np.cumsum(nodes) - nodes, nodes)[inner]
         both = totals[inner + 1] + totals[first + model["right"][inner]]
         require(np.array_equal(totals[inner], both), "totals", "states.children")
@@ -146,6 +146,10 @@ class Forest(Learner):
             Case("two classes", small, missing=True),
             Case("three classes", small | {"rebuild": "lazy"}, classes=3, warmup=12),
             Case("every tree has every example", deep | {"max_features": "all", "thresholds": 5}, classes=3, warmup=6),
+            Case("weighted", small, classes=3, missing=True, weighted=True),
+            Case(
+                "weighted, balanced", small | {"class_weight": "balanced", "rebuild": "lazy"}, weighted=True, warmup=12
+            ),
             Case("numbers", small | {"criterion": "squared_error"}, classes=0, missing=True, warmup=6),
         )
 

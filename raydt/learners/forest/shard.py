@@ -43,6 +43,7 @@ class StepsMessage(NamedTuple):
     ids: Any
     y: Any
     weight: Any  #: Weights of these rows, in units; None: no row has had another weight than 1.
+    reweigh: Any  #: Slots and weights of all live rows, which count by these from the end of the warm-up on; or None.
     X: Any  #: Rows in full.
     own: Any  #: This shard's columns of the other rows.
     whole: Any  #: Shape (rows,): which rows are in ``X``; None: all.
@@ -124,6 +125,7 @@ class ForestShard:
             begin = last + 1
             self._rescale(Scale(exponent, bits), None if begin <= waits else work.done[last])
         self._advance(work, begin, len(kinds), waits)
+        self._reweigh(sent.reweigh)
         if sent.settle and not sent.warming:
             self.trees.resolve()
         if sent.anew and self._eager:
@@ -184,8 +186,15 @@ class ForestShard:
         """How large the trees are, unless the coordinator sees them itself."""
         return None if self._shared else np.array(self.trees.shape(), dtype=np.int64)
 
-    def _on_close(self) -> dict[str, Any]:
+    def _reweigh(self, weights: Any) -> None:
+        """Count rows, which all wait, by other weights; nothing without any."""
+        if weights is not None:
+            slots, units = weights
+            self.trees.reweigh(np.asarray(slots), np.asarray(units))
+
+    def _on_close(self, reweigh: Any) -> dict[str, Any]:
         """End the warm-up: build the trees."""
+        self._reweigh(reweigh)
         self.trees.resolve()
         return {"shape": self._shape()}
 

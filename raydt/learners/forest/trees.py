@@ -140,6 +140,13 @@ class ExactTrees:
             pool.weigh()  # whose trees all have other totals now
             pool.forest.touched[:] = True
 
+    def reweigh(self, slots: Slots, weight: Ints) -> None:
+        """Count the rows in the trees by other weights, given with their slots; every tree is one open leaf then."""
+        self.weigh()
+        self.examples.weight[slots] = weight
+        self.examples.member[slots[weight == 0]] = -1
+        self.open_all(self.examples.y)
+
     def put(self, slots: Slots, ids: Ints, X: npt.NDArray[np.float64], y: Ints, weight: Weights | None = None) -> None:
         """Keep new rows, of which nothing is in the trees yet; those of weight 0 will be in no tree."""
         if not len(slots):

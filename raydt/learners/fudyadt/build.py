@@ -41,7 +41,7 @@ from raydt.learners.fudyadt.split_sides import (
     sum_left,
     threshold_of,
 )
-from raydt.learners.fudyadt.weighted_search import search_weights, weigh_left
+from raydt.learners.fudyadt.weighted_search import NO_WEIGHTS, search_weights, weigh_left
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, start_children, start_node, stays_leaf
 from raydt.trees.records import NODES, link, split_node
 
@@ -86,8 +86,6 @@ def new_scratch(rows: int, columns: int, classes: int, weighted: bool = False) -
     )
 
 
-#: The weights of rows that have none.
-NO_WEIGHTS = np.empty(0, dtype=np.int64)
 #: The numbers of a BUILD whose labels are classes.
 NO_NUMBERS = np.empty(0, dtype=np.int32)
 

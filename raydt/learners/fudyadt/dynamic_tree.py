@@ -20,7 +20,7 @@ from raydt.examples.weights import Weighting, sums_by_class
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.fudyadt.build import NO_NUMBERS, NO_WEIGHTS, BuildScratch, Listing, new_scratch
+from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, new_scratch
 from raydt.learners.fudyadt.build_divided import DividedBuild, spare_nodes
 from raydt.learners.fudyadt.build_sharded import (
     Children,
@@ -34,6 +34,7 @@ from raydt.learners.fudyadt.build_sharded import (
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
+from raydt.learners.fudyadt.weighted_search import NO_WEIGHTS
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
@@ -119,7 +120,7 @@ class FuDyADTTree(LiveTree):
         self.keeps, self.store.max_cached = True, self._most_kept
         self.rules = self._options.rules()
         if UNIT_ARRAY.name in state:
-            self.rules = self.rules.weighed()
+            self.rules = self._options.weighed_rules()
         super().restore(state)
         self.weighting.restore(state)
         self.weighting.enter(self.store, np.arange(len(state["id"])))
@@ -136,7 +137,7 @@ class FuDyADTTree(LiveTree):
     def weigh(self) -> None:
         """Count weights from now on, if a row has another one than 1; those that are in the tree have 1."""
         if not self.weighted and self.store.uneven:
-            self.rules = self.rules.weighed()
+            self.rules = self._options.weighed_rules()
             weigh(self.tree, self.rules)
             self.scratch = self._new_scratch(self.loop_rows)
 
@@ -161,7 +162,7 @@ class FuDyADTTree(LiveTree):
         self.weighting.resolve(sums_by_class(self.store.weights(slots), self.store.y[slots]), seq)
         self.weighting.enter(self.store, np.arange(int(self.store.reg[USED])))
         if not self.weighted:
-            self.rules = self.rules.weighed()
+            self.rules = self._options.weighed_rules()
             self.scratch = self._new_scratch(self.loop_rows)
         take_rows(self.tree, self.members, 0, slots)
         weight = self.cached.weight[slots]

@@ -170,6 +170,22 @@ class FuDyADT(Learner):
                 missing=True,
                 plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
             ),
+            # Weights, by both schedules; the coordinator keeps the features of four rows.
+            Case(
+                "weighted",
+                often,
+                classes=3,
+                missing=True,
+                weighted=True,
+                plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
+            ),
+            Case(
+                "weighted, balanced",
+                {"alpha": 0.01, "beta": 0.05, "class_weight": "balanced"},
+                weighted=True,
+                warmup=12,
+                plan=WorkPlan(36, shared_store=False),
+            ),
         )
 
 

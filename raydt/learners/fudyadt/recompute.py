@@ -112,7 +112,8 @@ class WeightedGini(Gini):
     def mass(self, statistics: Ints) -> Floats:
         """Impurity times examples, in rows."""
         n = np.maximum(statistics.sum(axis=1), 1).astype(np.float64)
-        return self._pairs(statistics) / n / UNIT
+        mass: Floats = self._pairs(statistics) / n / UNIT
+        return mass
 
     def scores(self, left: Ints, statistics: Ints) -> Floats:
         """Between the sides, of products of float64."""
@@ -126,7 +127,8 @@ class WeightedGini(Gini):
 
     def in_rows(self, sizes: Ints) -> Floats:
         """Over the unit."""
-        return sizes / UNIT
+        rows: Floats = sizes / UNIT
+        return rows
 
     def squares(self, sizes: list[int]) -> list[int]:
         """Rounded to float64."""

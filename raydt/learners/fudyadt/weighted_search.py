@@ -16,6 +16,9 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.fudyadt.presort import label_bits_of
 from raydt.learners.fudyadt.split_sides import is_constant, lacking
 
+#: The weights of rows that have none.
+NO_WEIGHTS = np.empty(0, dtype=np.int64)
+
 
 @inner_kernel
 def weighted_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float:

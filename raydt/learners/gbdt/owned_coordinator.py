@@ -108,7 +108,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def _train(self) -> Exchange[None]:
         """Have the shards make bins, encode their rows and train on them."""
         hold_out = self.options.early_stopping and self._ensemble is None
-        ended = yield from together("learn", {"hold_out": hold_out})
+        ended = yield from together("learn", {"hold_out": hold_out, "balanced": self._weighting.is_open})
         found = [of_shard.result for of_shard in ended]
         targets = joined_summary([of_shard["targets"] for of_shard in found])
         self._ensemble = e = self._new_ensemble([of_shard["bins"] for of_shard in found], targets)

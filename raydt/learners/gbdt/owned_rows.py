@@ -152,14 +152,17 @@ class OwnedRows:
     def balance(self, factors: npt.NDArray[np.int64] | None) -> None:
         """Take the factors of classes, None before they are resolved."""
         self._weighting.take(factors)
-        self._weighting.enter(self.store, np.arange(self.store.capacity))
+        self._weighting.enter(self.store, np.concatenate([self.store.slots(), self.pending.deletes]))
 
-    def of_training(self, local: Slots, held: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Return a summary of the labels of rows of a training, the weights of their classes, and rows ``held`` out."""
+    def of_training(self, local: Slots, held: Slots, balanced: bool) -> dict[str, npt.NDArray[Any]]:
+        """Return a summary of the labels of rows of a training, and the rows ``held`` out.
+
+        ``balanced``: and the sums of their weights by class.
+        """
         store, found = self.store, {"held": self.slots(held), "held_y": self.store.y[held]}
         y, weights = store.y[local], store.weights(local)
         found |= {"held_weight": self.weights(held), "targets": summary_of(y, weights)}
-        return found if y.dtype.kind == "f" else found | {"weights": sums_by_class(weights, y)}
+        return found | {"weights": sums_by_class(weights, y)} if balanced else found
 
     def sum_of_weights(self) -> int:
         """Add up what the live rows count, in units."""

@@ -151,7 +151,7 @@ class GBDTShard(ShardWithRows):
             return self._bins_of(which["slots"])
         return self._meeting.begin(self._learn(**which))
 
-    def _learn(self, hold_out: bool) -> Steps[dict[str, Any]]:
+    def _learn(self, hold_out: bool, balanced: bool) -> Steps[dict[str, Any]]:
         """Also decide which rows are held out, as the first ones of all in the order of their births.
 
         Returns the bins, and what :meth:`OwnedRows.of_training` does.
@@ -165,7 +165,7 @@ class GBDTShard(ShardWithRows):
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
         rows.pending.inserts = held
-        return {"bins": self._bins_of(self._slots), **rows.of_training(mine, held)}
+        return {"bins": self._bins_of(self._slots), **rows.of_training(mine, held, balanced)}
 
     def _bins_of(self, slots: Any) -> dict[str, Any]:
         self._held.make_room(slots)
