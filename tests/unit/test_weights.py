@@ -88,6 +88,19 @@ def test_weights_of_one_leave_no_array() -> None:
     assert pairs.digest() == Boosting(**SMALL).fit(X, Y).digest()
 
 
+def test_no_weight_remains_once_all_rows_of_other_weights_are_deleted() -> None:
+    """A model is trained again by each call, so that it depends on the live rows alone."""
+    plain, weighted = (Boosting(**SMALL, retrain="always").fit(X[:80], Y[:80]) for _ in range(2))
+    plain.partial_fit(X[80:], Y[80:])
+    weighted.partial_fit(X[80:], Y[80:], sample_weight=W[80:])
+    assert weighted.digest() != plain.digest()
+    assert "weight" in weighted.session_.state()[0]
+    for model in (plain, weighted):
+        model.forget(range(80, 120))
+    assert "weight" not in weighted.session_.state()[0]
+    assert weighted.digest() == plain.digest()
+
+
 def test_weights_of_classes_multiply_those_of_rows() -> None:
     both = Boosting(**SMALL, class_weight={True: 3.0}).fit(X, Y, W)
     rows = Boosting(**SMALL).fit(X, Y, fixed(W) / UNIT * np.where(Y, 3.0, 1.0))

@@ -252,7 +252,7 @@ class GBDT(Learner):
             Case("three classes, updated", small | changed, sparse=True, classes=3, warmup=12),
             Case("numbers", numbers | {"update_every": "auto"}, classes=0, warmup=12),
             Case("numbers, updated", numbers | never, classes=0, warmup=12),
-            Case("two classes, weighted", small | {"class_weight": "balanced"} | updated, weighted=True, warmup=20),
+            Case("two classes, weighted", small | {"class_weight": "balanced"} | updated, weighted=True, warmup=16),
             Case("numbers, weighted", numbers | updated, classes=0, weighted=True, warmup=12),
         )
 

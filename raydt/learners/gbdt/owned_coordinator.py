@@ -18,7 +18,7 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UNKNOWN_VALUE, UPDATE, BatchResult, Log, UpdateBatch
-from raydt.examples.weights import unless_equal
+from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
 from raydt.learners.base import WorkPlan
@@ -118,10 +118,10 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         yield from self._encode(False)
         watched = None
         if hold_out:
-            names = ("held", "held_y", "held_weight")
-            held, y, weights = (np.concatenate([of_shard[name] for of_shard in found]) for name in names)
+            held, y = (np.concatenate([of_shard[name] for of_shard in found]) for name in ("held", "held_y"))
+            weights = [filled(of_shard.get("held_weight"), len(of_shard["held"])) for of_shard in found]
             rows = yield from self._rows.take(held)
-            watched = HeldOut(e, rows, y, self._weighting.of(unless_equal(weights), y))
+            watched = HeldOut(e, rows, y, self._weighting.of(unless_equal(np.concatenate(weights)), y))
         self._owned.inserts = 0 if watched is None else len(held)
         first = 0
         for stop in [e.iterations] if watched is None else range(1, e.iterations + 1):
@@ -231,9 +231,9 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def gather_digest(self) -> Exchange[None]:
         """Have the rows hashed."""
         yield from self._resume()
-        if self._owned.uneven:
-            self._owned.take((yield Ask("counts", {})))
-        self._hashes = yield Ask("hash_rows", {"weighted": self._owned.uneven > 0})
+        if self._owned.weighted:
+            self._owned.weighted = any((yield Ask("uneven", {})))
+        self._hashes = yield Ask("hash_rows", {"weighted": self._owned.weighted})
 
     def _constant(self) -> float:
         if self._ensemble is not None:

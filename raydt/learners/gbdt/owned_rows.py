@@ -21,7 +21,7 @@ from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UpdateBatch
-from raydt.examples.weights import UNIT, Weighting, Weights, filled, sums_by_class, unless_equal
+from raydt.examples.weights import Weighting, Weights, filled, sums_by_class, unless_equal
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
@@ -34,7 +34,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 COLUMNS = ("id", "y", "born", "pending")
 #: Requests that an owner answers by the methods of these names.
 OF_OWNERS = (
-    "admit", "retract", "end_batch", "summaries", "summary_of_inserts", "births", "columns", "counts", "sum_of_weights",
+    "admit", "retract", "end_batch", "summaries", "summary_of_inserts", "births", "columns", "uneven", "sum_of_weights",
 )  # fmt: skip
 #: Birth of no example: after all others.
 NEVER = np.iinfo(np.int64).max
@@ -43,13 +43,14 @@ NEVER = np.iinfo(np.int64).max
 class OwnedStore:
     """The coordinator's half: how many examples there are, and of which updates each owner decides.
 
-    ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'. ``uneven``: how many
-    have another weight than 1, at most.
+    ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'. ``weighted``: whether
+    some may have another weight than 1.
     """
 
     def __init__(self, shards: int) -> None:
         self.owners = RowOwners(shards)
-        self.live = self.inserts = self.deletes = self.uneven = 0
+        self.live = self.inserts = self.deletes = 0
+        self.weighted = False
         #: How often updates may have changed some examples.
         self.changes = 0
 
@@ -67,6 +68,7 @@ class OwnedStore:
         owner = self.owners.of(batch.id[named])
         owned = [named[owner == shard] for shard in range(self.owners.shards)]
         self.changes += 1  # before, so that a change that is broken off is counted
+        self.weighted |= batch.weight is not None
         replies = yield Ask("admit", {"skip": skip}, [_sent(batch, own, admission) for own in owned])
         ends = [int(reply["stop"]) for reply in replies]
         refused = [int(own[end]) for own, end in zip(owned, ends, strict=True) if end < len(own)]
@@ -92,7 +94,7 @@ class OwnedStore:
         """Return ``id`` and ``y`` of some rows, and ``weight`` unless all are 1."""
         owner = self.owners.shard_of(slots)
         own = [np.flatnonzero(owner == shard) for shard in range(self.owners.shards)]
-        replies = yield Ask("columns", {"weighted": self.uneven > 0}, [{"slots": slots[rows]} for rows in own])
+        replies = yield Ask("columns", {"weighted": self.weighted}, [{"slots": slots[rows]} for rows in own])
         columns = {name: np.empty(len(slots), dtype=array.dtype) for name, array in replies[0].items()}
         for positions, reply in zip(own, replies, strict=True):
             for name, array in columns.items():
@@ -108,11 +110,11 @@ class OwnedStore:
 
     def take(self, counts: Sequence[Any]) -> None:
         """Take note of how many examples the owners have (:meth:`OwnedRows.counts`)."""
-        self.live, self.inserts, self.deletes, self.uneven = np.sum(counts, axis=0).tolist()
+        self.live, self.inserts, self.deletes = np.sum(counts, axis=0).tolist()
 
     def fill(self, pending: npt.NDArray[np.int8], weights: Weights | None) -> None:
         """Take note of the examples of a state."""
-        self.uneven = 0 if weights is None else int(np.count_nonzero(weights != UNIT))
+        self.weighted = weights is not None
         listed, deletes = np.count_nonzero(pending == TO_INSERT), int(np.count_nonzero(pending == TO_DELETE))
         self.live, self.inserts, self.deletes = len(pending) - deletes, int(listed), deletes
 
@@ -139,8 +141,8 @@ class OwnedRows:
         return self.owners.slots(local, self.index)
 
     def counts(self) -> npt.NDArray[np.int64]:
-        """Count live examples, those that wait to be inserted and to be deleted, and those of other weights than 1."""
-        return np.array([self.store.live, len(self.pending.inserts), len(self.pending.deletes), self.store.uneven])
+        """Count the live examples, and those that wait to be inserted and to be deleted."""
+        return np.array([self.store.live, len(self.pending.inserts), len(self.pending.deletes)])
 
     # ---------------------------------------------------------------- labels and weights
 
@@ -159,10 +161,15 @@ class OwnedRows:
 
         ``balanced``: and the sums of their weights by class.
         """
-        store, found = self.store, {"held": self.slots(held), "held_y": self.store.y[held]}
-        y, weights = store.y[local], store.weights(local)
-        found |= {"held_weight": self.weights(held), "targets": summary_of(y, weights)}
+        store, y, weights = self.store, self.store.y[local], self.store.weights(local)
+        found = {"targets": summary_of(y, weights), "held": self.slots(held), "held_y": store.y[held]}
+        if (of_held := store.weights(held)) is not None:
+            found["held_weight"] = of_held
         return found | {"weights": sums_by_class(weights, y)} if balanced else found
+
+    def uneven(self) -> int:
+        """Count the rows of other weights than 1, with those that wait to be deleted."""
+        return self.store.uneven
 
     def sum_of_weights(self) -> int:
         """Add up what the live rows count, in units."""
