@@ -17,6 +17,7 @@ from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import best_candidates, scores_of
 from raydt.parallel.threads import ranges, run
+from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -120,7 +121,7 @@ class BestSplitPredictor:
     """Predictions of one split, by the arrays of a model or a state."""
 
     def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.split, self._width = Splits.of_arrays(model), features.sparse
+        self.split, self._width, self._unit = Splits.of_arrays(model), features.sparse, unit_of(model)
 
     def _sides(self, sparse: SparseRows | None) -> npt.NDArray[np.int64]:
         assert sparse is not None
@@ -161,7 +162,8 @@ class BestSplitPredictor:
             np.array([0, 3]), np.array([feature, -1, -1]), np.zeros(3), np.array([1, -1, -1]), np.array([2, -1, -1])
         )
         trees = one_category_left(stored, np.empty(0, dtype=np.bool_), self._width, shares[[0, 0, 1]])
-        return replace(trees, cover=np.array([n, n - n1, n1]), codes=np.arange(n_classes))
+        cover = np.array([n, n - n1, n1])
+        return replace(trees, cover=cover, codes=np.arange(n_classes), unit=self._unit)
 
     def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
         """Of the side without the feature, and of that with it, shape (2, n_classes)."""

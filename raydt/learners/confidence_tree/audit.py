@@ -225,6 +225,8 @@ def _feasibility(
     if not promise.promised:
         live = [] if truth.complete else [message("audits.live_only", what="bins and splits")]
         return "not_promised", noted(promise.reason, *measured, *live), []
+    if truth.unit > 1:
+        return "not_promised", noted(message("audits.weighed_rows"), *measured), []
     if not truth.complete:
         return "not_promised", message("audits.earlier_splits"), []
     failures = []

@@ -12,7 +12,7 @@ from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
 from raydt.trees.masses import unit_array
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
-from raydt.trees.state_schema import NODE_ARRAYS, unit_of
+from raydt.trees.state_schema import NODE_ARRAYS
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -124,13 +124,6 @@ def predictive(arrays: Arrays, unit: int) -> Arrays:
     """
     shown = {f"split_{name}": arrays[f"split_{name}"] for name in SHOWN}
     return filled(arrays) | shown | unit_array(unit) | {"live": arrays["counts"].sum(axis=1)}
-
-
-def in_rows(model: Arrays) -> Arrays:
-    """The same model with counts rounded to rows, to be read by people."""
-    unit = unit_of(model)
-    names = [name for name in ("counts", "live", "split_m") if name in model and unit > 1]
-    return model | {name: np.rint(model[name] / unit).astype(np.int64) for name in names}
 
 
 def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitRecord]]:

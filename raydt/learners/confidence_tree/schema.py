@@ -158,6 +158,8 @@ def check_state(
     require(fixed or leaves.all(), "feature", "states.warmup")
     most = min(max(2, n["labels"]), options.most_classes(sparse=features.sparse > 0))
     require(2 <= n["classes"] <= most, "classes", "states.number", what="classes")
+    balanced = len(state.get("class_weight", ()))
+    require(balanced <= n["classes"], "class_weight", "states.columns", columns=balanced)
     due = n["renewed"] + max(n["lived"], options.renewal * unit)
     renews = options.renewal > 0 and len(features.names) > 0
     require(not renews or n["t"] < due, "renewed", "states.renewal")

@@ -69,7 +69,8 @@ class Builder(LiveTree):
         return WeighedRows(self.weights, self.rules.min_samples_split if self.rules.by_size else 0)
 
     def _count_masses(self) -> None:
-        self.rules, self.watch_rules = self.rules.weighed(), self.watch_rules.weighed()
+        self.rules = self._options.weighed_rules(len(self.features.names) > 0)
+        self.watch_rules = self._options.watch_rules().weighed()
 
     def weigh(self) -> None:
         """Make all counts masses with the first example that has another weight than 1."""
