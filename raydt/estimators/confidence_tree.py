@@ -24,17 +24,20 @@ Self = TypeVar("Self", bound="ConfidenceTreeClassifier")
 class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
-    A leaf predicts by naive Bayes or by its majority, whichever has been right more often for the examples that it
-    has counted. Bins of features are made from the rows of the first call, and again from the live rows as more come
-    (``renew_bins``), so that the first call may be short. Numeric features may have NaN, which goes right at every
-    split. After a deletion all counts are those of the examples that remain, in the same structure; splits stay, unless
-    ``drift_period`` restarts their node.
+    A leaf predicts by its majority, by naive Bayes on counts, or by naive Bayes with normally distributed numbers,
+    whichever has been right most often for the examples that it has counted. Bins of features are made from the rows of
+    the first call, and again from the live rows as more come (``renew_bins``), so that the first call may be short.
+    Numeric features may have NaN, which goes right at every split. After a deletion all counts are those of the
+    examples that remain, in the same structure; splits stay, unless
+    ``drift_period`` restarts their node. Predictions of naive Bayes follow from no path through splits: to explain or
+    export the tree, set ``leaf_prediction="majority"`` before training.
 
     Notes
     -----
     R. De Rosa, N. Cesa-Bianchi, Splitting with Confidence in Decision Trees with Application to Stream Mining. A row
-    takes O(depth + features * classes), every ``grace_period`` of them at a leaf O(features * bins * classes) more, and
-    new bins O(features * log(rows)) for each row in the mean. The first ``predict`` after a change takes
+    takes O(depth + features * classes), with ``leaf_prediction="adaptive_normal"`` O(features * bins * classes) more,
+    every ``grace_period`` of them at a leaf that much more in any case, and new bins O(features * log(rows)) for each
+    row in the mean. The first ``predict`` after a change takes
     O(leaves * features * bins * classes) besides the rows, unless leaves predict their majority: many rows in a call
     are faster than many calls.
 
@@ -60,7 +63,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     max_bins: int = 64
     renew_bins: int | None = None
     rival: Literal["feature", "split"] = "feature"
-    leaf_prediction: LeafPrediction = "adaptive"
+    leaf_prediction: LeafPrediction = "adaptive_normal"
     drift_period: int = 0
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None

@@ -72,6 +72,21 @@ class BatchCoordinator(ABC):
         which there is no memory has no effect. An array's length is what says that it has room, and is changed last.
         """
 
+    def take_row(
+        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+    ) -> tuple[bool | None, Exchange[Any] | None]:
+        """Insert one example (``INSERT``), or delete the oldest that equals it (``DELETE_VALUE``), without a batch.
+
+        ``number`` is the id of a new example, ``row`` has shape (1, d), ``worker`` is that of the only shard. Returns
+        True once it is done, False if no live example equals it, and None if it takes a batch: nothing has changed
+        then; and what is left to run, if anything is.
+        """
+        return None, None
+
+    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+        """Return the class code that has the largest share, of equals the smallest; None if it takes a batch."""
+        return None
+
     def finish(self) -> Exchange[Log | None]:
         """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""
         yield from ()

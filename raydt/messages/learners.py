@@ -33,7 +33,7 @@ SENTENCES: dict[str, Sentence] = {
     "delta": "must be a number between 0 and 1, or 1/t",
     "majority_drift": (
         "drift_period: {period} compares leaves that predict adaptively",
-        "Set leaf_prediction to adaptive, or drift_period to 0",
+        "Set leaf_prediction to adaptive_normal, or drift_period to 0",
     ),
     "max_features": "max_features must be at least 1",
     "epsilon": "epsilon must be a number from 0 to {most:g}, or auto",
@@ -141,6 +141,10 @@ SENTENCES: dict[str, Sentence] = {
     "few_rows": (
         "the bins are made once, from {rows}: leaves are split only between the values of these rows",
         "Let some hundreds of rows make the bins, or set renew_bins: 100",
+    ),
+    "unexplained": (
+        "leaves predict by naive Bayes where that is better, and such a model can be neither explained nor exported",
+        "Set leaf_prediction: majority for a model that can be both",
     ),
     "always_trained": "each batch of {updates} trains all trees again, on about {rows:,} rows",
     "never_trained": "a batch of {updates} changes {iterations} in place; the trees are never trained again",

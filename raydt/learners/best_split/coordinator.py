@@ -25,6 +25,7 @@ from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.base import WorkPlan
 from raydt.learners.best_split.model import (
+    COUNTS,
     Arrays,
     BestSplitPredictor,
     Splits,
@@ -138,7 +139,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         """Make all counts masses with the first example that has another weight than 1."""
         if self._unit == 1 and (self.store.uneven or self._weighting.factors is not None):
             self._unit, self._totals = UNIT, self._totals * UNIT
-            self.split = self.split._replace(**{name: getattr(self.split, name) * UNIT for name in self.split.COUNTS})
+            self.split = self.split._replace(**{name: getattr(self.split, name) * UNIT for name in COUNTS})
 
     def _balance(self, slots: Slots, later: Slots) -> None:
         """Find the weights of balanced classes by the rows of the warm-up; ``later`` ones are known, too."""

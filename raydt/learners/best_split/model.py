@@ -26,6 +26,10 @@ Int64 = npt.NDArray[np.int64]
 _FEW_ROWS = 1 << 14
 
 
+#: Fields of splits that are counts.
+COUNTS = ("n", "c1", "n1", "c11")
+
+
 class Splits(NamedTuple):
     """Results of searches, one after the other."""
 
@@ -34,8 +38,6 @@ class Splits(NamedTuple):
     c1: Int64
     n1: Int64  #: ``n1``, ``c11``: Shape (searches,): of them, those in which the feature is 1; 0 without one.
     c11: Int64
-
-    COUNTS = ("n", "c1", "n1", "c11")
 
     @classmethod
     def none(cls) -> Splits:

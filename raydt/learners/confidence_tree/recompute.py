@@ -65,7 +65,7 @@ def phi_of(criterion: str, left: Ints, totals: Ints, unit: int = 1) -> Floats:
     """
     both = []
     for side in (left, totals - left):
-        n, counts = side.sum(axis=1), side.astype(float)
+        n, counts = side.sum(axis=1), side.astype(np.float64)
         if criterion == "gini":
             squares = np.zeros(len(n))
             for k in range(counts.shape[1]):  # in this order, in which nothing but squares is rounded
@@ -83,7 +83,7 @@ def phi_of(criterion: str, left: Ints, totals: Ints, unit: int = 1) -> Floats:
 
 def _nats(counts: Ints, unit: int) -> Floats:
     """k log k of counts of k rows, in units."""
-    found: Floats = counts * np.log(np.maximum(counts, 1) / unit)
+    found: Floats = counts.astype(np.float64) * np.log(np.maximum(counts, 1) / unit)
     return found
 
 

@@ -19,14 +19,15 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.sequential import REMOVE, Slots, enter_steps, steps_of
+from raydt.learners.row_updates import RowUpdates
+from raydt.learners.sequential import ADD, REMOVE, STEP, Slots, enter_steps, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
@@ -34,7 +35,10 @@ from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.records import shares_of
 from raydt.trees.regression_sums import LabelRange
+from raydt.trees.row_search import oldest_equal
 from raydt.trees.state_schema import unit_of
+
+_NO_MEANS = np.empty(0)
 
 
 class FuDyADTCoordinator(TreeCoordinator):
@@ -47,6 +51,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.features, self.smoothing = features, options.smoothing
         self.live = FuDyADTTree(features, options, shards, plan)
         self._weighting = self.live.weighting
+        self._one, self._step, self._one_log = RowUpdates(len(features)), np.zeros(1, dtype=STEP), new_log(1)
 
     # ---------------------------------------------------------------- one batch
 
@@ -93,6 +98,40 @@ class FuDyADTCoordinator(TreeCoordinator):
         numbers = None if self._labels is None else self._labels.numbers(means)
         enter_steps(result, steps, position, steps["kind"] != REMOVE, numbers)
         return logged(log)
+
+    def take_row(
+        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+    ) -> tuple[bool | None, Exchange[Any] | None]:
+        """Apply one update without a batch, where the tree has classes and the features of all examples are here."""
+        live, one, store = self.live, self._one, self.store
+        if not live.takes_rows or live.weighted or code >= live.tree.counts.shape[1]:
+            return None, None
+        X, kind = one.take(row).X, ADD
+        if op == INSERT:
+            live.reserve(1)
+            slot = one.insert(store, self._digested, number, code, self._seq)
+            store.X[slot] = X
+        else:
+            kind, leaf = REMOVE, route(live.tree, live.categorical, X, np.int32(0), False)
+            slot = int(oldest_equal(live.tree, live.examples, store.X, X, leaf, code))
+            if slot < 0:
+                return False, None
+            one.delete(store, self._digested, slot)
+        self._step[0] = 2 * self._seq + 1, slot, 0, -1, kind, 0, 0
+        self._one_log["rows"][0] = 0
+        steps, rest = BatchSteps(self._step, X, _NO_MEANS), (live.rules, live.scratch, self._one_log)
+        node = advance(live.tree, live.examples, live.cached, steps, 0, *rest, live.loop_rows)[1]
+        if op != INSERT:
+            one.release(store, slot)
+        self._seq += 1
+        return True, live.rebuild(int(node), 2 * self._seq - 1, self._one_log) if node >= 0 else None
+
+    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+        """Return the class of most examples in the leaf of a row; None with smoothing."""
+        live = self.live
+        if self.smoothing or self._labels is not None:
+            return None
+        return int(live.tree.counts[route(live.tree, live.categorical, row, np.int32(0), False)].argmax())
 
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""

@@ -40,6 +40,7 @@ from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import (
+    WARMUP_LEFT,
     most_nodes,
     start_node,
     stays_leaf,
@@ -114,6 +115,15 @@ class FuDyADTTree(LiveTree):
             self.tree = with_room(self.tree, 0, classes)
         if len(self.scratch.left) < self.tree.counts.shape[1]:
             self.scratch = self._new_scratch(self.loop_rows)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether a tree of classes is built and can be updated with what is here, by an example at a time."""
+        here = self.keeps and self.plan.shared_store and self._most_kept is None and not self._rows_to_fetch
+        if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
+            return False
+        classes = self.tree.counts.shape[1]
+        return len(self.scratch.left) >= classes and self.store.live < largest_build(classes)
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""

@@ -159,7 +159,7 @@ class GBDTCoordinator(BatchCoordinator):
         """Predictions of the rows of a part by the model of the last end of a D'."""
         asked = np.flatnonzero((batch.op[part] != DELETE) & (batch.op[part] != DELETE_VALUE)) + part.start
         asked = asked[admitted.fault[asked] == 0]
-        if batch.start + part.start < self._warmup:
+        if batch.start + part.start < self._warmup or not batch.answers:
             asked = asked[batch.op[asked] == QUERY]
         if not len(asked):
             return
