@@ -55,7 +55,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
         self._store = ExampleStore(0, 0)
-        self._weighting = Weighting(options.class_weight == "balanced")
+        self._weighting: Weighting = Weighting(options.class_weight == "balanced")
         self._unit = 1  # how much of all counts a row is: UNIT once an example has another weight than 1
         #: The finder at work; None of ``auto`` before the end of the warm-up.
         self.finder: FinderName | None = None if options.finder == "auto" else options.finder

@@ -67,7 +67,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         self.live.reserve(inserts_of(batch))
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
-            if self._weighting.is_open and not batch.warmup:
+            if self.live.weighting.is_open and not batch.warmup:
                 raise ConfigError(message("learners.no_warmup", kind="sparse_tree", needs=NEEDS_CLASSES))
 
     def _catch_up(self) -> Exchange[None]:

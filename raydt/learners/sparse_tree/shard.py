@@ -89,9 +89,9 @@ class SparseTreeShard(ShardWithRows):
         used = np.flatnonzero((pool.unit[: pool.reg[USED]] >= 0) & (pool.bucket[: pool.reg[USED]] >= 0))
         self._pool = with_units(new_pool(len(self._buckets.s), np.int64), len(pool.first))
         self._pool = with_entries(self._pool, len(used))
-        counters = (getattr(pool, name)[used].astype(np.int64) * UNIT for name in ("n1", "c11"))
+        n1, c11 = (getattr(pool, name)[used].astype(np.int64) * UNIT for name in ("n1", "c11"))
         bucket = among_masses(former, self._buckets, pool.bucket[used])
-        _fill(self._structure, pool.unit[used].astype(np.int64), pool.feature[used], *counters, bucket)
+        _fill(self._structure, pool.unit[used].astype(np.int64), pool.feature[used], n1, c11, bucket)
 
     @property
     def _owned(self) -> Groups:
@@ -241,8 +241,8 @@ class SparseTreeShard(ShardWithRows):
             begins = [0, *ends[:-1].tolist()]
             for i, (begin, end) in enumerate(zip(begins, ends.tolist(), strict=True)):
                 if end > begin and t["depth"][nodes[i]] < self._rules.max_depth:
-                    rows = slots[begin:end], labels[begin:end], masses[begin:end]
-                    self._compare(*rows, found[i], right[begin:end])
+                    of_node = slots[begin:end], labels[begin:end], masses[begin:end]
+                    self._compare(*of_node, found[i], right[begin:end])
         return {"found": found, "sides": np.packbits(right)}
 
     def _most_entries(self, ones: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
