@@ -54,6 +54,10 @@ class RiverGradientBoostingClassifier(RiverClassifier):
     derivative_tolerance: float = 0.3
     update_every: int | Literal["auto"] = "auto"
     retrain: Literal["auto", "never", "always"] = "auto"
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
     random_state: int = 0
     categorical_features: Sequence[Hashable] | None = None
 

@@ -162,9 +162,16 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "divide": OfARow(8.5, 0.25),
     },
     # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
-    "forest": {"steps": OfARow(38, 122, features="all to each"), "fetch": OfARow(0, 82)},
+    # Of a weight 4 bytes, and 8 more once where a warm-up has found weights of classes.
+    "forest": {"steps": OfARow(38, 122, weight=(12, 0), features="all to each"), "fetch": OfARow(0, 82)},
     # A slot and a label; at each level a bit, and statistics of open nodes, of which there are more with more rows.
-    "fudyadt": {"rows": OfARow(4, features="each to one"), "begin": OfARow(8, 0.4), "level": OfARow(9.6, 60)},
+    # Rows with weights are gathered instead: a slot, and four features.
+    "fudyadt": {
+        "rows": OfARow(4, features="each to one"),
+        "begin": OfARow(8, 0.4),
+        "level": OfARow(9.6, 60),
+        "gather": OfARow(weight=(4, 32)),
+    },
     # Operation, id, label, birth and weight go to the owner, which answers with a slot. Shards tell each other slots of
     # the first rows, and cells go from who has the column to who has the row. No byte of what trains the trees depends
     # on the number of rows. Held-out rows, a tenth, are fetched. A digest has hashes of buckets, and more have rows.

@@ -164,7 +164,7 @@ class FudyadtTwin:
     # ------------------------------------------------------------------ weights
 
     @property
-    def unit(self) -> int:
+    def per_example(self) -> int:
         """What the learner counts for an example of weight 1."""
         return UNIT if self.weighted else 1
 
@@ -492,7 +492,7 @@ class FudyadtTwin:
 
     def in_units(self, sizes: Any) -> np.ndarray:
         """Sizes as the learner counts them."""
-        return np.array([int(self.unit * size) for size in np.array(sizes, object).ravel()], np.int64)
+        return np.array([int(self.per_example * size) for size in np.array(sizes, object).ravel()], np.int64)
 
     def state(self) -> dict[str, Any]:
         """A coordinator's state: the tree in preorder, the rows by id."""
@@ -547,7 +547,7 @@ class FudyadtTwin:
 class CopiesTwin(FudyadtTwin):
     """The twin without weights, whose examples come and go as several copies, in one step."""
 
-    unit = 1
+    per_example = 1
 
     def weight(self, example: Example) -> int:
         return 1

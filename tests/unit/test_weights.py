@@ -15,6 +15,7 @@ import raydt
 from pipelines import replay, update
 from pipelines.auditing import audit_run, audit_state
 from pipelines.config import load_config
+from pipelines.validation import look_at
 from raydt import OnlineGradientBoostingClassifier as Boosting
 from raydt import OnlineGradientBoostingRegressor as Regression
 from raydt.errors import ConfigError, InputError
@@ -176,18 +177,28 @@ def test_weights_of_classes_that_cannot_be_used(given: Any) -> None:
 
 
 def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
-    tree = raydt.FullyDynamicTreeClassifier()
+    tree = raydt.FullyDynamicTreeRegressor()
     with refused("learners.no_weights", ConfigError, what="sample_weight"):
-        tree.fit(X, Y, sample_weight=W)
+        tree.fit(X, X[:, 1], sample_weight=W)
     with pytest.raises(TypeError):
         tree.fit(X, Y, other=1)
     pq.write_table(pa.table({"a": X[:, 0], "w": W, "y": Y}), tmp_path / "rows.parquet")
     config = {"source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "weight": "w"}}
     with refused("sources.no_weights", ConfigError):
-        replay({**config, "learner": {"kind": "fudyadt"}}, tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"class_weight.*gbdt"):
-        load_config({"source": config["source"], "learner": {"kind": "forest", "class_weight": "balanced"}})
+        replay({**config, "learner": {"kind": "fudyadt", "criterion": "squared_error"}}, tmp_path / "run")
+    with pytest.raises(ConfigError, match="class_weight"):
+        learner = {"kind": "fudyadt", "criterion": "squared_error", "class_weight": "balanced"}
+        load_config({"source": config["source"], "learner": learner})
     assert "class_weight" in ClassWeight.model_fields
+
+
+def test_a_weight_of_a_label_that_no_row_has_is_doubtful(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": X[:, 0], "y": np.where(Y, "yes", "no")}), tmp_path / "rows.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}
+    for weights, warned in (({"yes": 2.0}, []), ({"yes": 2.0, "Yes": 3.0}, ["configs.unknown_class_weight"])):
+        learner = {"kind": "gbdt", "class_weight": weights}
+        config = load_config({"source": source, "stream": {"model": "incremental", "warmup": 20}, "learner": learner})
+        assert [one.id for one in look_at(config)["warnings"]] == warned
 
 
 # ---------------------------------------------------------------- sources and runs

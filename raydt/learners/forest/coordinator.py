@@ -23,10 +23,9 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.examples.weights import UNIT, Weighting
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest.digest import ForestDigest
+from raydt.learners.forest.digest import ForestDigest, class_counts
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
 from raydt.learners.forest.membership import memberships, seeds_of
 from raydt.learners.forest.model import (
@@ -51,7 +50,6 @@ from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 from raydt.messages import message
-from raydt.trees.state_schema import UNIT_ARRAY
 
 #: Numeric labels: with so many examples in a tree, sums and differences fit into 64 bits.
 MOST_NUMBERS = 2**21
@@ -62,7 +60,6 @@ FILLED_ROWS = 1 << 14
 _TOTALS = ("seq", "warmup", "rebuilds", "rebuilt_rows")  # numbers of a state
 
 Ints = npt.NDArray[np.int64]
-
 _NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
 
 
@@ -86,7 +83,7 @@ class ForestCoordinator(SequentialCoordinator):
         #: coordinator sees the trees of its shards.
         self.keeps_open = False
         self._weights = RowWeights(self._store, options.class_weight == "balanced")
-        self._weighting: Weighting = self._weights.weighting
+        self._weighting = self._weights.weighting
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._digest = ForestDigest(options.n_estimators)
@@ -123,7 +120,7 @@ class ForestCoordinator(SequentialCoordinator):
     def _parts_of(self, batch: UpdateBatch) -> list[slice]:
         """Weights of classes are found where the warm-up ends: the updates after it are a part of their own."""
         end = self._warmup - batch.start
-        if self._weighting.is_open and 0 < end < len(batch):
+        if self._weights.weighting.is_open and 0 < end < len(batch):
             return [slice(0, end), slice(end, len(batch))]
         return super()._parts_of(batch)
 
@@ -308,9 +305,7 @@ class ForestCoordinator(SequentialCoordinator):
                     part.resolve()
             trees = [part.arrays() for part in self.store.parts]
         arrays = model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
-        if self._weights.per_row > 1:
-            arrays["totals"] //= self._weights.per_row
-        return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self._weights.counted else {})
+        return self._weights.in_model(arrays)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -334,7 +329,9 @@ class ForestCoordinator(SequentialCoordinator):
 
         O(nodes) of the trees that have changed since the last digest, and O(log n) of each row that has.
         """
-        trees = self._looked_at() if self._shared and self._saved is None else self._fetched_trees
+        trees: Callable[[Ints], Iterator[TreeArrays]] = self._fetched_trees
+        if self._shared and self._saved is None:
+            trees = self.store.looked_at(self._digest.note, self.keeps_open and self._seq >= self._warmup)
         if self._scale is not None:
             return self._digest.of(trees, self._scale.scale, [self._row_part()])
         counts = self._class_counts()
@@ -349,21 +346,6 @@ class ForestCoordinator(SequentialCoordinator):
         self._ranks = ranks
         return self._digest.of(trees, live, [self._row_part()], 1 if self._saved is not None else self._weights.per_row)
 
-    def _looked_at(self) -> Callable[[Ints], Iterator[TreeArrays]]:
-        """Note which trees of the shards have changed; returns what gives some of them, ascending."""
-        if self.keeps_open and self._seq >= self._warmup:
-            for part in self.store.parts:
-                part.resolve()
-        for part in self.store.parts:
-            self._digest.note(part.numbers[part.touched()])
-            part.taken()
-
-        def some(numbers: Ints) -> Iterator[TreeArrays]:
-            for part in self.store.parts:
-                yield from each_tree(part.arrays(np.flatnonzero(np.isin(part.numbers, numbers))))
-
-        return some
-
     def _fetched_trees(self, numbers: Ints) -> Iterator[TreeArrays]:
         if self._stale:
             raise RuntimeError(message("learners.trees_elsewhere"))
@@ -375,10 +357,7 @@ class ForestCoordinator(SequentialCoordinator):
             roots = [part.root_totals() for part in self.store.parts]
         else:
             roots = [tree.totals[:1] for tree in self._fetched]
-        counts = np.zeros(max(one.shape[1] for one in roots), dtype=np.int64)
-        for one in roots:
-            counts[: one.shape[1]] += one.sum(axis=0)
-        return counts
+        return class_counts(roots)
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """Labels; of a class its place among those of live examples."""
@@ -401,7 +380,7 @@ class ForestCoordinator(SequentialCoordinator):
     def state(self, slots: Slots) -> Arrays:
         """The trees, and totals; rows are with the shards."""
         totals = np.array([[self._seq], [self._warmup], [self._rebuilds], [self._rebuilt_rows]], dtype=np.int64)
-        return self.model() | self._weighting.state() | dict(zip(_TOTALS, totals, strict=True))
+        return self.model() | self._weights.weighting.state() | dict(zip(_TOTALS, totals, strict=True))
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..."""

@@ -5,7 +5,7 @@ Invariant: the digest is a function of the trees, of labels by id, and of nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,14 @@ from raydt.learners.forest.model import stored
 from raydt.learners.forest.nodes import TreeArrays
 
 Ints = npt.NDArray[np.int64]
+
+
+def class_counts(roots: Sequence[Ints]) -> Ints:
+    """Add up the class counts of the roots of trees, each of shape (trees, classes); some may know fewer classes."""
+    counts = np.zeros(max(one.shape[1] for one in roots), dtype=np.int64)
+    for one in roots:
+        counts[: one.shape[1]] += one.sum(axis=0)
+    return counts
 
 
 class ForestDigest:
@@ -59,7 +67,12 @@ class ForestDigest:
 
 def _hash(tree: TreeArrays, counted: Ints | Scale, per_row: int) -> bytes:
     """Hash a tree in canonical form; the left child is the next node."""
-    totals = stored(tree.totals, counted) if isinstance(counted, Scale) else tree.totals[:, counted] // per_row
+    if isinstance(counted, Scale):
+        totals = stored(tree.totals, counted)
+    else:  # a tree that no row has reached yet may know fewer classes
+        totals = np.zeros((len(tree.totals), len(counted)), dtype=np.int64)
+        known = counted < tree.totals.shape[1]
+        totals[:, known] = tree.totals[:, counted[known]] // per_row
     names: dict[str, npt.NDArray[Any]] = {
         "feature": tree.feature,
         "threshold": tree.threshold,

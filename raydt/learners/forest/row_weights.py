@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.store import ExampleStore
-from raydt.examples.weights import UNIT, Weighting, filled, sums_by_class
+from raydt.examples.weights import UNIT, Weighting, Weights, filled, sums_by_class
+from raydt.trees.state_schema import UNIT_ARRAY
 
-Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
 
 
@@ -36,14 +36,14 @@ class RowWeights:
         """Units of the shards for one of the model."""
         return UNIT if self.sent and not self.counted else 1
 
-    def of(self, slots: Slots) -> Ints | None:
+    def of(self, slots: Slots) -> Weights | None:
         """Return what to send of the examples in some slots, in units; None where shards count rows."""
         self.sent = self.sent or self.counted
         if not self.sent:
             return None
-        return filled(self.weighting.of_slots(self._store, slots), len(slots)).astype(np.int64)
+        return filled(self.weighting.of_slots(self._store, slots), len(slots))
 
-    def balance(self, seq: int) -> tuple[Slots, Ints] | None:
+    def balance(self, seq: int) -> tuple[Slots, Weights] | None:
         """Find weights of classes by the live examples, before update ``seq``; what all count then, with their slots.
 
         None if they are known, or none are wanted.
@@ -56,6 +56,12 @@ class RowWeights:
         weights = self.of(slots)
         assert weights is not None
         return slots, weights
+
+    def in_model(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of the shards' trees as a model has them, with its unit if it counts weights."""
+        if self.per_row > 1:
+            arrays["totals"] //= self.per_row
+        return arrays | ({UNIT_ARRAY.name: np.array([UNIT])} if self.counted else {})
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Continue from a state, whose rows the store has; the shards are told anew."""

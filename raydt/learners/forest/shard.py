@@ -6,7 +6,7 @@ other shard. Of rows that live in none of its trees it keeps its own columns onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
-from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps
+from raydt.learners.forest.model import each_tree
+from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps, TreeArrays
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.trees import ExactTrees
 from raydt.learners.sequential import ADD, REMOVE
@@ -62,6 +63,23 @@ class ForestStore(ExampleStore):
         super().__init__(0, 0, target_dtype)
         self.shares = shares  #: Numbers of the trees of each shard.
         self.parts: list[ExactTrees] = []  #: Those of the shards in this process, in the order of their trees.
+
+    def looked_at(self, note: Callable[[Ints], None], builds: bool) -> Callable[[Ints], Iterator[TreeArrays]]:
+        """Note which trees of the shards have changed; returns what gives some of them, ascending.
+
+        ``builds`` asks for what is still open.
+        """
+        for part in self.parts:
+            if builds:
+                part.resolve()
+            note(part.numbers[part.touched()])
+            part.taken()
+
+        def some(numbers: Ints) -> Iterator[TreeArrays]:
+            for part in self.parts:
+                yield from each_tree(part.arrays(np.flatnonzero(np.isin(part.numbers, numbers))))
+
+        return some
 
 
 class ForestShard:

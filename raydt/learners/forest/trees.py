@@ -140,7 +140,7 @@ class ExactTrees:
             pool.weigh()  # whose trees all have other totals now
             pool.forest.touched[:] = True
 
-    def reweigh(self, slots: Slots, weight: Ints) -> None:
+    def reweigh(self, slots: Slots, weight: Weights) -> None:
         """Count the rows in the trees by other weights, given with their slots; every tree is one open leaf then."""
         self.weigh()
         self.examples.weight[slots] = weight
@@ -163,6 +163,8 @@ class ExactTrees:
         self.examples.X[slots] = 0.0
         self.examples.y[slots] = 0
         self.examples.member[slots] = -1
+        if self.rules.unit > 1:
+            self.examples.weight[slots] = 0
 
     def members(self, ids: Ints) -> npt.NDArray[np.int32]:
         """Trees of the forest that hold each example, shape (n, k)."""

@@ -118,8 +118,14 @@ class FuDyADTTree(LiveTree):
 
     @property
     def takes_rows(self) -> bool:
-        """Whether a tree of classes is built and can be updated with what is here, by an example at a time."""
-        here = self.keeps and self.plan.shared_store and self._most_kept is None and not self._rows_to_fetch
+        """Whether a tree of classes that counts rows can be updated with what is here, by an example at a time."""
+        here = (
+            not self.weighted
+            and self.keeps
+            and self.plan.shared_store
+            and self._most_kept is None
+            and not self._rows_to_fetch
+        )
         if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
             return False
         classes = self.tree.counts.shape[1]

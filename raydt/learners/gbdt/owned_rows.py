@@ -112,7 +112,7 @@ class OwnedStore:
         """Take note of how many examples the owners have (:meth:`OwnedRows.counts`)."""
         self.live, self.inserts, self.deletes = np.sum(counts, axis=0).tolist()
 
-    def fill(self, pending: npt.NDArray[np.int8], weights: Weights | None) -> None:
+    def fill(self, pending: npt.NDArray[np.int8], weights: Weights | None = None) -> None:
         """Take note of the examples of a state."""
         self.weighted = weights is not None
         listed, deletes = np.count_nonzero(pending == TO_INSERT), int(np.count_nonzero(pending == TO_DELETE))
