@@ -184,11 +184,11 @@ def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
         tree.fit(X, Y, other=1)
     pq.write_table(pa.table({"a": X[:, 0], "w": W, "y": Y}), tmp_path / "rows.parquet")
     config = {"source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "weight": "w"}}
+    learner: dict[str, Any] = {"kind": "fudyadt", "criterion": "squared_error", "label_range": [0, 1]}
     with refused("sources.no_weights", ConfigError):
-        replay({**config, "learner": {"kind": "fudyadt", "criterion": "squared_error"}}, tmp_path / "run")
+        replay({**config, "learner": learner}, tmp_path / "run")
     with pytest.raises(ConfigError, match="class_weight"):
-        learner = {"kind": "fudyadt", "criterion": "squared_error", "class_weight": "balanced"}
-        load_config({"source": config["source"], "learner": learner})
+        load_config({"source": config["source"], "learner": {**learner, "class_weight": "balanced"}})
     assert "class_weight" in ClassWeight.model_fields
 
 
