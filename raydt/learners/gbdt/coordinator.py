@@ -35,7 +35,8 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
-from raydt.examples.weights import Weighting, filled, sums_by_class
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import filled, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
