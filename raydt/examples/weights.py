@@ -9,7 +9,7 @@ Invariant: where no example has another weight than 1, there is no array of weig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from raydt.arrays.memory import grown
 from raydt.errors import InputError
 from raydt.examples.targets import Targets
 from raydt.messages import message
-
-if TYPE_CHECKING:
-    from raydt.examples.store import ExampleStore
 
 #: Bits after the binary point, and a weight of 1.
 BITS = 16
@@ -122,7 +119,7 @@ class Weighting:
     """What each example of a store counts: its own weight times that of its class, where classes are balanced.
 
     Weights of classes that a config gives are in the examples' own, since the source (or the estimator) multiplies
-    them.
+    them. Stores are ``raydt.examples.store.ExampleStore``, which imports this module.
     """
 
     def __init__(self, is_balanced: bool) -> None:
@@ -140,17 +137,17 @@ class Weighting:
         factors = np.append(self.factors, UNIT)[np.minimum(y, len(self.factors))]
         return products(UNIT if weights is None else weights, factors)
 
-    def of_slots(self, store: ExampleStore, slots: Any) -> Weights | None:
+    def of_slots(self, store: Any, slots: Any) -> Weights | None:
         """Return what the examples in some slots count; None if all count 1."""
         return self.of(store.weights(slots), store.y[slots])
 
-    def by_slot(self, store: ExampleStore) -> Weights:
+    def by_slot(self, store: Any) -> Weights:
         """Return what all examples count, by slot, for kernels; empty if all count 1. Valid until the next batch."""
         if self.factors is not None:
             return self._by_slot
         return NONE if store.weight is None else store.weight
 
-    def enter(self, store: ExampleStore, slots: Any) -> None:
+    def enter(self, store: Any, slots: Any) -> None:
         """Take note of new examples, whose labels and weights the store has."""
         if self.factors is not None:
             if len(self._by_slot) < store.capacity:
@@ -161,7 +158,7 @@ class Weighting:
 
     # ---------------------------------------------------------------- sums stay exact
 
-    def sum_of(self, store: ExampleStore) -> int:
+    def sum_of(self, store: Any) -> int:
         """Add up what the live examples of a store count, in units. O(n)."""
         slots = store.slots()
         return sum_of(self.of_slots(store, slots), len(slots))
