@@ -115,6 +115,8 @@ def _asked(one: dict[str, Any]) -> str:
         said = message("commands.id_missing" if last["undone_by"] is None else "commands.id_undone", **at)
     if "live" not in one:
         return said
+    if one.get("returned"):
+        return message("commands.subject_returned", said=said)
     return message("commands.id_live" if one["live"] else "commands.id_absent", said=said)
 
 

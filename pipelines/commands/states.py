@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     help="New or empty folder for the new state. With --changes a folder of successive states. Default: "
     "STATE, if it is one.",
 )
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a folder of successive states, keep the newest N and remove the others. Default: keep all.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
 @click.option("--op", metavar="COLUMN", help="Column of operations of --changes. Default: as before, else op.")
 @click.option("--envelope", type=click.Choice(["debezium"]), help="Rows of --changes are in before and after.")
@@ -71,6 +77,7 @@ def update(
     missing: Literal["error", "skip"],
     changes: tuple[str, ...],
     out: str | None,
+    keep: int | None,
     dry_run: bool,
     op: str | None,
     envelope: Literal["debezium"] | None,
@@ -126,6 +133,7 @@ def update(
             on_error=on_error,
             receipts=chain,
             note=note,
+            keep=keep,
         )
         print_result({"state": state, **done.as_dict()}, changes_lines(done, state, dry_run=dry_run), as_json)
         return 0
@@ -143,6 +151,7 @@ def update(
         kind=kind,
         receipts=chain,
         note=note,
+        keep=keep,
     )
     written = None if dry_run else out or find_state(state).folder.location
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)

@@ -55,6 +55,7 @@ from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import ChangelogStream
 
 _NONE = np.empty(0, dtype=np.int64)
+_OF_STATE = object()  #: In place of the subject of an example that the state before had.
 
 #: Counts of an update, as in a summary.
 COUNTED = ("inserts", "deletes", "replaced", "queries", "predictions", "refused", "skipped")
@@ -98,6 +99,7 @@ def apply_changes(
     on_error: Literal["error", "skip"] = "error",
     receipts: ReceiptFile | None = None,
     note: str = "",
+    keep: int | None = None,
 ) -> ChangesResult:
     """Apply change logs to a saved state, and score each row before the model learns it.
 
@@ -122,7 +124,7 @@ def apply_changes(
         By default from the end of each name.
     on_error : {"error", "skip"}
         At a row that cannot be used, or an update that the model refuses: stop and write nothing, or pass it over.
-    receipts, note : optional
+    receipts, note, keep : optional
         As of :func:`pipelines.update`.
 
     Raises
@@ -138,7 +140,7 @@ def apply_changes(
     if series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
     writing = series if not dry_run else None
-    with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state):
+    with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state, keep):
         place = find_state(state)
         saved, folder = open_state(place.folder)
         names = StateNames.of(saved, label, id_column)
@@ -149,7 +151,8 @@ def apply_changes(
         session, streams = saved.session(), ChangeStreams(saved, names, spelling_of(saved, op, envelope), on_error)
         applied = _Applied(saved, session, streams)
         with without_a_config():
-            receipt = replace(applied.run(new, _copies(saved, place, new)), note=note)
+            receipt = applied.run(new, _copies(saved, place, new))
+        receipt = replace(receipt.answering(applied.whose(names), (), ()), note=note)
         result = ChangesResult("", receipt, [one.path for one in new], known_files, *applied.told)
         if writing is None:
             return result
@@ -173,7 +176,7 @@ def apply_changes(
 
 
 @contextmanager
-def _writer(series: Series | None, state: str | Path) -> Iterator[None]:
+def _writer(series: Series | None, state: str | Path, keep: int | None) -> Iterator[None]:
     """Be the only process that writes successive states, and name the newest of them in the end."""
     if series is None:
         yield
@@ -182,7 +185,7 @@ def _writer(series: Series | None, state: str | Path) -> Iterator[None]:
     taken = [] if place.run is None or place.config is None else [place.run, states_of(place.config, place.run)]
     with series.open(place.folder, taken):
         yield
-        series.point_to_newest()
+        series.point_to_newest(keep)
 
 
 def _split(found: Sequence[ChangeFile], known_files: set[str]) -> tuple[list[ChangeFile], list[ChangeFile]]:
@@ -213,6 +216,7 @@ class _Applied:
         self.told: tuple[int, dict[str, int], dict[str, Any]] = (0, {}, {})  #: Updates, counts and scores.
         self.prequential: dict[str, Any] = {}
         self._gone: list[_Deleted] = []
+        self._whose: dict[int, Any] = {}  # subjects of the live examples that these updates have inserted, by id
         self._new_ids: list[npt.NDArray[np.int64]] = []
         self._new_names: list[Any] = []
         self._path: list[npt.NDArray[Any]] = []
@@ -226,8 +230,9 @@ class _Applied:
             tally = self._tally(stream, tally)
             for batch in stream.batches(_BATCH):
                 self._streams.require_labels(stream, batch)
+                whose = stream.subjects_since(batch.start)
                 for piece in _pieces(batch):
-                    self._apply(piece, stream, tally)
+                    self._apply(piece, stream, tally, whose)
             tally.record_skipped(stream.take_skipped())
         assert tally is not None
         if traits_of(self._saved.options).collects_updates:
@@ -251,7 +256,7 @@ class _Applied:
         tally.updates = self._begin
         return tally
 
-    def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally) -> None:
+    def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally, whose: Mapping[int, Any]) -> None:
         store, by_value = self._session.coordinator.store, bool((batch.op == DELETE_VALUE).any())
         asked = store.slots() if by_value else store.find(batch.id)
         ids, y = np.array(store.id[asked]), np.array(store.y[asked])
@@ -268,13 +273,27 @@ class _Applied:
         if by_value:  # one example, which the update does not name
             deleted = np.flatnonzero(store.find(ids) < 0)
             at = np.full(len(deleted), batch.start)
-        inserted = batch.id[taken & ((batch.op == INSERT) | (batch.op == UPDATE))]
         named = ids if by_value else batch.id
-        self._gone.append(_Deleted(at, named[deleted], stream.names_of(named[deleted]), y[deleted]))
+        of_new = [self._whose.pop(one, _OF_STATE) for one in named[deleted].tolist()]
+        self._gone.append(_Deleted(at, named[deleted], stream.names_of(named[deleted]), y[deleted], of_new))
+        begun = np.flatnonzero(taken & ((batch.op == INSERT) | (batch.op == UPDATE)))
+        inserted = batch.id[begun]
+        if whose:
+            numbers = (begun + batch.start).tolist()
+            self._whose |= {one: whose[number] for one, number in zip(inserted.tolist(), numbers, strict=True)}
         self._new_ids.append(inserted)
         self._new_names += stream.names_of(inserted)
         self._path.append(result.path)
         self._logs.append(result.log)
+
+    def whose(self, names: StateNames) -> npt.NDArray[np.object_] | None:
+        """Return the subjects of the deleted examples, in the order of the receipt; None where no row has one."""
+        if names.subject_kind is None:
+            return None
+        gone = _Deleted.joined(self._gone)
+        of_state = names.subjects.of(gone.ids)
+        new = np.fromiter(gone.whose, dtype=np.object_, count=len(gone.ids))
+        return np.where([one is _OF_STATE for one in gone.whose], of_state, new)
 
     @property
     def deletions(self) -> Deletions:
@@ -332,12 +351,14 @@ class _Deleted(NamedTuple):
     ids: npt.NDArray[np.int64]
     names: list[Any]  #: Ids as the user knows them.
     y: Targets
+    whose: list[Any]  #: Their subjects; :data:`_OF_STATE` of an example that was live before the updates.
 
     @staticmethod
     def joined(parts: Sequence[_Deleted]) -> _Deleted:
         """Return all of at least one part."""
-        seq, ids, names, y = zip(*parts, strict=True)
-        return _Deleted(np.concatenate(seq), np.concatenate(ids), [*chain.from_iterable(names)], np.concatenate(y))
+        seq, ids, names, y, whose = zip(*parts, strict=True)
+        lists = ([*chain.from_iterable(one)] for one in (names, whose))
+        return _Deleted(np.concatenate(seq), np.concatenate(ids), next(lists), np.concatenate(y), next(lists))
 
 
 def _ids(names: list[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -64,6 +64,7 @@ def update(
     kind: str | None = None,
     receipts: ReceiptFile | None = None,
     note: str = "",
+    keep: int | None = None,
 ) -> Receipt:
     """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
 
@@ -95,6 +96,8 @@ def update(
         Where to append the receipt: just before the new state is complete, so that no state is without its receipt.
     note : str
         Who asked, or the number of the case: it stands in the receipt, readable for everybody, and in the lineage.
+    keep : int, optional
+        Of a folder of successive states: how many of the newest to keep, at least 1. Receipts stay. By default all.
 
     Returns
     -------
@@ -124,6 +127,8 @@ def update(
     series = Series.of_state(state) if out is None else None
     if target is None and series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
+    if keep is not None and series is None:
+        raise ConfigError(message("updates.nothing_to_keep"))
     writing = target if not dry_run else None
     writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
     with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
@@ -153,7 +158,7 @@ def update(
             assert writing is not None
             save_state(writing, meta, components, receipt, chain)
             if series is not None:
-                series.point_to_newest()
+                series.point_to_newest(keep)
     return receipt
 
 
@@ -241,8 +246,11 @@ def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -
     """Where copies of deleted examples may be, with paths where they are known."""
     run, config = place.run, place.config
     places = [message("updates.copy_state", path=place.folder.location)]
-    earlier = reversed(saved.meta.get("lineage", []))
-    places += [message("updates.copy_earlier_state", path=step["state"]) for step in earlier]
+    series, _, _ = place.folder.location.rpartition("/")
+    for step in reversed(saved.meta.get("lineage", [])):
+        above, _, name = step["state"].rpartition("/")
+        if above != series or place.folder.has(f"../{name}/{MANIFEST}"):  # else it was removed
+            places.append(message("updates.copy_earlier_state", path=step["state"]))
     if run is not None and config is not None:
         path = getattr(config.source, "path", None)
         if path is not None:

@@ -110,6 +110,15 @@ class Subjects:
         names = list(self._codes)
         return _objects([names[code[one]] if one in code else None for one in ids.tolist()])
 
+    def since(self, born: int) -> dict[int, Any]:
+        """Return the subjects of the insertions from update ``born`` on, by the numbers of these updates.
+
+        All of them are there until the deletions of later updates are noted. O(their number).
+        """
+        first, names = int(np.searchsorted(self._born[: self._used], born)), list(self._codes)
+        entries = zip(self._born[first : self._used].tolist(), self._code[first : self._used].tolist(), strict=True)
+        return {update: names[code] for update, code in entries}
+
     def state(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs: plain JSON values and NumPy arrays."""
         names, used = self.known, slice(0, self._used)

@@ -13,6 +13,10 @@ SENTENCES: dict[str, Sentence] = {
         "update needs a folder for the new state",
         "Give --out STATE2, a STATE that is a folder of successive states, or --dry-run",
     ),
+    "nothing_to_keep": (
+        "keep says how many states of a folder of successive states stay, but this is none",
+        "Leave it out, or update such a folder",
+    ),
     "no_folder": ("--out {folder}: cannot be a folder: {reason}", "Choose a new folder"),
     "other_base": (
         "{folder} has states already, and what is updated is not the newest of them, {newest}",

@@ -92,7 +92,15 @@ def test_a_trained_model_is_audited_updated_and_verified(trial: Trial, tmp_path:
     if trial.learner.traits(trial.options).retrained:
         assert verify_run(run.path)["equal"]
     pq.write_table(table().slice(0, 9).select(["id"]), tmp_path / "gone.parquet")
-    assert update(run.path, delete=tmp_path / "gone.parquet", out=tmp_path / "state").active == ROWS - 9
+    receipt = update(run.path, delete=tmp_path / "gone.parquet", out=tmp_path / "state")
+    assert receipt.active == ROWS - 9
+    taken = pipelines.resume(run.path, state=tmp_path / "state").summary
+    assert (taken["model_digest"], taken["active"], taken["metrics"]) == (
+        receipt.digest_after,
+        ROWS - 9,
+        run.summary["metrics"],
+    )
+    assert audit_run(run.path).conformance == "holds"
 
 
 @every_case("a training run", one_of_each)
