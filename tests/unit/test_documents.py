@@ -126,7 +126,7 @@ def test_every_block_of_a_page_runs(
 
 def own_data() -> None:
     """The files that the README takes for granted, as of its reader."""
-    ids, ages = list(range(400)), [18 + i * i % 70 for i in range(400)]
+    ids, ages = list(range(800)), [18 + i * i % 70 for i in range(800)]
     rows = {"customer_id": ids, "age": ages, "churned": ["yes" if age > 50 else "no" for age in ages]}
     pq.write_table(pa.table(rows), "customers.parquet")
     pq.write_table(pa.table({"id": [3, 5]}), "deletions.parquet")
