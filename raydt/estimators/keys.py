@@ -32,7 +32,7 @@ def keys_of(given: Any, what: str = "id") -> list[Hashable]:
     if isinstance(values, np.ndarray) or all(isinstance(value, int | float) for value in values):
         if not isinstance(values, np.ndarray):
             _refuse_missing(values, what)
-        numbers: list[Hashable] = ids_of(values).tolist()
+        numbers: list[Hashable] = ids_of(values, what).tolist()
         return numbers
     _refuse_missing(values, what)
     keys: list[Hashable] = []

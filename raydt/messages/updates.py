@@ -37,7 +37,7 @@ SENTENCES: dict[str, Sentence] = {
     "unknown_id": ("id {id}: {problem}", "{remedy}"),
     "unknown_ids": ("{count:,} ids have no live example: {ids}", "{remedy}, or take them out with --missing skip"),
     "unknown_subjects": (
-        "{count:,} subject(s) without a live row: {subjects}",
+        "subjects without a live row ({count:,}): {subjects}",
         "Delete only subjects that have rows, or pass over the others with --missing skip",
     ),
     "repeated_id": ("id {id} is given twice", "Give every id once"),
