@@ -6,6 +6,7 @@ Links of the pages under ``docs`` are checked by the strict build of the site (`
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,12 @@ def test_documents_named_in_code_and_configs_exist() -> None:
     mentions = {mention for text in texts for mention in re.findall(r"\bdocs/[\w./-]+\.md", text)}
     assert mentions
     assert not [mention for mention in mentions if not (ROOT / mention).exists()]
+
+
+def test_the_page_of_keys_has_the_keys_of_now() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / ".site" / "reference.py"))
+    page = made["KEYS"].read_text()
+    assert made["with_keys"](page) == page, "python docs/.site/reference.py writes the keys anew"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
