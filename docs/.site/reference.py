@@ -1,7 +1,7 @@
 """Reference pages that are made from the code: the command line, and every key of a config.
 
-A page of ``docs/reference`` holds the marker ``<!-- made: NAME -->`` where its generated part belongs. The keys are also
-in the repository: ``python docs/.site/reference.py`` writes them into their page.
+A page of ``docs/reference`` holds the marker ``<!-- made: NAME -->`` where its generated part belongs. The keys are in
+the repository, too: ``python docs/.site/reference.py`` writes them into their page.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,4 +119,6 @@ def with_keys(page: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(with_keys(KEYS.read_text()) != KEYS.read_text())
     KEYS.write_text(with_keys(KEYS.read_text()))
