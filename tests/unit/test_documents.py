@@ -5,6 +5,7 @@ Links of the pages under ``docs`` are checked by the strict build of the site (`
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -90,7 +91,8 @@ def test_documents_named_in_code_and_configs_exist() -> None:
 def test_the_page_of_keys_has_the_keys_of_now() -> None:
     """In a process of its own, which knows no learner of the tests."""
     command = [sys.executable, "docs/.site/reference.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, check=False)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=ROOT, env=alone, check=False)
     assert not done.returncode, "python docs/.site/reference.py writes the keys anew"
 
 
