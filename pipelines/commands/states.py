@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -117,42 +117,17 @@ def update(
         if chain is None or insert or delete or changes or out or dry_run:
             raise click.UsageError(message("commands.roll_back"))
         return _roll_back(state, chain, note, as_json)
+    common: dict[str, Any] = {"out": out, "dry_run": dry_run, "label": label, "id_column": id_column, "kind": kind}
+    common |= {"receipts": chain, "note": note, "keep": keep}
     if changes:
         if insert is not None or delete is not None or missing != "error":
             raise click.UsageError(message("commands.changes_alone"))
-        done = apply_changes(
-            state,
-            changes,
-            out=out,
-            dry_run=dry_run,
-            op=op,
-            envelope=envelope,
-            label=label,
-            id_column=id_column,
-            kind=kind,
-            on_error=on_error,
-            receipts=chain,
-            note=note,
-            keep=keep,
-        )
+        done = apply_changes(state, changes, op=op, envelope=envelope, on_error=on_error, **common)
         print_result({"state": state, **done.as_dict()}, changes_lines(done, state, dry_run=dry_run), as_json)
         return 0
     if op is not None or envelope is not None or on_error != "error":
         raise click.UsageError(message("commands.only_with_changes"))
-    receipt = run(
-        state,
-        insert=insert,
-        delete=delete,
-        missing=missing,
-        out=out,
-        dry_run=dry_run,
-        label=label,
-        id_column=id_column,
-        kind=kind,
-        receipts=chain,
-        note=note,
-        keep=keep,
-    )
+    receipt = run(state, insert=insert, delete=delete, missing=missing, **common)
     written = None if dry_run else out or find_state(state).folder.location
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
     return 0

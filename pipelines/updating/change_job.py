@@ -7,7 +7,6 @@ applies each file once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,11 +25,13 @@ from pipelines.running.records.tally import Tally, known
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.change_files import ChangeFile, ChangeStreams, applied_files, find_changes, spelling_of
-from pipelines.updating.changes import Deletions, Insertions, StateNames, no_insertions
+from pipelines.updating.changes import Deletions, Insertions, StateNames
 from pipelines.updating.job import contents_after, copies_of, save_state
+from pipelines.updating.lineage import absolute
 from pipelines.updating.model_data import without_a_config
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
+from raydt.examples.subjects import objects
 from raydt.examples.targets import NUMBERS, Targets
 from raydt.examples.updates import (
     DELETE,
@@ -47,8 +48,7 @@ from raydt.examples.updates import (
 from raydt.learners import description_of, traits_of
 from raydt.learners.description import Call
 from raydt.messages import message
-from raydt.sessions.copies import IN_MEMORY
-from raydt.sessions.receipt import Receipt, options_hash
+from raydt.sessions.receipt import Receipt, receipt_of
 from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
@@ -114,17 +114,13 @@ def apply_changes(
         Folder of successive states, new, empty or the one that ``state`` is: the new state is its entry named by the
         number of updates, its file ``latest`` names that entry, and ``report.html`` shows them all. By default the
         folder that ``state`` is.
-    dry_run : bool
-        Find out everything and write nothing.
     op, envelope : str, optional
         As in ``source``. By default as the changes before were written, else by the columns of the file.
-    label, id_column : str, optional
-        Columns: by default those the state was made with.
     kind : {"parquet", "arrow", "csv", "jsonl"}, optional
         By default from the end of each name.
     on_error : {"error", "skip"}
         At a row that cannot be used, or an update that the model refuses: stop and write nothing, or pass it over.
-    receipts, note, keep : optional
+    dry_run, label, id_column, receipts, note, keep : optional
         As of :func:`pipelines.update`.
 
     Raises
@@ -156,11 +152,11 @@ def apply_changes(
         result = ChangesResult("", receipt, [one.path for one in new], known_files, *applied.told)
         if writing is None:
             return result
-        gone, inserted = applied.deletions, applied.insertions(names)
+        gone, inserted = applied.deletions, applied.insertions
         meta, components = contents_after(saved, folder, session, names, gone, inserted, receipt)
         meta |= {"offset": streams.seq} | ({"spelling": streams.given} if streams.given else {})
         meta["lineage"][-1] |= {
-            "files": {"changes": [{**one.described(), "path": _absolute(one.path)} for one in new]},
+            "files": {"changes": [{**one.described(), "path": absolute(one.path)} for one in new]},
             "read_as": {"spelling": streams.given, "label": names.label, "id": names.id, "on_error": on_error},
             "updates": result.updates,
             "time": now(),
@@ -197,10 +193,6 @@ def _split(found: Sequence[ChangeFile], known_files: set[str]) -> tuple[list[Cha
         (old if one.sha256 in seen else new).append(one)
         seen.add(one.sha256)
     return new, old
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)
 
 
 def _copies(saved: SavedModel, place: StatePlace, files: Sequence[ChangeFile]) -> tuple[str, ...]:
@@ -292,55 +284,37 @@ class _Applied:
             return None
         gone = _Deleted.joined(self._gone)
         of_state = names.subjects.of(gone.ids)
-        new = np.fromiter(gone.whose, dtype=np.object_, count=len(gone.ids))
-        return np.where([one is _OF_STATE for one in gone.whose], of_state, new)
+        return np.where([one is _OF_STATE for one in gone.whose], of_state, objects(gone.whose))
 
     @property
     def deletions(self) -> Deletions:
         """Ids that were deleted, those of replaced examples among them."""
         found = _Deleted.joined(self._gone)
-        return Deletions(_ids(found.names, found.ids), found.ids)
+        return Deletions(_shown(found.names, found.ids), found.ids)
 
-    def insertions(self, names: StateNames) -> Insertions:
+    @property
+    def insertions(self) -> Insertions:
         """Ids that were inserted, and what the state knows after them."""
-        empty, streams = no_insertions(self._saved, names, Deletions(np.empty(0, dtype=object), _NONE)), self._streams
         ids = np.concatenate([_NONE, *self._new_ids])
-        return replace(
-            empty,
-            names=_ids(self._new_names, ids),
-            ids=ids,
-            classes=streams.classes,
-            categories=streams.categories,
-            all_ids=streams.text_ids,
-            all_subjects=streams.subjects,
-        )
+        return self._streams.known(_shown(self._new_names, ids), ids)
 
     def _receipt(self, digest: str, before: Mapping[str, int], active: int, copies: tuple[str, ...]) -> Receipt:
         options, session, gone = self._saved.options, self._session, _Deleted.joined(self._gone)
-        traits, description = traits_of(options), description_of(options)
         statistics, path = session.statistics(), np.concatenate([np.empty(0, dtype=np.int32), *self._path])
         result = BatchResult(len(path), np.empty(0), log=joined(self._logs), path=path, statistics=statistics)
-        grown = {name: statistics[name] - before[name] for name in traits.counts}
-        effects = description.effects(Call(gone.seq, path[gone.seq - self._begin], result, grown))
+        grown = {name: statistics[name] - before[name] for name in traits_of(options).counts}
+        effects = description_of(options).effects(Call(gone.seq, path[gone.seq - self._begin], result, grown))
         numeric = gone.y.dtype == NUMBERS
         labels = gone.y if numeric else np.array([*self._streams.classes, None], dtype=object)[:-1][gone.y]
-        ids = np.concatenate([_NONE, *self._new_ids])
-        return Receipt(
-            learner=options.kind,
-            options_hash=options_hash(options),
-            deletions={"id": _ids(gone.names, gone.ids), "label": labels, **effects.columns},
-            inserted=_ids(self._new_names, ids),
-            rebuilds=effects.rebuilds,
-            rebuilt_rows=effects.rebuilt_rows,
-            rebuilt_nodes=effects.rebuilt_nodes,
-            work=effects.work,
-            active_before=active,
-            active=session.coordinator.store.live,
-            digest_before=digest,
-            digest_after=session.digest(),
-            copies=(*copies, *traits.stays, IN_MEMORY) if len(gone.ids) else (),
+        return receipt_of(
+            options,
+            effects,
+            {"id": _shown(gone.names, gone.ids), "label": labels},
+            _shown(self._new_names, np.concatenate([_NONE, *self._new_ids])),
+            active=(active, session.coordinator.store.live),
+            digests=(digest, session.digest()),
+            copies=copies,
             log=result.log,
-            words=description.receipt(effects),
         )
 
 
@@ -361,13 +335,9 @@ class _Deleted(NamedTuple):
         return _Deleted(np.concatenate(seq), np.concatenate(ids), next(lists), np.concatenate(y), next(lists))
 
 
-def _ids(names: list[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _shown(names: list[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Return ids as the user knows them: int64, or strings."""
-    if not any(isinstance(name, str) for name in names):
-        return ids
-    found = np.empty(len(names), dtype=object)
-    found[:] = names
-    return found
+    return objects(names) if any(isinstance(name, str) for name in names) else ids
 
 
 def _pieces(batch: UpdateBatch) -> Iterator[UpdateBatch]:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import HalfAppliedError, InputError, UpdateError
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.keys import ExampleNames, columns_of_index, index_of, keys_of, objects
+from raydt.estimators.keys import ExampleNames, columns_of_index, index_of, keys_of
 from raydt.estimators.named import Asked, NamedExamples
-from raydt.examples.subjects import Subjects
+from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
 from raydt.examples.updates import (
     DELETE,
