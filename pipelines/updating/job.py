@@ -34,7 +34,7 @@ from pipelines.updating.changes import (
 )
 from pipelines.updating.inputs import Input as Given
 from pipelines.updating.inputs import deletions_given, rows_given
-from pipelines.updating.lineage import batch_of, names_after, step_of
+from pipelines.updating.lineage import absolute, batch_of, names_after, step_of
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
@@ -271,7 +271,7 @@ def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -
     elif not saved.meta.get("lineage"):
         places.append(message("updates.copy_origin"))
     if delete is not None:
-        places.append(message("updates.copy_ids", path=delete))
+        places.append(message("updates.copy_ids", path=absolute(str(delete))))
     if any(saved.features.categorical):
         places.append(message("updates.copy_categories"))
     if saved.classes:
