@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.terminal import lines, terminal
@@ -26,15 +27,29 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
         *([("subjects", f"{len(receipt.subjects):,}, all of whose rows are deleted")] if receipt.subjects else ()),
         *([("not there", _missing(receipt))] if receipt.missing else ()),
+        *model_rows(receipt),
+    ]
+    following = Text("" if out is None else f"next: raydt audit {shlex.quote(out)}")
+    return terminal(pairs(rows), *deletion_blocks(receipt), following)
+
+
+def model_rows(receipt: Receipt, scores: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """Return what the call did to the model; ``scores`` are those of its rows."""
+    return [
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        *words.lines,
+        *scores,
+        *receipt.words.lines,
         ("note", receipt.note),
         ("digest before", str(receipt.digest_before)),
         ("digest after", str(receipt.digest_after)),
     ]
-    copies = (Text(message("commands.copies")), Items(receipt.copies))
-    deleted = (deletions(receipt), *copies) if deletes else ()
-    return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
+
+
+def deletion_blocks(receipt: Receipt) -> list[Table | Text | Items]:
+    """Return the first deletions, and where copies may remain; nothing if there are none."""
+    if not len(receipt.ids):
+        return []
+    return [_deletions(receipt), Text(message("commands.copies")), Items(receipt.copies)]
 
 
 def _missing(receipt: Receipt) -> str:
@@ -45,7 +60,7 @@ def _missing(receipt: Receipt) -> str:
     )
 
 
-def deletions(receipt: Receipt) -> Table:
+def _deletions(receipt: Receipt) -> Table:
     """Return the first deletions."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
     rebuilds = [first.pop(f"rebuilt_{name}", []) for name in ("depth", "rows", "nodes")]

@@ -32,7 +32,7 @@ from pipelines.updating.model_data import without_a_config
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
 from raydt.examples.subjects import objects
-from raydt.examples.targets import NUMBERS, Targets
+from raydt.examples.targets import NUMBERS, Targets, dtype_of, no_targets
 from raydt.examples.updates import (
     DELETE,
     DELETE_VALUE,
@@ -135,6 +135,7 @@ def apply_changes(
     series = Series(RunFolder(out)) if out is not None else Series.of_state(state)
     if series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
+    Series.require_keep(keep, series)
     writing = series if not dry_run else None
     with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state, keep):
         place = find_state(state)
@@ -207,7 +208,8 @@ class _Applied:
         self._begin = int(saved.meta["offset"])
         self.told: tuple[int, dict[str, int], dict[str, Any]] = (0, {}, {})  #: Updates, counts and scores.
         self.prequential: dict[str, Any] = {}
-        self._gone: list[_Deleted] = []
+        nothing = no_targets(0, dtype_of(traits_of(saved.options).reading.regression))
+        self._gone = [_Deleted(_NONE, _NONE, [], nothing, [])]
         self._whose: dict[int, Any] = {}  # subjects of the live examples that these updates have inserted, by id
         self._new_ids: list[npt.NDArray[np.int64]] = []
         self._new_names: list[Any] = []
@@ -329,7 +331,7 @@ class _Deleted(NamedTuple):
 
     @staticmethod
     def joined(parts: Sequence[_Deleted]) -> _Deleted:
-        """Return all of at least one part."""
+        """Return the examples of parts, at least one, in their order."""
         seq, ids, names, y, whose = zip(*parts, strict=True)
         lists = ([*chain.from_iterable(one)] for one in (names, whose))
         return _Deleted(np.concatenate(seq), np.concatenate(ids), next(lists), np.concatenate(y), next(lists))

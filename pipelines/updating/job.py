@@ -127,8 +127,7 @@ def update(
     series = Series.of_state(state) if out is None else None
     if target is None and series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
-    if keep is not None and series is None:
-        raise ConfigError(message("updates.nothing_to_keep"))
+    Series.require_keep(keep, series)
     writing = target if not dry_run else None
     writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
     with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
@@ -231,9 +230,15 @@ def contents_after(
 def save_state(
     target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
-    """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest."""
+    """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest.
+
+    Of successive states the one after no update is there already, and stays as it is.
+    """
+    keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
+    if target.has(MANIFEST):
+        keep()
+        return
     try:
-        keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
         save_folder(target, "state", meta, components, before_commit=keep)
     except BaseException:
         target.clear(is_of_state)

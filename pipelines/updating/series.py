@@ -64,6 +64,12 @@ class Series:
                     self.folder.discard(name)
             yield
 
+    @staticmethod
+    def require_keep(keep: int | None, series: Series | None) -> None:
+        """Refuse (ConfigError) a number of states to keep that is not positive, or where there is no such folder."""
+        if keep is not None and (keep < 1 or series is None):
+            raise ConfigError(message("updates.nothing_to_keep", keep=keep))
+
     def place(self, updates: int) -> RunFolder:
         """Return the folder of the state after so many updates."""
         return self.folder.inside(str(updates))

@@ -14,7 +14,7 @@ SENTENCES: dict[str, Sentence] = {
         "Give --out STATE2, a STATE that is a folder of successive states, or --dry-run",
     ),
     "nothing_to_keep": (
-        "keep says how many states of a folder of successive states stay, but this is none",
+        "keep is the number of states that stay in a folder of successive states, from 1 on, and cannot be {keep} here",
         "Leave it out, or update such a folder",
     ),
     "no_folder": ("--out {folder}: cannot be a folder: {reason}", "Choose a new folder"),

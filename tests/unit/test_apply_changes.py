@@ -152,6 +152,23 @@ def test_bad_rows_and_refused_updates_are_skipped(shared: Path, tmp_path: Path) 
     assert (done.receipt.ids.tolist(), done.counts["refused"], done.counts["skipped"]) == ([3], 1, 1)
 
 
+@pytest.mark.parametrize("line", ['{"op": "m", "id": 3}', '{"op": "no operation", "id": 3}'])
+def test_a_file_may_have_no_update(shared: Path, tmp_path: Path, line: str) -> None:
+    (tmp_path / "c.jsonl").write_text(line)
+    done = apply_changes(shared / "run", tmp_path / "c.jsonl", out=tmp_path / "states", on_error="skip")
+    assert (done.updates, done.receipt.active, done.receipt.ids.tolist()) == (0, 60, [])
+    assert done.receipt.digest_before == done.receipt.digest_after
+    assert apply_changes(tmp_path / "states", tmp_path / "c.jsonl").receipt is None
+    key = tmp_path / "key"
+    key.write_text("0f" * 32)
+    file, before = ReceiptFile(str(tmp_path / "chain"), str(key)), (tmp_path / "states/60/manifest.json").read_bytes()
+    assert update(tmp_path / "states", delete=[999], missing="skip", receipts=file).missing == (999,)
+    (tmp_path / "d.jsonl").write_text(line + "\n")
+    assert apply_changes(tmp_path / "states", tmp_path / "d.jsonl", on_error="skip", receipts=file).updates == 0
+    assert (tmp_path / "states/60/manifest.json").read_bytes() == before  # a complete state is never written again
+    assert len(read_chain(file.path).entries) == 2
+
+
 def test_a_file_counts_once(shared: Path, tmp_path: Path) -> None:
     first, copy, second = tmp_path / "a.jsonl", tmp_path / "copy.jsonl", tmp_path / "b.jsonl"
     for file in (first, copy):
@@ -247,8 +264,10 @@ def test_old_states_are_removed(shared: Path, tmp_path: Path, raydt: Any) -> Non
     receipt = update(states, delete=[5], dry_run=True)
     assert sum("states/" in place for place in receipt.copies) == 1
     assert audit_state(states).ok
-    with refused("updates.nothing_to_keep", ConfigError):
+    with refused("updates.nothing_to_keep", ConfigError, keep=1):
         update(shared / "run", delete=[5], out=tmp_path / "other", keep=1)
+    with refused("updates.nothing_to_keep", ConfigError, keep=0):
+        apply_changes(states, tmp_path / "0.jsonl", keep=0)
 
 
 def test_a_state_of_an_estimator(tmp_path: Path) -> None:
