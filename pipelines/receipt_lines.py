@@ -1,4 +1,4 @@
-"""Receipts, chains of receipts and purges as blocks for a terminal."""
+"""Receipts, outcomes of change logs, chains of receipts and purges as blocks for a terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipelines.display import error, share, updates
 from pipelines.terminal import lines, terminal
 from raydt.examples.targets import NUMBERS
 from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
-from raydt.presentation.words import counted, moment
+from raydt.presentation.words import counted, moment, names
 
 if TYPE_CHECKING:
+    from pipelines.updating import ChangesResult
     from raydt.sessions.receipt import Receipt
 
 #: Deletions of a receipt, and names that were not there, that are printed.
@@ -27,13 +29,42 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
         *([("subjects", f"{len(receipt.subjects):,}, all of whose rows are deleted")] if receipt.subjects else ()),
         *([("not there", _missing(receipt))] if receipt.missing else ()),
-        *model_rows(receipt),
+        *_model_rows(receipt),
     ]
     following = Text("" if out is None else f"next: raydt audit {shlex.quote(out)}")
-    return terminal(pairs(rows), *deletion_blocks(receipt), following)
+    return terminal(pairs(rows), *_deletion_blocks(receipt), following)
 
 
-def model_rows(receipt: Receipt, scores: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+def changes_lines(done: ChangesResult, state: str, *, dry_run: bool) -> str:
+    """Return the outcome of change logs: what they changed, and how well their rows were predicted before."""
+    known, receipt = names(done.known, 3), done.receipt
+    if receipt is None:
+        return terminal(pairs([("state", done.state), ("files", message("commands.known_files", files=known))]))
+    skipped = [f"{done.counts['skipped']:,} bad rows"] * bool(done.counts["skipped"])
+    changed, more = updates({**done.counts, "updates": done.updates}), receipt.words.counts
+    rows = [
+        ("state", f"{state}; nothing is written" if dry_run else f"{state} -> {done.state}"),
+        ("files", names(done.files, 3)),
+        ("passed over", message("commands.passed_over", files=known) if done.known else ""),
+        ("updates", ", ".join([changed, *skipped]) + (f"; {more}" if more else "")),
+        *_model_rows(receipt, _windowed(done.scores)),
+        ("report", "" if dry_run else done.state.rpartition("/")[0] + "/report.html"),
+    ]
+    return terminal(pairs(rows), *_deletion_blocks(receipt))
+
+
+def _windowed(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the score of the rows of an update and of all before, beside those of the trivial predictors."""
+    name, written, rival = ("mse", error, "mean") if "mse" in scores else ("accuracy", share, "majority")
+    rows = []
+    for title, prefix in (("now", "window_"), ("so far", "")):
+        if scores[prefix + name] is not None:
+            value, last, best = (written(scores[prefix + one]) for one in (name, "no_change", rival))
+            rows.append((f"{name} {title}", f"{value}  (no change {last}, {rival} {best})"))
+    return rows
+
+
+def _model_rows(receipt: Receipt, scores: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
     """Return what the call did to the model; ``scores`` are those of its rows."""
     return [
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
@@ -45,7 +76,7 @@ def model_rows(receipt: Receipt, scores: Sequence[tuple[str, str]] = ()) -> list
     ]
 
 
-def deletion_blocks(receipt: Receipt) -> list[Table | Text | Items]:
+def _deletion_blocks(receipt: Receipt) -> list[Table | Text | Items]:
     """Return the first deletions, and where copies may remain; nothing if there are none."""
     if not len(receipt.ids):
         return []
@@ -132,7 +163,8 @@ def _asked(one: dict[str, Any]) -> str:
         return said
     if one.get("returned"):
         return message("commands.subject_returned", said=said)
-    return message("commands.id_live" if one["live"] else "commands.id_absent", said=said)
+    live = "commands.id_live" if one["deleted"] else "commands.id_there"
+    return message(live if one["live"] else "commands.id_absent", said=said)
 
 
 def purge_lines(done: dict[str, Any]) -> str:

@@ -106,11 +106,10 @@ def update(
               raydt update runs/first --changes changes/monday.jsonl --out states
               raydt update states --changes changes/
     """
-    from pipelines.receipt_lines import receipt_lines
+    from pipelines.receipt_lines import changes_lines, receipt_lines
     from pipelines.saved_runs import find_state
     from pipelines.updating import apply_changes
     from pipelines.updating import update as run
-    from pipelines.updating.change_lines import changes_lines
 
     chain = receipt_file(receipts, receipt_key, sign)
     if roll_back:

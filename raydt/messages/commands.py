@@ -73,6 +73,7 @@ SENTENCES: dict[str, Sentence] = {
     "id_kept": "not deleted: the last receipt that counts for it is {receipt}, of {time}, by which it was {what}",
     "id_undone": "not deleted: receipt {receipt} of {time} deleted it, but receipt {by} went back to an older state",
     "id_live": "{said}; BUT IT IS LIVE in the state",
+    "id_there": "{said}; it is live in the state",
     "subject_returned": "{said}; only rows that came later are live in the state",
     "id_absent": "{said}; not live in the state",
     "gaps": "the model was changed without a receipt before receipt {receipts}",
