@@ -57,7 +57,8 @@ def scored(config: Config, session: Session, rest: Rest, features: Features) -> 
     ``rows`` held out, rows the model was ``trained_on``, ``metrics`` and ``baselines`` (those of a summary that need no
     stream). ``session`` and ``rest`` are new. InputError for a bad row, UpdateError for a refused one.
     """
-    tally, intake = Tally(rest), Intake(rest, config.cluster.batch_size, ALL_ROWS)
+    weighted = config.output.weighted_metrics
+    tally, intake = Tally(rest, weighted=weighted), Intake(rest, config.cluster.batch_size, ALL_ROWS)
     feed(config, session, intake, tally)
     if intake.error is not None:
         raise intake.error
@@ -70,7 +71,7 @@ def scored(config: Config, session: Session, rest: Rest, features: Features) -> 
             shares = predictor.predict_proba(part.X, max(2, len(rest.source.classes)), **sparse)
             levels = np.floor(LEVELS * shares[:, 1] + 0.5).astype(np.uint16)
         predicted = np.asarray(predictor.predict(part.X, **sparse)).astype(part.y.dtype)
-        scores.score(part.y, predicted, (rival, rival), levels)
+        scores.score(part.y, predicted, (rival, rival), levels, weight=part.weight if weighted else None)
         rows += len(part)
     figures = _of_a_model(known(scores.figures(len(rest.source.classes)))) if rows else {}
     rivals = _of_a_model(known(scores.baselines())) if rows else {}

@@ -72,7 +72,7 @@ def run_setting(
             holdout = scored(config, opened(), stream.rest(), features)
             stream = make_stream(config.stream, source)
         session = opened()
-        tally = Tally(stream)
+        tally = Tally(stream, weighted=config.output.weighted_metrics)
         intake = Intake(stream, config.cluster.batch_size, config.output.metrics_every)
         if arm is not None:
             arm(intake.stop)

@@ -175,6 +175,7 @@ class ChangeStreams:
             "label": names.label,
             "id": names.id,
             "subject": names.subject,
+            "weight": names.weight,
             "features": [*features.names, *([features.sparse_column] if features.sparse else [])],
             "categorical": features.categorical_names,
             "n_features": features.sparse or None,
@@ -208,7 +209,7 @@ class ChangeStreams:
         types[names.id] = pa.string() if names.text_ids else pa.int64()
         if names.subject is not None:
             types[names.subject] = pa.string() if names.subject_kind == "text" else pa.int64()
-        return types
+        return types if names.weight is None else types | {names.weight: pa.float64()}
 
     def require_labels(self, stream: ChangelogStream, batch: UpdateBatch) -> None:
         """Refuse labels of a batch, as of :meth:`StateNames.require_labels`."""

@@ -58,6 +58,7 @@ def step_of(
     if new.source is not None:
         files["insert"] = {"path": absolute(new.path), "kind": new.source.identity().description["kind"]}
         files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
+        files["insert"] |= {} if names.weight is None else {"weight": names.weight}
     return {
         "state": place,
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
@@ -84,7 +85,8 @@ def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> Up
     ids = np.concatenate([gone.ids, new.ids])
     row = np.full(len(op), -1, dtype=np.int64)
     order = in_order(new.classes, positive)
-    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse, class_order=order)
+    known: dict[str, Any] = {"sparse": new.sparse, "class_order": order, "weight": new.weight}
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, **known)
 
 
 def names_after(
@@ -135,7 +137,7 @@ class _Step:
         at, source = stream.state(), stream.source
         own = step.get("read_as") or files.get("insert") or files.get("delete") or {}
         columns = {"label": own.get("label"), "id": own.get("id") or source.id_column, "id_kind": source.id_kind}
-        columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind}
+        columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind, "weight": own.get("weight")}
         meta = {"kind": "state", "columns": columns, "next_id": replay.next_id, "offset": self._offset}
         classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
         learner = learners()[config.learner.kind]
