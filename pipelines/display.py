@@ -299,7 +299,8 @@ def sweep_lines(summary: dict[str, Any], table_lines: list[str], path: str) -> s
     ]
     if best is not None:
         keys = ", ".join(f"{key}={json.dumps(value)}" for key, value in best["values"].items())
-        baselines = ", ".join(f"{name.replace('_', ' ')} {best[name]:.2%}" for name in ("no_change", "majority"))
+        known = [name for name in ("no_change", "majority") if best[name] is not None]
+        baselines = ", ".join(f"{name.replace('_', ' ')} {best[name]:.2%}" for name in known)
         no = "" if best["promised"] else ", no guarantee promised"
         rows.append(("best", f"accuracy {best['value']:.2%} with {keys}{no}  ({baselines})"))
         rows.append(("baselines", summary["verdict"]))

@@ -1,17 +1,20 @@
-"""Receipts, chains of receipts and purges as blocks for a terminal."""
+"""Receipts, outcomes of change logs, chains of receipts and purges as blocks for a terminal."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipelines.display import error, share, updates
 from pipelines.terminal import lines, terminal
 from raydt.examples.targets import NUMBERS
 from raydt.messages import message
 from raydt.presentation.blocks import Items, Row, Table, Text, pairs
-from raydt.presentation.words import counted, moment
+from raydt.presentation.words import counted, moment, names
 
 if TYPE_CHECKING:
+    from pipelines.updating import ChangesResult
     from raydt.sessions.receipt import Receipt
 
 #: Deletions of a receipt, and names that were not there, that are printed.
@@ -26,15 +29,58 @@ def receipt_lines(receipt: Receipt, state: str, out: str | None) -> str:
         ("updates", f"{deletes:,} deleted, {inserts:,} inserted" + (f"; {words.counts}" if words.counts else "")),
         *([("subjects", f"{len(receipt.subjects):,}, all of whose rows are deleted")] if receipt.subjects else ()),
         *([("not there", _missing(receipt))] if receipt.missing else ()),
+        *_model_rows(receipt),
+    ]
+    following = Text("" if out is None else f"next: raydt audit {shlex.quote(out)}")
+    return terminal(pairs(rows), *_deletion_blocks(receipt), following)
+
+
+def changes_lines(done: ChangesResult, state: str, *, dry_run: bool) -> str:
+    """Return the outcome of change logs: what they changed, and how well their rows were predicted before."""
+    known, receipt = names(done.known, 3), done.receipt
+    if receipt is None:
+        return terminal(pairs([("state", done.state), ("files", message("commands.known_files", files=known))]))
+    skipped = [f"{done.counts['skipped']:,} bad rows"] * bool(done.counts["skipped"])
+    changed, more = updates({**done.counts, "updates": done.updates}), receipt.words.counts
+    rows = [
+        ("state", f"{state}; nothing is written" if dry_run else f"{state} -> {done.state}"),
+        ("files", names(done.files, 3)),
+        ("passed over", message("commands.passed_over", files=known) if done.known else ""),
+        ("updates", ", ".join([changed, *skipped]) + (f"; {more}" if more else "")),
+        *_model_rows(receipt, _windowed(done.scores)),
+        ("report", "" if dry_run else done.state.rpartition("/")[0] + "/report.html"),
+    ]
+    return terminal(pairs(rows), *_deletion_blocks(receipt))
+
+
+def _windowed(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the score of the rows of an update and of all before, beside those of the trivial predictors."""
+    name, written, rival = ("mse", error, "mean") if "mse" in scores else ("accuracy", share, "majority")
+    rows = []
+    for title, prefix in (("now", "window_"), ("so far", "")):
+        if scores[prefix + name] is not None:
+            value, last, best = (written(scores[prefix + one]) for one in (name, "no_change", rival))
+            rows.append((f"{name} {title}", f"{value}  (no change {last}, {rival} {best})"))
+    return rows
+
+
+def _model_rows(receipt: Receipt, scores: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """Return what the call did to the model; ``scores`` are those of its rows."""
+    return [
         ("live", f"{counted(receipt.active, 'example')}, {receipt.active_before:,} before"),
-        *words.lines,
+        *scores,
+        *receipt.words.lines,
         ("note", receipt.note),
         ("digest before", str(receipt.digest_before)),
         ("digest after", str(receipt.digest_after)),
     ]
-    copies = (Text(message("commands.copies")), Items(receipt.copies))
-    deleted = (deletions(receipt), *copies) if deletes else ()
-    return terminal(pairs(rows), *deleted, Text("" if out is None else f"next: raydt audit {shlex.quote(out)}"))
+
+
+def _deletion_blocks(receipt: Receipt) -> list[Table | Text | Items]:
+    """Return the first deletions, and where copies may remain; nothing if there are none."""
+    if not len(receipt.ids):
+        return []
+    return [_deletions(receipt), Text(message("commands.copies")), Items(receipt.copies)]
 
 
 def _missing(receipt: Receipt) -> str:
@@ -45,7 +91,7 @@ def _missing(receipt: Receipt) -> str:
     )
 
 
-def deletions(receipt: Receipt) -> Table:
+def _deletions(receipt: Receipt) -> Table:
     """Return the first deletions."""
     first = {name: column[:SHOWN].tolist() for name, column in receipt.deletions.items()}
     rebuilds = [first.pop(f"rebuilt_{name}", []) for name in ("depth", "rows", "nodes")]
@@ -115,7 +161,10 @@ def _asked(one: dict[str, Any]) -> str:
         said = message("commands.id_missing" if last["undone_by"] is None else "commands.id_undone", **at)
     if "live" not in one:
         return said
-    return message("commands.id_live" if one["live"] else "commands.id_absent", said=said)
+    if one.get("returned"):
+        return message("commands.subject_returned", said=said)
+    live = "commands.id_live" if one["deleted"] else "commands.id_there"
+    return message(live if one["live"] else "commands.id_absent", said=said)
 
 
 def purge_lines(done: dict[str, Any]) -> str:

@@ -114,8 +114,8 @@ def verify_receipts(
 
     Returns ``receipts`` and, among them, ``purges`` and ``rollbacks``; ``deletes``, ``head``, ``gaps``, ``signers`` and
     ``all_signed`` of the chain; of each of ``ids`` and ``subjects`` whether it is ``deleted``, in which ``receipt``, at
-    what ``time``,
-    all ``events``, and with a state whether it is ``live`` there; with a state ``equal`` (its digest and options are
+    what ``time``, all ``events``, and with a state whether it is ``live`` there: of a deleted subject, by a row that no
+    later receipt has inserted, and if it has others, ``returned``; with a state ``equal`` (its digest and options are
     those of the newest receipt of the chain) and ``rebuilt``: whether a model trained from nothing on its examples has
     that digest, too, None where the model depends on the past; with a key ``live``, how many deleted ids live, and
     ``keyed``, whether every receipt tells that this is its key; ``ok``, whether all of it holds.
@@ -157,6 +157,7 @@ class _Living(NamedTuple):
 
     ids: set[str]
     subjects: set[str]
+    left: set[str]  #: Subjects with a row from before their deletion, or that were never deleted.
 
 
 def _hashes(key: Key, name: str) -> list[str]:
@@ -172,7 +173,9 @@ def _asked(kind: str, name: str, hashes: list[str], chain: Chain, living: _Livin
     said: dict[str, Any] = {kind: name, "deleted": event is not None}
     said |= {"receipt": None, "time": None} if event is None else {"receipt": event.receipt, "time": event.time}
     if living is not None:
-        said["live"] = not (living.ids if kind == "id" else living.subjects).isdisjoint(hashes)
+        said["live"] = not (living.ids if kind == "id" else living.left).isdisjoint(hashes)
+        if kind == "subject":
+            said["returned"] = not said["live"] and not living.subjects.isdisjoint(hashes)
     return said | {"events": [one._asdict() for one in events]}
 
 
@@ -194,22 +197,21 @@ def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[st
         hashes = [key.hash(names[one] if text else one) for one in codes.tolist()]
         of_state = StateNames.of(saved)
         whose = [key.hash(one) for one in of_state.subjects.of(codes).tolist()] if of_state.subject_kind else []
-        living = _Living(set(hashes), set(whose))
+        owners = dict(zip(hashes, whose, strict=False))  # none without subjects
+        inserted = _inserted_since_deletion(chain)
+        left = {one for one, subject in owners.items() if one not in inserted.get(subject, ())}
+        living = _Living(set(hashes), set(whose), {owners[one] for one in left})
         found["keyed"] = chain.keyed
-        found["live"] = len(gone(chain) & living.ids | _live_of_deleted_subjects(chain, hashes, whose))
+        found["live"] = len(gone(chain) & living.ids | {one for one in left if owners[one] in inserted})
     return found, living
 
 
-def _live_of_deleted_subjects(chain: Chain, hashes: Sequence[str], whose: Sequence[str]) -> set[str]:
-    """Return the hashes of live ids of subjects that are deleted, without the ids that a later receipt has inserted.
-
-    ``hashes`` are those of all live ids, ``whose`` of their subjects, or empty without subjects.
-    """
-    inserted: dict[str, set[str]] = {}  # since its deletion, by subject
+def _inserted_since_deletion(chain: Chain) -> dict[str, set[str]]:
+    """Return the hashes of the ids that later entries have inserted, by the hash of each deleted subject."""
+    inserted: dict[str, set[str]] = {}
     for number in chain.course.path():
         entry = chain.entries[number - 1]
         inserted |= {subject: set() for subject in entry.get("subjects", ())}
         for ids in inserted.values():
             ids.update(entry["inserted"])
-    pairs = zip(hashes, whose, strict=True) if whose else ()
-    return {one for one, subject in pairs if one not in inserted.get(subject, {one})}
+    return inserted

@@ -1,6 +1,7 @@
 """Reference pages that are made from the code: the command line, and every key of a config.
 
-A page of ``docs/reference`` holds the marker ``<!-- made: NAME -->`` where its generated part belongs.
+A page of ``docs/reference`` holds the marker ``<!-- made: NAME -->`` where its generated part belongs. The keys are in
+the repository, too: ``python docs/.site/reference.py`` writes them into their page.
 """
 
 from __future__ import annotations
@@ -8,15 +9,23 @@ from __future__ import annotations
 import html
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-from mkdocs.structure.files import Files
-from mkdocs.structure.pages import Page
 
 from pipelines.cli import cli
 from pipelines.config import json_schema
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+KEYS = Path(__file__).parents[1] / "reference" / "keys.md"
+#: What the keys in their page stand between.
+BEGIN, END = "<!-- keys: python docs/.site/reference.py -->\n", "<!-- end of keys -->\n"
 
 MARKER = re.compile(r"<!-- made: (\w+) -->")
 #: Cross-references of docstrings, as the site shows them.
@@ -100,4 +109,16 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-MADE: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "keys": keys}
+MADE: dict[str, Callable[[], Iterator[str]]] = {"commands": commands}
+
+
+def with_keys(page: str) -> str:
+    """Return the page of keys with the keys of now."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n" + "\n".join(keys()) + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(with_keys(KEYS.read_text()) != KEYS.read_text())
+    KEYS.write_text(with_keys(KEYS.read_text()))

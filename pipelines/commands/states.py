@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     help="New or empty folder for the new state. With --changes a folder of successive states. Default: "
     "STATE, if it is one.",
 )
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a folder of successive states, keep the newest N and remove the others. Default: keep all.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
 @click.option("--op", metavar="COLUMN", help="Column of operations of --changes. Default: as before, else op.")
 @click.option("--envelope", type=click.Choice(["debezium"]), help="Rows of --changes are in before and after.")
@@ -71,6 +77,7 @@ def update(
     missing: Literal["error", "skip"],
     changes: tuple[str, ...],
     out: str | None,
+    keep: int | None,
     dry_run: bool,
     op: str | None,
     envelope: Literal["debezium"] | None,
@@ -99,51 +106,27 @@ def update(
               raydt update runs/first --changes changes/monday.jsonl --out states
               raydt update states --changes changes/
     """
-    from pipelines.receipt_lines import receipt_lines
+    from pipelines.receipt_lines import changes_lines, receipt_lines
     from pipelines.saved_runs import find_state
     from pipelines.updating import apply_changes
     from pipelines.updating import update as run
-    from pipelines.updating.change_lines import changes_lines
 
     chain = receipt_file(receipts, receipt_key, sign)
     if roll_back:
         if chain is None or insert or delete or changes or out or dry_run:
             raise click.UsageError(message("commands.roll_back"))
         return _roll_back(state, chain, note, as_json)
+    common: dict[str, Any] = {"out": out, "dry_run": dry_run, "label": label, "id_column": id_column, "kind": kind}
+    common |= {"receipts": chain, "note": note, "keep": keep}
     if changes:
         if insert is not None or delete is not None or missing != "error":
             raise click.UsageError(message("commands.changes_alone"))
-        done = apply_changes(
-            state,
-            changes,
-            out=out,
-            dry_run=dry_run,
-            op=op,
-            envelope=envelope,
-            label=label,
-            id_column=id_column,
-            kind=kind,
-            on_error=on_error,
-            receipts=chain,
-            note=note,
-        )
+        done = apply_changes(state, changes, op=op, envelope=envelope, on_error=on_error, **common)
         print_result({"state": state, **done.as_dict()}, changes_lines(done, state, dry_run=dry_run), as_json)
         return 0
     if op is not None or envelope is not None or on_error != "error":
         raise click.UsageError(message("commands.only_with_changes"))
-    receipt = run(
-        state,
-        insert=insert,
-        delete=delete,
-        missing=missing,
-        out=out,
-        dry_run=dry_run,
-        label=label,
-        id_column=id_column,
-        kind=kind,
-        receipts=chain,
-        note=note,
-    )
+    receipt = run(state, insert=insert, delete=delete, missing=missing, **common)
     written = None if dry_run else out or find_state(state).folder.location
     print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
     return 0

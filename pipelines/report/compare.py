@@ -221,7 +221,7 @@ def _ruler(runs: Sequence[ReportedRun]) -> _Ruler:
     if len(known) == len(clocks) and len({clock.moments for clock in known}) == 1:
         low, high = min(clock.ends[0] for clock in known), max(clock.ends[1] for clock in known)
         by_run, word = {id(run): clock for run, clock in zip(runs, known, strict=True)}, known[0].word
-        axis, unit = time_axis(low, high, known[0].moments), in_words(low, high, word)
+        axis, unit = time_axis(low, high, known[0].moments), in_words(low, max(clock.latest for clock in known), word)
         return _Ruler(axis, unit, lambda run, table: by_run[id(run)].at(table["seq"]), word, last)
     steps, one = "seq", "update"
     if len({str(run.section("stream")) for run in runs}) > 1:

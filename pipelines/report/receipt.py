@@ -101,7 +101,7 @@ def _sections(entry: Mapping[str, Any]) -> list[Section]:
         return [Section("Files changed", done, "files"), _remaining(purged["out_of_reach"])]
     if "rolled_back" in entry:
         return []
-    rebuilt: Block = pairs((name, value) for name, value in entry.get("work", ()))
+    rebuilt: Block = pairs((name.capitalize(), value) for name, value in entry.get("work", ()))
     if not entry.get("work"):
         said = "receipts.no_work" if "work" in entry else "receipts.not_recorded"
         rebuilt = Text(f"{message(said)}.", "none")

@@ -17,9 +17,11 @@ from pipelines.running.intake import Intake, feed
 from pipelines.running.records.tally import Tally, known
 from pipelines.saved_runs import open_stream
 from raydt.evaluation.ranking import LEVELS
+from raydt.examples.features import Features
 from raydt.examples.targets import NUMBERS
 from raydt.learners import learners
-from raydt.streams.training import ALL_ROWS, Training, TrainingStream
+from raydt.sessions.session import Session
+from raydt.streams.training import ALL_ROWS, Rest, Training, TrainingStream
 
 #: Event in the log that has the score.
 SCORED = "holdout_scored"
@@ -34,9 +36,8 @@ _ROWS = 1 << 14
 def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
     """Return the entry ``holdout`` of a training run's summary, in a session of its own.
 
-    ``share`` of the config, ``rows`` held out, rows the model was ``trained_on``, ``seconds``, ``metrics`` and
-    ``baselines`` (those of a summary that need no stream). Empty scores if nothing is held out. InputError for a bad
-    row, UpdateError for a refused one; ProcessLostError if a process was lost.
+    That of :func:`scored`, with the ``share`` of the config and ``seconds``. Empty scores if nothing is held out.
+    ProcessLostError if a process was lost; else as :func:`scored`.
     """
     assert isinstance(config.stream, Training)
     found: dict[str, Any] = {"share": config.stream.holdout, "rows": 0, "trained_on": 0, "seconds": 0.0}
@@ -46,27 +47,35 @@ def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
     began, session = time.perf_counter(), incarnations.open()
     _, stream = open_stream(config)
     assert isinstance(stream, TrainingStream)
-    rest = stream.rest()
+    found |= scored(config, session, stream.rest(), incarnations.features)
+    return {**found, "seconds": time.perf_counter() - began}
+
+
+def scored(config: Config, session: Session, rest: Rest, features: Features) -> dict[str, Any]:
+    """Train on the rows of ``rest``, and return the scores of the predictions of those that are held out.
+
+    ``rows`` held out, rows the model was ``trained_on``, ``metrics`` and ``baselines`` (those of a summary that need no
+    stream). ``session`` and ``rest`` are new. InputError for a bad row, UpdateError for a refused one.
+    """
     weighted = config.output.weighted_metrics
     tally, intake = Tally(rest, weighted=weighted), Intake(rest, config.cluster.batch_size, ALL_ROWS)
     feed(config, session, intake, tally)
     if intake.error is not None:
         raise intake.error
-    predictor = learners()[config.learner.kind].predictor(config.learner, incarnations.features, session.model())
+    predictor = learners()[config.learner.kind].predictor(config.learner, features, session.model())
     scores, rows = tally.prequential, 0
     for part in rest.held_out(_ROWS) if tally.inserts else ():
         sparse: dict[str, Any] = {} if part.sparse is None else {"sparse": part.sparse}
-        rivals, levels = np.full(len(part), scores.rivals_now()[1], dtype=part.y.dtype), None
+        rival, levels = np.full(len(part), scores.rivals_now()[1], dtype=part.y.dtype), None
         if part.y.dtype != NUMBERS:
             shares = predictor.predict_proba(part.X, max(2, len(rest.source.classes)), **sparse)
             levels = np.floor(LEVELS * shares[:, 1] + 0.5).astype(np.uint16)
         predicted = np.asarray(predictor.predict(part.X, **sparse)).astype(part.y.dtype)
-        scores.score(part.y, predicted, (rivals, rivals), levels, weight=part.weight if weighted else None)
+        scores.score(part.y, predicted, (rival, rival), levels, weight=part.weight if weighted else None)
         rows += len(part)
-    if rows:
-        found["metrics"] = _of_a_model(known(scores.figures(len(rest.source.classes))))
-        found["baselines"] = _of_a_model(known(scores.baselines()))
-    return {**found, "rows": rows, "trained_on": tally.inserts, "seconds": time.perf_counter() - began}
+    figures = _of_a_model(known(scores.figures(len(rest.source.classes)))) if rows else {}
+    rivals = _of_a_model(known(scores.baselines())) if rows else {}
+    return {"rows": rows, "trained_on": tally.inserts, "metrics": figures, "baselines": rivals}
 
 
 def _of_a_model(scores: dict[str, Any]) -> dict[str, Any]:

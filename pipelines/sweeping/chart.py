@@ -60,16 +60,24 @@ def chart_of(axes: Sequence[Axis], rows: Sequence[Row]) -> Chart | None:
             marks.append(replace(line, now=form(top(columns[key]))))
         for column, title, tone, dash in _BASELINES:
             levels = columns[column]
+            if np.isnan(levels).all():  # of rows held out there is no last label
+                continue
             if np.nanmin(levels) == np.nanmax(levels):  # also beside a setting that failed
                 levels = np.full(len(levels), np.nanmax(levels))
             line = curve((x, rates), places, Series(levels, title, tone, dash), share)
             baselines.setdefault((title, levels.tobytes()), line)
     more = counted(len(groups) - len(drawn), "more line")
+    held_out = all(row.get("no_change") is None for row in known)
+    predicted = (
+        "Rows held out are predicted by a model of the others."
+        if held_out
+        else ("Each inserted example is predicted by the model as it was just before its insertion.")
+    )
     return Chart(
         "accuracy",
         "Accuracy and time per update",
-        "Each inserted example is predicted by the model as it was just before its insertion. Time is processor time "
-        "of the setting alone, so that settings beside each other can be compared. The numbers are the best of a line."
+        f"{predicted} Time is processor time of the setting alone, so that settings beside each other can be compared. "
+        "The numbers are the best of a line."
         + (f" {more}, whose best accuracy is lower, in the table only." if len(groups) > len(drawn) else ""),
         (Panel("accuracy", (*accuracy, *baselines.values()), rates, 17.0), Panel("µs per update", tuple(speed), times)),
         x.ticks,

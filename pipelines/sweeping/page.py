@@ -106,7 +106,8 @@ def tables(keys: Sequence[str], rows: Sequence[Row], trials: int, *, brief: bool
         *((column.title, column.name, _FORMS[column.kind], column.brief) for column in own),
         ("promised", "promised", lambda value: "yes" if value else "no", True),
     ]
-    shown = [column for column in shown if column[3] or not brief]
+    known = {name for _, name, _, _ in shown if any(row.get(name) is not None for row in rows)}  # no last label, e.g.
+    shown = [column for column in shown if (column[3] or not brief) and (column[1] in known or not known)]
     scored, failed = [], []
     for row in rows:
         setting = [written(row[key]) if key in row else ABSENT for key in keys]
@@ -132,7 +133,8 @@ def tables(keys: Sequence[str], rows: Sequence[Row], trials: int, *, brief: bool
 def _what(axes: Sequence[Axis], summary: dict[str, Any]) -> str:
     over = ", ".join(f"{counted(len(axis.values), 'value')} of {axis.key}" for axis in axes)
     trials = f", mean of {counted(summary['trials'], 'trial')}" if summary["trials"] > 1 else ""
-    return f"{summary['learner']}, {over}, over {'' if trials else 'the same '}{count(summary['rows'])} rows{trials}"
+    learner = "" if any(axis.key == "learner.kind" for axis in axes) else f"{summary['learner']}, "
+    return f"{learner}{over}, over {'' if trials else 'the same '}{count(summary['rows'])} rows{trials}"
 
 
 def _figure(axes: Sequence[Axis], name: str, row: Row) -> Fact:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.running.holdout import scored
 from pipelines.running.intake import Intake, feed
 from pipelines.running.preflight import features_of
 from pipelines.running.records.tally import Tally
@@ -21,6 +22,7 @@ from raydt.sessions.warmup import compile_missing, load_kernels
 from raydt.sources.stored import StoredSource
 from raydt.streams.options import make_stream
 from raydt.streams.random_updates import warmup as warm_up_streams
+from raydt.streams.training import Training, TrainingStream
 
 #: Of the moments that are logged along the stream, at the multiples of ``output.metrics_every``.
 CURVE = ("updates", "leaves", "accuracy", "f1")
@@ -61,7 +63,15 @@ def run_setting(
     try:
         stream = make_stream(config.stream, source)
         features = features_of(source, config.learner)
-        session = InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
+
+        def opened() -> InProcessSession:
+            return InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
+
+        holdout: dict[str, Any] = {}
+        if isinstance(stream, TrainingStream) and isinstance(config.stream, Training) and config.stream.holdout:
+            holdout = scored(config, opened(), stream.rest(), features)
+            stream = make_stream(config.stream, source)
+        session = opened()
         tally = Tally(stream, weighted=config.output.weighted_metrics)
         intake = Intake(stream, config.cluster.batch_size, config.output.metrics_every)
         if arm is not None:
@@ -82,7 +92,9 @@ def run_setting(
             raise intake.error
         if intake.stopped:
             return None
-        metrics, statistics = tally.metrics(), session.statistics()
+        metrics = {**tally.metrics(), **holdout.get("metrics", {})}
+        baselines = {**tally.baselines(), **holdout.get("baselines", {})}
+        statistics = session.statistics()
         description = description_of(config.learner)
 
         def name(feature: int) -> str:
@@ -90,8 +102,9 @@ def run_setting(
 
         return {
             **{name: getattr(tally, name) for name in COUNTS},
+            **({"predictions": holdout["rows"]} if holdout else {}),
             **{name: metrics[name] for name in (*SCORES, "alarms")},
-            **tally.baselines(),
+            **baselines,
             "seconds": tally.seconds,
             "cpu_seconds": cpu_seconds,
             # Settings share the cores, so that wall time would tell how busy the machine was.

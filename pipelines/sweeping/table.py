@@ -123,14 +123,22 @@ def best(rows: Sequence[Row]) -> dict[str, Row]:
     return winners
 
 
+def _rivals(row: Row) -> dict[str, float]:
+    """Return the accuracy of the trivial predictors by name; a hold-out has no order, and so no last label."""
+    return {
+        name: row[key] for name, key in (("no-change", "no_change"), ("majority", "majority")) if row[key] is not None
+    }
+
+
 def against_baselines(rows: Sequence[Row]) -> str:
     """Return how many settings beat the trivial predictors; empty if nothing was scored."""
     known = [row for row in rows if row.get("accuracy") is not None]
     if not known:
         return ""
-    better = sum(row["accuracy"] > max(row["no_change"], row["majority"]) for row in known)
+    better = sum(row["accuracy"] > max(_rivals(row).values()) for row in known)
     if better == len(known):
         return f"{message('sweeps.all_beat')}."
-    name = "no-change" if known[0]["no_change"] >= known[0]["majority"] else "majority"
-    level = share(max(known[0]["no_change"], known[0]["majority"]))
+    rivals = _rivals(known[0])
+    name = max(rivals, key=lambda one: rivals[one])
+    level = share(rivals[name])
     return f"{message('sweeps.some_beat', better=better, settings=len(known), baseline=name, level=level)}."

@@ -11,17 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from pipelines.updating.changes import StateNames, grown_categories
-from pipelines.updating.model_data import known_categories, without_a_config
+from pipelines.updating.changes import Insertions, StateNames, grown_categories, no_deletions, no_insertions
+from pipelines.updating.model_data import known_categories, require_numbers, without_a_config
 from raydt.errors import InputError
 from raydt.examples.subjects import Subjects
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.redaction import quoted, quoted_columns
+from raydt.redaction import quoted_columns
 from raydt.sessions.saved_model import SavedModel
 from raydt.sources.envelope import AFTER, BEFORE
 from raydt.sources.file_source import FileSource
@@ -57,20 +58,14 @@ def find_changes(paths: Sequence[str], kind: str | None, saved: SavedModel, name
     InputError if nothing is there, a kind is unclear, or a file cannot be opened or is named twice.
     """
     found: dict[str, ChangeFile] = {}
-    categorical = [
-        name for name, is_one in zip(saved.features.names, saved.features.categorical, strict=True) if is_one
-    ]
-    as_text = [*categorical, *([names.id] if names.id is not None and names.text_ids else [])]
-    as_text += [names.subject] if names.subject is not None and names.subject_kind == "text" else []
-    if saved.classes and all(isinstance(label, str) for label in saved.classes):
-        as_text.append(names.label)
+    as_text = (*saved.features.categorical_names, *names.text)
     with without_a_config():
         for path in paths:
             form, places = find_kind(path, ".", kind, or_else=", or add --kind parquet, arrow, csv or jsonl")
             for place in places:
                 if place.name in found:
                     raise InputError(message("updates.file_twice"), file=place.name)
-                file = open_file(form, place, as_text=tuple(as_text))
+                file = open_file(form, place, as_text=as_text)
                 found[place.name] = ChangeFile(place.name, file, file.content_hash())
     return list(found.values())
 
@@ -115,9 +110,10 @@ def guessed(file: DataFile, spelling: Spelling) -> Spelling:
 
 
 class ChangeStreams:
-    """Streams of files, one after another, which go on from a state: a context-free reader of their updates.
+    """Streams of files, one after another, which go on from a state.
 
-    ``seq``, ``classes``, ``categories``, ``text_ids`` are those after the updates handed out so far.
+    ``seq`` and ``known`` are those after the updates handed out so far: the number of the next update, and what a state
+    knows then.
     """
 
     def __init__(
@@ -132,8 +128,8 @@ class ChangeStreams:
         self._saved, self._names, self._on_error = saved, names, on_error
         self.seq = int(saved.meta["offset"])
         self._labels: dict[str, Any] = names.labels
-        self._text_ids = names.ids.state() if names.text_ids else {}
-        self._subjects = names.subjects.state() if names.subject_kind is not None else {}
+        self._stream = names.ids.state() if names.text_ids else {}
+        self._stream |= names.subjects.state() if names.subject_kind is not None else {}
         self.given = spelling  #: As of :func:`spelling_of`.
 
     @property
@@ -146,27 +142,18 @@ class ChangeStreams:
         """Labels in the order of their codes."""
         return self._saved.classes
 
-    @property
-    def categories(self) -> dict[str, list[Any]]:
-        """Categories of each feature in the order of their codes."""
-        return self._saved.categories
+    def known(self, shown: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> Insertions:
+        """Return the insertion of examples with these ids, without their rows, and what a state knows after it.
 
-    @property
-    def text_ids(self) -> TextIds:
-        """Codes of text ids."""
-        ids = TextIds()
-        if self._text_ids:
-            ids.restore(self._text_ids)
-        return ids
-
-    @property
-    def subjects(self) -> Subjects | None:
-        """Whose the rows are, also those of refused insertions; None where no row has a subject."""
-        if not self._subjects:
-            return None
-        subjects = Subjects()
-        subjects.restore(self._subjects)
-        return subjects
+        Among its subjects are those of refused insertions.
+        """
+        names = replace(self._names, ids=TextIds(), subjects=Subjects())
+        if names.text_ids:
+            names.ids.restore(self._stream)
+        if names.subject_kind is not None:
+            names.subjects.restore(self._stream)
+        empty = no_insertions(self._saved, names, no_deletions())
+        return replace(empty, names=shown, ids=ids, all_subjects=names.subjects)
 
     def streams(self, files: Iterable[ChangeFile]) -> Iterator[ChangelogStream]:
         """Yield the stream of each file; it has to be read to its end before the next one is asked for."""
@@ -175,26 +162,22 @@ class ChangeStreams:
             yield stream
             at, source = stream.state(), stream.source
             assert isinstance(source, FileSource)
-            self.seq = int(at["seq"])
-            self._labels = at["source"]["labels"]
-            self._text_ids = {name: at[name] for name in self._text_ids}
-            self._subjects = {name: at[name] for name in self._subjects}
+            self.seq, self._labels = int(at["seq"]), at["source"]["labels"]
+            self._stream = {name: at[name] for name in self._stream}
             classes = source.classes if traits_of(self._saved.options).reading.regression is False else []
             categories = grown_categories(source, self._saved)
             self._saved = replace(self._saved, classes=classes or self._saved.classes, categories=categories)
 
     def _opened(self, one: ChangeFile) -> ChangelogStream:
-        saved, file, features = self._saved, one.file, self._saved.features
+        saved, names, file, features = self._saved, self._names, one.file, self._saved.features
         spelling = guessed(file, self.given)
-        categorical = [name for name, is_one in zip(features.names, features.categorical, strict=True) if is_one]
-        sparse = [features.sparse_column] if features.sparse else []
         columns: dict[str, Any] = {
-            "label": self._names.label,
-            "id": self._names.id,
-            "subject": self._names.subject,
-            "weight": self._names.weight,
-            "features": [*features.names, *sparse],
-            "categorical": categorical,
+            "label": names.label,
+            "id": names.id,
+            "subject": names.subject,
+            "weight": names.weight,
+            "features": [*features.names, *([features.sparse_column] if features.sparse else [])],
+            "categorical": features.categorical_names,
             "n_features": features.sparse or None,
         }
         if isinstance(file, JsonLinesDataFile):
@@ -204,22 +187,23 @@ class ChangeStreams:
         with without_a_config():
             options = TypeAdapter[Any](SourceOptions).validate_python(values)
             source = FileSource(options, [file], reading=traits_of(saved.options).reading)
-            self._require_kinds(source, file)
+            names.require_kinds(source, file)
+            if file.count():
+                require_numbers(features, source, file)
             source.restore({**source.state(), "categories": known_categories(saved, [file]), "labels": self._labels})
             stream = ChangelogStream(Changelog(on_error=self._on_error), source)
         at = {"seq": self.seq, "row": 0, "n_classes": len(saved.classes), "source": source.state()}
-        stream.restore({**at, **self._text_ids, **self._subjects})
+        stream.restore({**at, **self._stream})
         return stream
 
     def _types(self) -> dict[str, pa.DataType]:
         """Return the types of the columns that JSON lines may leave out."""
-        saved, names = self._saved, self._names
+        saved, names, features = self._saved, self._names, self._saved.features
         assert names.id is not None
-        kinds = zip(saved.features.names, saved.features.categorical, strict=True)
-        types = {name: pa.string() if is_category else pa.float64() for name, is_category in kinds}
-        if saved.features.sparse:
-            of_tokens = saved.features.sparse_column in saved.categories
-            types[saved.features.sparse_column] = pa.list_(pa.string() if of_tokens else pa.int64())
+        types = dict.fromkeys(features.names, pa.float64()) | dict.fromkeys(features.categorical_names, pa.string())
+        if features.sparse:
+            of_tokens = features.sparse_column in saved.categories
+            types[features.sparse_column] = pa.list_(pa.string() if of_tokens else pa.int64())
         label: Any = saved.classes[0] if saved.classes else 0.0
         types[names.label] = pa.scalar(label).type
         types[names.id] = pa.string() if names.text_ids else pa.int64()
@@ -227,35 +211,7 @@ class ChangeStreams:
             types[names.subject] = pa.string() if names.subject_kind == "text" else pa.int64()
         return types if names.weight is None else types | {names.weight: pa.float64()}
 
-    def _require_kinds(self, source: FileSource, file: DataFile) -> None:
-        """Refuse ids, subjects or features of another kind than the state's."""
-        names, features = self._names, self._saved.features
-        if (source.id_kind == "text") != names.text_ids and file.count():
-            here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
-            raise InputError(message("updates.other_ids", found=here, wanted=there), file=file.name, column=names.id)
-        if source.subject_kind != names.subject_kind and file.count():
-            here, there = ("text", "integers") if source.subject_kind == "text" else ("integers", "text")
-            said = message("updates.other_subjects", found=here, wanted=there)
-            raise InputError(said, file=file.name, column=names.subject)
-        kinds = zip(source.features.names, source.features.categorical, features.categorical, strict=True)
-        odd = next((name for name, here, there in kinds if here != there), None)
-        if odd is not None and file.count():
-            said = message("updates.other_column", known="numbers", found="text")
-            raise InputError(said, file=file.name, column=odd)
-
     def require_labels(self, stream: ChangelogStream, batch: UpdateBatch) -> None:
-        """Refuse (InputError) a label of a batch that is new where all classes were declared, or of another kind."""
-        saved, names = self._saved, self._names
-        known = len(saved.classes)
-        if batch.n_classes <= known or not known:
-            return
-        new = np.flatnonzero(batch.y >= known)
-        if not len(new):
-            return
-        label = stream.source.classes[batch.y[new[0]]]
-        said = {"label": quoted(label), "classes": f"[{', '.join(map(quoted, saved.classes[:20]))}]"}
-        file, row = stream.where(int(batch.row[CARRIES_ROW[batch.op]][new[0]]))
-        if saved.meta.get("declared", False):
-            raise InputError(message("updates.unknown_label", **said), file=file, row=row, column=names.label)
-        if isinstance(label, str) != isinstance(saved.classes[0], str):
-            raise InputError(message("updates.other_label", **said), file=file, row=row, column=names.label)
+        """Refuse labels of a batch, as of :meth:`StateNames.require_labels`."""
+        rows = batch.row[CARRIES_ROW[batch.op]]
+        self._names.require_labels(self._saved, stream.source, batch.y, lambda place: stream.where(int(rows[place])))

@@ -7,7 +7,6 @@ applies each file once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,12 +25,14 @@ from pipelines.running.records.tally import Tally, known
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.change_files import ChangeFile, ChangeStreams, applied_files, find_changes, spelling_of
-from pipelines.updating.changes import Deletions, Insertions, StateNames, no_insertions
+from pipelines.updating.changes import Deletions, Insertions, StateNames
 from pipelines.updating.job import contents_after, copies_of, save_state
+from pipelines.updating.lineage import absolute
 from pipelines.updating.model_data import without_a_config
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
-from raydt.examples.targets import NUMBERS, Targets
+from raydt.examples.subjects import objects
+from raydt.examples.targets import NUMBERS, Targets, dtype_of, no_targets
 from raydt.examples.updates import (
     DELETE,
     DELETE_VALUE,
@@ -47,14 +48,14 @@ from raydt.examples.updates import (
 from raydt.learners import description_of, traits_of
 from raydt.learners.description import Call
 from raydt.messages import message
-from raydt.sessions.copies import IN_MEMORY
-from raydt.sessions.receipt import Receipt, options_hash
+from raydt.sessions.receipt import Receipt, receipt_of
 from raydt.sessions.receipt_entry import checked_note
 from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import ChangelogStream
 
 _NONE = np.empty(0, dtype=np.int64)
+_OF_STATE = object()  #: In place of the subject of an example that the state before had.
 
 #: Counts of an update, as in a summary.
 COUNTED = ("inserts", "deletes", "replaced", "queries", "predictions", "refused", "skipped")
@@ -98,6 +99,7 @@ def apply_changes(
     on_error: Literal["error", "skip"] = "error",
     receipts: ReceiptFile | None = None,
     note: str = "",
+    keep: int | None = None,
 ) -> ChangesResult:
     """Apply change logs to a saved state, and score each row before the model learns it.
 
@@ -112,17 +114,13 @@ def apply_changes(
         Folder of successive states, new, empty or the one that ``state`` is: the new state is its entry named by the
         number of updates, its file ``latest`` names that entry, and ``report.html`` shows them all. By default the
         folder that ``state`` is.
-    dry_run : bool
-        Find out everything and write nothing.
     op, envelope : str, optional
         As in ``source``. By default as the changes before were written, else by the columns of the file.
-    label, id_column : str, optional
-        Columns: by default those the state was made with.
     kind : {"parquet", "arrow", "csv", "jsonl"}, optional
         By default from the end of each name.
     on_error : {"error", "skip"}
         At a row that cannot be used, or an update that the model refuses: stop and write nothing, or pass it over.
-    receipts, note : optional
+    dry_run, label, id_column, receipts, note, keep : optional
         As of :func:`pipelines.update`.
 
     Raises
@@ -137,8 +135,9 @@ def apply_changes(
     series = Series(RunFolder(out)) if out is not None else Series.of_state(state)
     if series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
+    Series.require_keep(keep, series)
     writing = series if not dry_run else None
-    with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state):
+    with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state, keep):
         place = find_state(state)
         saved, folder = open_state(place.folder)
         names = StateNames.of(saved, label, id_column)
@@ -149,15 +148,16 @@ def apply_changes(
         session, streams = saved.session(), ChangeStreams(saved, names, spelling_of(saved, op, envelope), on_error)
         applied = _Applied(saved, session, streams)
         with without_a_config():
-            receipt = replace(applied.run(new, _copies(saved, place, new)), note=note)
+            receipt = applied.run(new, _copies(saved, place, new))
+        receipt = replace(receipt.answering(applied.whose(names), (), ()), note=note)
         result = ChangesResult("", receipt, [one.path for one in new], known_files, *applied.told)
         if writing is None:
             return result
-        gone, inserted = applied.deletions, applied.insertions(names)
+        gone, inserted = applied.deletions, applied.insertions
         meta, components = contents_after(saved, folder, session, names, gone, inserted, receipt)
         meta |= {"offset": streams.seq} | ({"spelling": streams.given} if streams.given else {})
         meta["lineage"][-1] |= {
-            "files": {"changes": [{**one.described(), "path": _absolute(one.path)} for one in new]},
+            "files": {"changes": [{**one.described(), "path": absolute(one.path)} for one in new]},
             "read_as": {"spelling": streams.given, "label": names.label, "id": names.id, "on_error": on_error}
             | ({} if names.weight is None else {"weight": names.weight}),
             "updates": result.updates,
@@ -174,7 +174,7 @@ def apply_changes(
 
 
 @contextmanager
-def _writer(series: Series | None, state: str | Path) -> Iterator[None]:
+def _writer(series: Series | None, state: str | Path, keep: int | None) -> Iterator[None]:
     """Be the only process that writes successive states, and name the newest of them in the end."""
     if series is None:
         yield
@@ -183,7 +183,7 @@ def _writer(series: Series | None, state: str | Path) -> Iterator[None]:
     taken = [] if place.run is None or place.config is None else [place.run, states_of(place.config, place.run)]
     with series.open(place.folder, taken):
         yield
-        series.point_to_newest()
+        series.point_to_newest(keep)
 
 
 def _split(found: Sequence[ChangeFile], known_files: set[str]) -> tuple[list[ChangeFile], list[ChangeFile]]:
@@ -195,10 +195,6 @@ def _split(found: Sequence[ChangeFile], known_files: set[str]) -> tuple[list[Cha
         (old if one.sha256 in seen else new).append(one)
         seen.add(one.sha256)
     return new, old
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)
 
 
 def _copies(saved: SavedModel, place: StatePlace, files: Sequence[ChangeFile]) -> tuple[str, ...]:
@@ -213,7 +209,9 @@ class _Applied:
         self._begin = int(saved.meta["offset"])
         self.told: tuple[int, dict[str, int], dict[str, Any]] = (0, {}, {})  #: Updates, counts and scores.
         self.prequential: dict[str, Any] = {}
-        self._gone: list[_Deleted] = []
+        nothing = no_targets(0, dtype_of(traits_of(saved.options).reading.regression))
+        self._gone = [_Deleted(_NONE, _NONE, [], nothing, [])]
+        self._whose: dict[int, Any] = {}  # subjects of the live examples that these updates have inserted, by id
         self._new_ids: list[npt.NDArray[np.int64]] = []
         self._new_names: list[Any] = []
         self._path: list[npt.NDArray[Any]] = []
@@ -227,8 +225,9 @@ class _Applied:
             tally = self._tally(stream, tally)
             for batch in stream.batches(_BATCH):
                 self._streams.require_labels(stream, batch)
+                whose = stream.subjects_since(batch.start)
                 for piece in _pieces(batch):
-                    self._apply(piece, stream, tally)
+                    self._apply(piece, stream, tally, whose)
             tally.record_skipped(stream.take_skipped())
         assert tally is not None
         if traits_of(self._saved.options).collects_updates:
@@ -252,7 +251,7 @@ class _Applied:
         tally.updates = self._begin
         return tally
 
-    def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally) -> None:
+    def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally, whose: Mapping[int, Any]) -> None:
         store, by_value = self._session.coordinator.store, bool((batch.op == DELETE_VALUE).any())
         asked = store.slots() if by_value else store.find(batch.id)
         ids, y = np.array(store.id[asked]), np.array(store.y[asked])
@@ -269,60 +268,56 @@ class _Applied:
         if by_value:  # one example, which the update does not name
             deleted = np.flatnonzero(store.find(ids) < 0)
             at = np.full(len(deleted), batch.start)
-        inserted = batch.id[taken & ((batch.op == INSERT) | (batch.op == UPDATE))]
         named = ids if by_value else batch.id
-        self._gone.append(_Deleted(at, named[deleted], stream.names_of(named[deleted]), y[deleted]))
+        of_new = [self._whose.pop(one, _OF_STATE) for one in named[deleted].tolist()]
+        self._gone.append(_Deleted(at, named[deleted], stream.names_of(named[deleted]), y[deleted], of_new))
+        begun = np.flatnonzero(taken & ((batch.op == INSERT) | (batch.op == UPDATE)))
+        inserted = batch.id[begun]
+        if whose:
+            numbers = (begun + batch.start).tolist()
+            self._whose |= {one: whose[number] for one, number in zip(inserted.tolist(), numbers, strict=True)}
         self._new_ids.append(inserted)
         self._new_names += stream.names_of(inserted)
         self._path.append(result.path)
         self._logs.append(result.log)
 
+    def whose(self, names: StateNames) -> npt.NDArray[np.object_] | None:
+        """Return the subjects of the deleted examples, in the order of the receipt; None where no row has one."""
+        if names.subject_kind is None:
+            return None
+        gone = _Deleted.joined(self._gone)
+        of_state = names.subjects.of(gone.ids)
+        return np.where([one is _OF_STATE for one in gone.whose], of_state, objects(gone.whose))
+
     @property
     def deletions(self) -> Deletions:
         """Ids that were deleted, those of replaced examples among them."""
         found = _Deleted.joined(self._gone)
-        return Deletions(_ids(found.names, found.ids), found.ids)
+        return Deletions(_shown(found.names, found.ids), found.ids)
 
-    def insertions(self, names: StateNames) -> Insertions:
+    @property
+    def insertions(self) -> Insertions:
         """Ids that were inserted, and what the state knows after them."""
-        empty, streams = no_insertions(self._saved, names, Deletions(np.empty(0, dtype=object), _NONE)), self._streams
         ids = np.concatenate([_NONE, *self._new_ids])
-        return replace(
-            empty,
-            names=_ids(self._new_names, ids),
-            ids=ids,
-            classes=streams.classes,
-            categories=streams.categories,
-            all_ids=streams.text_ids,
-            all_subjects=streams.subjects,
-        )
+        return self._streams.known(_shown(self._new_names, ids), ids)
 
     def _receipt(self, digest: str, before: Mapping[str, int], active: int, copies: tuple[str, ...]) -> Receipt:
         options, session, gone = self._saved.options, self._session, _Deleted.joined(self._gone)
-        traits, description = traits_of(options), description_of(options)
         statistics, path = session.statistics(), np.concatenate([np.empty(0, dtype=np.int32), *self._path])
         result = BatchResult(len(path), np.empty(0), log=joined(self._logs), path=path, statistics=statistics)
-        grown = {name: statistics[name] - before[name] for name in traits.counts}
-        effects = description.effects(Call(gone.seq, path[gone.seq - self._begin], result, grown))
+        grown = {name: statistics[name] - before[name] for name in traits_of(options).counts}
+        effects = description_of(options).effects(Call(gone.seq, path[gone.seq - self._begin], result, grown))
         numeric = gone.y.dtype == NUMBERS
         labels = gone.y if numeric else np.array([*self._streams.classes, None], dtype=object)[:-1][gone.y]
-        ids = np.concatenate([_NONE, *self._new_ids])
-        return Receipt(
-            learner=options.kind,
-            options_hash=options_hash(options),
-            deletions={"id": _ids(gone.names, gone.ids), "label": labels, **effects.columns},
-            inserted=_ids(self._new_names, ids),
-            rebuilds=effects.rebuilds,
-            rebuilt_rows=effects.rebuilt_rows,
-            rebuilt_nodes=effects.rebuilt_nodes,
-            work=effects.work,
-            active_before=active,
-            active=session.coordinator.store.live,
-            digest_before=digest,
-            digest_after=session.digest(),
-            copies=(*copies, *traits.stays, IN_MEMORY) if len(gone.ids) else (),
+        return receipt_of(
+            options,
+            effects,
+            {"id": _shown(gone.names, gone.ids), "label": labels},
+            _shown(self._new_names, np.concatenate([_NONE, *self._new_ids])),
+            active=(active, session.coordinator.store.live),
+            digests=(digest, session.digest()),
+            copies=copies,
             log=result.log,
-            words=description.receipt(effects),
         )
 
 
@@ -333,21 +328,19 @@ class _Deleted(NamedTuple):
     ids: npt.NDArray[np.int64]
     names: list[Any]  #: Ids as the user knows them.
     y: Targets
+    whose: list[Any]  #: Their subjects; :data:`_OF_STATE` of an example that was live before the updates.
 
     @staticmethod
     def joined(parts: Sequence[_Deleted]) -> _Deleted:
-        """Return all of at least one part."""
-        seq, ids, names, y = zip(*parts, strict=True)
-        return _Deleted(np.concatenate(seq), np.concatenate(ids), [*chain.from_iterable(names)], np.concatenate(y))
+        """Return the examples of parts, at least one, in their order."""
+        seq, ids, names, y, whose = zip(*parts, strict=True)
+        lists = ([*chain.from_iterable(one)] for one in (names, whose))
+        return _Deleted(np.concatenate(seq), np.concatenate(ids), next(lists), np.concatenate(y), next(lists))
 
 
-def _ids(names: list[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _shown(names: list[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Return ids as the user knows them: int64, or strings."""
-    if not any(isinstance(name, str) for name in names):
-        return ids
-    found = np.empty(len(names), dtype=object)
-    found[:] = names
-    return found
+    return objects(names) if any(isinstance(name, str) for name in names) else ids
 
 
 def _pieces(batch: UpdateBatch) -> Iterator[UpdateBatch]:

@@ -19,7 +19,7 @@ from pipelines.run_folder import fitting
 from pipelines.updating.model_data import find_rows, open_rows, without_a_config
 from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.errors import InputError, UpdateError
-from raydt.examples.subjects import Subjects
+from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
 from raydt.examples.weights import Weights, unless_equal
@@ -27,6 +27,7 @@ from raydt.learners import traits_of
 from raydt.messages import Message, message
 from raydt.redaction import quoted
 from raydt.sessions.saved_model import SavedModel
+from raydt.sources.base import Source
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
@@ -93,6 +94,43 @@ class StateNames:
     def keys(self) -> LogKeys:
         """Columns that a list of deletions may name."""
         return LogKeys("text" if self.text_ids else "integer", self.id, self.subject_kind, self.subject)
+
+    @property
+    def text(self) -> list[str]:
+        """Columns that stay text, whatever they look like, since the state knows text there."""
+        known = self.labels.get("classes", [*self.labels.get("positive", ()), *self.labels.get("rest", ())])
+        ones = (self.label, bool(known) and all(isinstance(label, str) for label in known))
+        kinds = (ones, (self.id, self.text_ids), (self.subject, self.subject_kind == "text"))
+        return [name for name, is_text in kinds if name is not None and is_text]
+
+    def require_kinds(self, source: FileSource, file: DataFile) -> None:
+        """Refuse (InputError) ids or subjects of another kind than the state's."""
+        wanted = "text" if self.text_ids else "integer"
+        for name, found, kind, said in (
+            (self.id, source.id_kind, wanted, "updates.other_ids"),
+            (self.subject, source.subject_kind, self.subject_kind, "updates.other_subjects"),
+        ):
+            if name is not None and (found == "text") != (kind == "text") and file.count():
+                here, there = ("text", "integers") if found == "text" else ("integers", "text")
+                raise InputError(message(said, found=here, wanted=there), file=file.name, column=name)
+
+    def require_labels(
+        self, saved: SavedModel, source: Source, y: Targets, where: Callable[[int], tuple[str, int]]
+    ) -> None:
+        """Refuse (InputError) a label that is new where all classes were declared, or of another kind.
+
+        ``where`` gives file and row of the example at a place of ``y``.
+        """
+        known = len(saved.classes)
+        if not known or classes_in(y) <= known:
+            return
+        new = int(np.argmax(y >= known))
+        label, (file, row) = source.classes[y[new]], where(new)
+        said = {"label": quoted(label), "classes": _some(saved.classes, 20)}
+        if saved.meta.get("declared", False):
+            raise UpdateError(message("updates.unknown_label", **said), file=file, row=row, column=self.label)
+        if isinstance(label, str) != isinstance(saved.classes[0], str):
+            raise UpdateError(message("updates.other_label", **said), file=file, row=row, column=self.label)
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -181,13 +219,13 @@ def read_deletions(given: str | DataFile, names: StateNames, find: Find, missing
         found = set(whose.tolist())
         subjects, unknown = tuple(one for one in asked if one in found), [one for one in asked if one not in found]
     else:
-        ids = names.ids.look(_texts(asked)) if names.text_ids else np.array(asked, dtype=np.int64)
+        ids = names.ids.look(objects(asked)) if names.text_ids else np.array(asked, dtype=np.int64)
         refuse_numbered(names.numbered, ids, log.file.name)
         live = find(ids) >= 0
         ids, unknown = ids[live], [one for one, lives in zip(asked, live.tolist(), strict=True) if not lives]
     if unknown and missing == "error":
         raise _unknown(log, unknown)
-    shown = _texts(names.ids.names_of(ids)) if names.text_ids else ids
+    shown = objects(names.ids.names_of(ids)) if names.text_ids else ids
     path = None if isinstance(given, DataFile) else given
     return Deletions(shown, ids, subjects, tuple(unknown), path, log.file)
 
@@ -226,7 +264,7 @@ def read_insertions(
     X = np.concatenate([empty.X, *(chunk.X for chunk in chunks)])
     sparse = [part for part in (empty.sparse, *(chunk.sparse for chunk in chunks)) if part is not None]
     y = np.concatenate([empty.y, *(chunk.y for chunk in chunks)])
-    _check_labels(source, y, saved, names)
+    names.require_labels(saved, source, y, source.where)
     shown: npt.NDArray[Any] = running_ids(names.next_id, len(y), path)
     if names.id is not None:
         shown = np.concatenate([empty.names, *(chunk.names if names.text_ids else chunk.id for chunk in chunks)])
@@ -260,35 +298,11 @@ def _open(given: str | DataFile, kind: str | None, saved: SavedModel, names: Sta
         wanted[names.subject] = "the state"
     if names.weight is not None:
         wanted[names.weight] = "the state"
-    known = names.labels.get("classes", [*names.labels.get("positive", ()), *names.labels.get("rest", ())])
-    text = [names.label] if known and all(isinstance(label, str) for label in known) else []
-    text += [names.id] if names.text_ids and names.id is not None else []
-    text += [names.subject] if names.subject_kind == "text" and names.subject is not None else []
     columns = {"label": names.label, "id": names.id, "subject": names.subject, "weight": names.weight}
-    files, options = find_rows(saved, given, kind, wanted=wanted, columns=columns, as_text=tuple(text))
+    files, options = find_rows(saved, given, kind, wanted=wanted, columns=columns, as_text=tuple(names.text))
     source = open_rows(saved, files, options, labels=names.labels)
-    if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():
-        here, there = ("text", "integers") if source.id_kind == "text" else ("integers", "text")
-        raise InputError(message("updates.other_ids", found=here, wanted=there), file=files[0].name, column=names.id)
-    if names.subject is not None and source.subject_kind != names.subject_kind and files[0].count():
-        here, there = ("text", "integers") if source.subject_kind == "text" else ("integers", "text")
-        said = message("updates.other_subjects", found=here, wanted=there)
-        raise InputError(said, file=files[0].name, column=names.subject)
+    names.require_kinds(source, files[0])
     return source
-
-
-def _check_labels(source: FileSource, y: Targets, saved: SavedModel, names: StateNames) -> None:
-    """Refuse new labels where all classes were declared, and where they are of another kind."""
-    known = len(saved.classes)
-    if classes_in(y) <= known:
-        return
-    new = np.flatnonzero(y >= known)
-    label, row = source.classes[y[new[0]]], int(new[0])
-    said = {"label": quoted(label), "classes": _some(saved.classes, 20)}
-    if saved.meta.get("declared", False):
-        raise _at(source, row, names.label, message("updates.unknown_label", **said))
-    if known and isinstance(label, str) != isinstance(saved.classes[0], str):
-        raise _at(source, row, names.label, message("updates.other_label", **said))
 
 
 def grown_categories(source: FileSource, saved: SavedModel) -> dict[str, list[Any]]:
@@ -319,12 +333,6 @@ def _like(value: Any, known: list[Any]) -> Any:
     if isinstance(known[0], str):
         return str(value)
     return int(value) if value.lstrip("-").isdigit() and str(int(value)) == value else None
-
-
-def _texts(values: list[Any]) -> npt.NDArray[Any]:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
 
 
 def _first_repeated(ids: npt.NDArray[np.int64]) -> int | None:

@@ -34,7 +34,7 @@ from pipelines.updating.changes import (
 )
 from pipelines.updating.inputs import Input as Given
 from pipelines.updating.inputs import deletions_given, rows_given
-from pipelines.updating.lineage import batch_of, names_after, step_of
+from pipelines.updating.lineage import absolute, batch_of, names_after, step_of
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
@@ -64,6 +64,7 @@ def update(
     kind: str | None = None,
     receipts: ReceiptFile | None = None,
     note: str = "",
+    keep: int | None = None,
 ) -> Receipt:
     """Delete and insert examples: first all deletions, then all insertions, so that an id can be replaced.
 
@@ -95,6 +96,8 @@ def update(
         Where to append the receipt: just before the new state is complete, so that no state is without its receipt.
     note : str
         Who asked, or the number of the case: it stands in the receipt, readable for everybody, and in the lineage.
+    keep : int, optional
+        Of a folder of successive states: how many of the newest to keep, at least 1. Receipts stay. By default all.
 
     Returns
     -------
@@ -124,6 +127,7 @@ def update(
     series = Series.of_state(state) if out is None else None
     if target is None and series is None and not dry_run:
         raise ConfigError(message("updates.no_target"))
+    Series.require_keep(keep, series)
     writing = target if not dry_run else None
     writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
     with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
@@ -153,7 +157,7 @@ def update(
             assert writing is not None
             save_state(writing, meta, components, receipt, chain)
             if series is not None:
-                series.point_to_newest()
+                series.point_to_newest(keep)
     return receipt
 
 
@@ -226,9 +230,15 @@ def contents_after(
 def save_state(
     target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
-    """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest."""
+    """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest.
+
+    Of successive states the one after no update is there already, and stays as it is.
+    """
+    keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
+    if target.has(MANIFEST):
+        keep()
+        return
     try:
-        keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
         save_folder(target, "state", meta, components, before_commit=keep)
     except BaseException:
         target.clear(is_of_state)
@@ -241,8 +251,11 @@ def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -
     """Where copies of deleted examples may be, with paths where they are known."""
     run, config = place.run, place.config
     places = [message("updates.copy_state", path=place.folder.location)]
-    earlier = reversed(saved.meta.get("lineage", []))
-    places += [message("updates.copy_earlier_state", path=step["state"]) for step in earlier]
+    series, _, _ = place.folder.location.rpartition("/")
+    for step in reversed(saved.meta.get("lineage", [])):
+        above, _, name = step["state"].rpartition("/")
+        if above != series or place.folder.has(f"../{name}/{MANIFEST}"):  # else it was removed
+            places.append(message("updates.copy_earlier_state", path=step["state"]))
     if run is not None and config is not None:
         path = getattr(config.source, "path", None)
         if path is not None:
@@ -263,7 +276,7 @@ def copies_of(saved: SavedModel, place: StatePlace, delete: str | Path | None) -
     elif not saved.meta.get("lineage"):
         places.append(message("updates.copy_origin"))
     if delete is not None:
-        places.append(message("updates.copy_ids", path=delete))
+        places.append(message("updates.copy_ids", path=absolute(str(delete))))
     if any(saved.features.categorical):
         places.append(message("updates.copy_categories"))
     if saved.classes:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +40,9 @@ from raydt.streams.history import Replay
 #: Updates of a change log read at a time.
 _BATCH = 1 << 14
 
+#: Numbers of deleted examples, what was inserted, the number of the first insertion, and that of all updates.
+_Found = tuple[npt.NDArray[np.int64], Insertions, int, int]
+
 
 def step_of(
     saved: SavedModel, place: str, names: StateNames, gone: Deletions, new: Insertions, receipt: Receipt
@@ -52,10 +53,10 @@ def step_of(
     """
     files: dict[str, Any] = {}
     if gone.file is not None:
-        files["delete"] = {"path": _absolute(gone.path), "sha256": gone.file.content_hash(), "id": names.id}
+        files["delete"] = {"path": absolute(gone.path), "sha256": gone.file.content_hash(), "id": names.id}
         files["delete"] |= {"missing": "skip"} if gone.missing else {}
     if new.source is not None:
-        files["insert"] = {"path": _absolute(new.path), "kind": new.source.identity().description["kind"]}
+        files["insert"] = {"path": absolute(new.path), "kind": new.source.identity().description["kind"]}
         files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
         files["insert"] |= {} if names.weight is None else {"weight": names.weight}
     return {
@@ -120,104 +121,84 @@ def history_of_run(config: Config, features: Features, stream: Stream, meta: Map
     for step in meta.get("lineage", []):
         with fitting(run):
             replay.read(stream, int(step["offset"]))
-            if "changes" in step["files"]:
-                _follow_changes(config, features, stream, replay, step, run)
-                continue
-            names, gone, new = _read_again(config, features, stream, replay, step, run)
-            begin = int(step["offset"])
-            replay.add(batch_of(begin, gone, new, stream.source.positive is not None))
-            known = names_after(names, new, begin + len(gone.ids), replay.living)
-            stream.follow_update(gone.ids, new.ids, len(gone.ids) + len(new.ids), known, len(new.classes))
+            _Step(config, features, stream, replay, step, run).follow()
     replay.read(stream, int(meta["offset"]))
     return replay.result()
 
 
-def _read_again(
-    config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
-) -> tuple[StateNames, Deletions, Insertions]:
-    """Read the files of an update as it has read them, with the dictionaries that the stream had then."""
-    files = step["files"]
-    then = _state_then(config, features, stream, replay, step, files.get("insert", files.get("delete", {})))
-    names, gone = StateNames.of(then), no_deletions()
-    names.subjects.keep(*replay.living)
-    new, found = no_insertions(then, names, gone), {}
-    if any(file["path"] is None for file in files.values()):
-        raise InputError(message("updates.in_memory", updates=step["offset"]), file=run)
-    paths = " and ".join(file["path"] for file in files.values())
-    try:
-        if "delete" in files:
-            gone = read_deletions(files["delete"]["path"], names, replay.find, files["delete"].get("missing", "error"))
-            found["delete"] = None if gone.file is None else gone.file.content_hash()
-            new = no_insertions(then, names, gone)
-        if "insert" in files:
-            new = read_insertions(files["insert"]["path"], files["insert"]["kind"], then, names, replay.find, gone)
-            found["insert"] = None if new.source is None else new.source.identity().fingerprint
-    except InputError as error:
-        said = message("updates.unreadable", updates=step["offset"], files=paths, problem=message_of(error))
-        raise InputError(said, file=run) from error
-    if found != {name: file.get("sha256", file.get("fingerprint")) for name, file in files.items()}:
-        raise InputError(message("updates.changed", updates=step["offset"], files=paths), file=run)
-    return names, gone, new
+class _Step:
+    """One update of a lineage, whose files are read again with the dictionaries that the stream had then."""
 
+    def __init__(
+        self, config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
+    ) -> None:
+        self._stream, self._replay, self._step, self._run = stream, replay, step, run
+        self._offset, files = int(step["offset"]), step["files"]
+        at, source = stream.state(), stream.source
+        own = step.get("read_as") or files.get("insert") or files.get("delete") or {}
+        columns = {"label": own.get("label"), "id": own.get("id") or source.id_column, "id_kind": source.id_kind}
+        columns |= {"subject": source.subject_column, "subject_kind": source.subject_kind, "weight": own.get("weight")}
+        meta = {"kind": "state", "columns": columns, "next_id": replay.next_id, "offset": self._offset}
+        classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
+        learner = learners()[config.learner.kind]
+        #: What a state before the update says.
+        self._then = SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
+        self._names = StateNames.of(self._then)
+        self._names.subjects.keep(*replay.living)
 
-def _state_then(
-    config: Config,
-    features: Features,
-    stream: Stream,
-    replay: Replay,
-    step: Mapping[str, Any],
-    columns: Mapping[str, Any],
-) -> SavedModel:
-    """Return what the reading of an update's files knows of the state before it; ``columns`` has label and id."""
-    at, source, named = stream.state(), stream.source, {name: columns.get(name) for name in ("label", "id", "weight")}
-    named |= {"id": named["id"] or source.id_column, "id_kind": source.id_kind}
-    named |= {"subject": source.subject_column, "subject_kind": source.subject_kind}
-    meta = {"kind": "state", "columns": named, "next_id": replay.next_id, "offset": int(step["offset"])}
-    classes, categories = source.classes[: at["n_classes"]], at["source"].get("categories", {})
-    learner = learners()[config.learner.kind]
-    return SavedModel(learner, config.learner, features, classes, categories, meta, {"stream": at})
+    def follow(self) -> None:
+        """Replay the update, and have the stream follow it; InputError if a file has changed, or is gone."""
+        files: dict[str, Any] = self._step["files"]
+        named = files.get("changes", list(files.values()))
+        if any(file["path"] is None for file in named):
+            raise InputError(message("updates.in_memory", updates=self._offset), file=self._run)
+        told = {"updates": self._offset, "files": " and ".join(file["path"] for file in named)}
+        try:
+            found = self._changes(named) if "changes" in files else self._lists(files)
+        except InputError as error:
+            said = message("updates.unreadable", **told, problem=message_of(error))
+            raise InputError(said, file=self._run) from error
+        if found is None:
+            raise InputError(message("updates.changed", **told), file=self._run)
+        gone, new, begin, updates = found
+        known = names_after(self._names, new, begin, self._replay.living)
+        self._stream.follow_update(gone, new.ids, updates, known, len(new.classes))
 
+    def _lists(self, files: Mapping[str, Any]) -> _Found | None:
+        """Replay an update of ids and rows; None if a file has changed."""
+        then, names, find = self._then, self._names, self._replay.find
+        gone = no_deletions()
+        if (file := files.get("delete")) is not None:
+            gone = read_deletions(file["path"], names, find, file.get("missing", "error"))
+            if gone.file is None or gone.file.content_hash() != file["sha256"]:
+                return None
+        new = no_insertions(then, names, gone)
+        if (file := files.get("insert")) is not None:
+            new = read_insertions(file["path"], file["kind"], then, names, find, gone)
+            if new.source is None or new.source.identity().fingerprint != file["fingerprint"]:
+                return None
+        self._replay.add(batch_of(self._offset, gone, new, self._stream.source.positive is not None))
+        return gone.ids, new, self._offset + len(gone.ids), len(gone.ids) + len(new.ids)
 
-def _follow_changes(
-    config: Config, features: Features, stream: Stream, replay: Replay, step: Mapping[str, Any], run: str
-) -> None:
-    """Replay the change logs of an update, and have the stream follow them; InputError if one has changed."""
-    files, read_as, offset = step["files"]["changes"], step["read_as"], int(step["offset"])
-    then = _state_then(config, features, stream, replay, step, read_as)
-    names, paths = StateNames.of(then), " and ".join(file["path"] for file in files)
-    names.subjects.keep(*replay.living)
-    streams = ChangeStreams(then, names, read_as["spelling"], read_as["on_error"])
-    try:
+    def _changes(self, files: Sequence[Mapping[str, Any]]) -> _Found | None:
+        """Replay an update by change logs; None if a file has changed."""
+        then, names, read_as, offset = self._then, self._names, self._step["read_as"], self._offset
+        streams = ChangeStreams(then, names, read_as["spelling"], read_as["on_error"])
         found = [one for file in files for one in find_changes([file["path"]], file["kind"], then, names)]
         if [one.sha256 for one in found] != [file["sha256"] for file in files]:
-            raise InputError(message("updates.changed", updates=offset, files=paths), file=run)
+            return None
         for part in streams.streams(found):
             for batch in part.batches(_BATCH):
-                replay.add(batch)
-    except InputError as error:
-        if error.message is not None and error.message.id == "updates.changed":
-            raise
-        said = message("updates.unreadable", updates=offset, files=paths, problem=message_of(error))
-        raise InputError(said, file=run) from error
-    history, empty = replay.result(), no_insertions(then, names, no_deletions())
-    gone = history.id[(history.inserted < offset) & (history.deleted >= offset) & (history.deleted < streams.seq)]
-    new = history.id[(history.inserted >= offset) & (history.deleted >= streams.seq)]
-    after = replace(
-        empty,
-        classes=streams.classes,
-        categories=streams.categories,
-        all_ids=streams.text_ids,
-        all_subjects=streams.subjects,
-    )
-    known = names_after(names, after, offset, replay.living)
-    stream.follow_update(gone, new, streams.seq - offset, known, len(streams.classes))
+                self._replay.add(batch)
+        history = self._replay.result()
+        gone = history.id[(history.inserted < offset) & (history.deleted >= offset) & (history.deleted < streams.seq)]
+        new = history.id[(history.inserted >= offset) & (history.deleted >= streams.seq)]
+        return gone, streams.known(new, new), offset, streams.seq - offset
 
 
-def _absolute(path: str | Path | None) -> str | None:
-    if path is None:
-        return None
-    text = str(path)
-    return text if "://" in text else os.path.abspath(text)
+def absolute(path: str | None) -> str | None:
+    """Return a path that is the same wherever a command is started; None of a table in memory."""
+    return path if path is None or "://" in str(path) else os.path.abspath(path)
 
 
 def ids_between(

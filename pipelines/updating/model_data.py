@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from raydt.encoding.indices import holds_indices, is_empty_list
 from raydt.encoding.tokens import holds_tokens
 from raydt.errors import InputError
+from raydt.examples.features import Features
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
@@ -62,7 +63,7 @@ def find_rows(
         if name in needed:
             said = message("updates.feature_column", who=wanted[name])
             raise InputError(said, file=data.name if isinstance(data, DataFile) else data, column=name)
-    categorical = [name for name, is_category in zip(features.names, features.categorical, strict=True) if is_category]
+    categorical = features.categorical_names
     values: dict[str, Any] = {"label": None, **columns, "features": needed, "categorical": categorical}
     values["n_features"] = features.sparse or None
     if isinstance(data, DataFile):
@@ -108,15 +109,17 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
             raise InputError(said, file=file.name, column=min(odd_one))
     with without_a_config():
         source = FileSource(options, files, reading=traits_of(saved.options).reading)
-    if source.features.categorical != features.categorical:
-        odd = next(
-            name
-            for name, is_category in zip(features.names, source.features.categorical, strict=True)
-            if is_category and name not in options.categorical
-        )
-        raise InputError(message("updates.other_column", known="numbers", found="text"), file=files[0].name, column=odd)
+    require_numbers(features, source, files[0])
     source.restore({**source.state(), "categories": known_categories(saved, files), **dictionaries})
     return source
+
+
+def require_numbers(features: Features, source: FileSource, file: DataFile) -> None:
+    """Refuse (InputError) text in a column in which the model knows numbers."""
+    text = set(source.features.categorical_names) - set(features.categorical_names)
+    if text:
+        odd = next(name for name in features.names if name in text)
+        raise InputError(message("updates.other_column", known="numbers", found="text"), file=file.name, column=odd)
 
 
 def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list[Any]]:

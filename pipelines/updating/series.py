@@ -1,14 +1,14 @@
 """A folder of successive states: each is an entry named by its number of updates, and ``latest`` names the newest.
 
-Invariant: an entry is complete once its manifest is there, and then never changed. ``latest`` and ``report.html``
-follow from the newest complete entry: a process that is killed before it writes them leaves what the next one puts
-right.
+Invariant: an entry is complete once its manifest is there, and then never changed, only removed where it is one too
+many. ``latest`` and ``report.html`` follow from the newest complete entry: a process that is killed before it writes
+them leaves what the next one puts right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipelines.outputs import Input, require_apart
@@ -19,7 +19,7 @@ from raydt.errors import ConfigError
 from raydt.folders.checkpoint import is_checkpoint_folder
 from raydt.folders.folder import final_name
 from raydt.folders.lock import LOCK, locked
-from raydt.folders.manifest import complete, read_manifest
+from raydt.folders.manifest import MANIFEST, complete, read_manifest
 from raydt.messages import message
 
 #: Names the newest entry, in a line of text.
@@ -64,14 +64,29 @@ class Series:
                     self.folder.discard(name)
             yield
 
+    @staticmethod
+    def require_keep(keep: int | None, series: Series | None) -> None:
+        """Refuse (ConfigError) a number of states to keep that is not positive, or where there is no such folder."""
+        if keep is not None and (keep < 1 or series is None):
+            raise ConfigError(message("updates.nothing_to_keep", keep=keep))
+
     def place(self, updates: int) -> RunFolder:
         """Return the folder of the state after so many updates."""
         return self.folder.inside(str(updates))
 
-    def point_to_newest(self) -> None:
-        """Write ``latest`` and the report, if there is a state."""
+    def point_to_newest(self, keep: int | None = None) -> None:
+        """Write ``latest`` and the report, if there is a state, and remove all but the newest ``keep`` states.
+
+        A state that another process writes (a purge) stays until the next call.
+        """
         numbers = complete(self.folder)
         if numbers:
             meta = read_manifest(self.place(numbers[-1])).meta
             self.folder.write_text(REPORT, series_page(meta, self.folder.location))
             self.folder.write_text(LATEST, f"{numbers[-1]}\n")
+        for number in numbers[:-keep] if keep is not None else ():
+            old = self.place(number)
+            with suppress(ConfigError), locked(old):
+                old.delete(MANIFEST, lasting=True)  # first: without it the rest is no state, and goes with the next
+                old.clear(is_of_state)
+            old.discard()

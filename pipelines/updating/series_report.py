@@ -11,7 +11,7 @@ import numpy as np
 from raydt.messages import message
 from raydt.presentation.blocks import Block, Fact, Facts, Row, Section, Table, Text
 from raydt.presentation.series import Columns
-from raydt.presentation.words import ABSENT, count, moment, names, number
+from raydt.presentation.words import ABSENT, count, counted, moment, names, number
 
 
 def series_page(meta: Mapping[str, Any], location: str) -> str:
@@ -44,7 +44,7 @@ def _article(meta: Mapping[str, Any], location: str) -> Any:
     last: Mapping[str, Any] = next((step["scores"] for step in reversed(lineage) if step.get("scores")), {})
     quality = quality_of(last)
     figures = [
-        Fact("updates", count(meta.get("offset")), f"{count(len(lineage))} states since {lineage[0]['state']}"),
+        Fact("updates", count(meta.get("offset")), f"{counted(len(lineage), 'state')} since {lineage[0]['state']}"),
         Fact("live examples", count(_live(lineage)), ""),
         Fact(quality.name, quality.form(number(last, quality.window)), "in the last update"),
         Fact(quality.name, quality.form(number(last, quality.score)), "of all predictions so far"),
@@ -54,11 +54,11 @@ def _article(meta: Mapping[str, Any], location: str) -> Any:
         Facts([fact for fact in figures if fact.value != ABSENT], "figures"),
     ]
     charts = quality_charts(scores, None)
-    quality_blocks: list[Block] = [Text(f"{message('reports.before_learned')}.", "quiet"), *charts]
-    sections = [
-        Section("States", [_states(lineage, quality)], "states"),
-        Section("Quality", quality_blocks, "quality"),
-    ]
+    sections = [Section("States", [_states(lineage, quality)], "states")]
+    if charts:
+        sections.append(
+            Section("Quality", [Text(f"{message('reports.before_learned')}.", "quiet"), *charts], "quality")
+        )
     kind = str(meta.get("learner", {}).get("kind", ""))
     return Article(PurePosixPath(location).name, f"successive states of a {kind} model", head, sections)
 

@@ -91,7 +91,8 @@ def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
     shown = f"values of type {extension.decode(errors='replace')}" if extension else in_words(kind)
     times = file and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
     what = "unusable_times" if times else "unusable"
-    said = message(f"columns.{what}", kind=shown, features=named_features(file), column=field.name)
+    features = "X" if file is None else "the features (source.exclude)"
+    said = message(f"columns.{what}", kind=shown, features=features, column=field.name)
     raise InputError(said, file=file, column=field.name)
 
 

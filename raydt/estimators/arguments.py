@@ -146,7 +146,7 @@ def is_missing(label: Any) -> bool:
     )
 
 
-def ids_of(ids: Any) -> npt.NDArray[np.int64]:
+def ids_of(ids: Any, what: str = "id") -> npt.NDArray[np.int64]:
     """Ids as int64, shape (n,): one or several integers, or floats that are whole and that no other id rounds to."""
     given = np.atleast_1d(np.asarray(ids))
     if given.ndim != 1:
@@ -160,7 +160,7 @@ def ids_of(ids: Any) -> npt.NDArray[np.int64]:
     for row, value in enumerate(() if sound else given.tolist()):
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < exact)
         if isinstance(value, bool) or times or not whole or not -(2**63) <= value < 2**63:
-            raise InputError(message("estimators.id_type", what="id", value=value), row=row)
+            raise InputError(message("estimators.id_type", what=what, value=value), row=row)
     return given.astype(np.int64)
 
 

@@ -13,9 +13,9 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
 from raydt.estimators.arguments import weights_of
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.keys import columns_of_index, index_of, keys_of, objects
+from raydt.estimators.keys import columns_of_index, index_of, keys_of
 from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
-from raydt.examples.subjects import Subjects
+from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
 from raydt.examples.updates import (
     DELETE,

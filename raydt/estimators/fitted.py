@@ -146,8 +146,7 @@ class Fitted(Parameters, AtomicCalls):
         parameters = {name: value for name, value in saved.meta["learner"].items() if name in cls._parameter_names()}
         self = cls(**parameters)
         self._fitted_options = saved.options.model_copy(update=cls._fixed)
-        names, kinds = saved.features.names, saved.features.categorical
-        categorical = [name for name, kind in zip(names, kinds, strict=True) if kind]
+        categorical = saved.features.categorical_names
         self.categorical_features = categorical or None
         self._encoder = self._new_encoder(categorical)
         self._encoder.take(saved.features, saved.meta.get("named", True), saved.categories)

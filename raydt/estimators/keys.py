@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from raydt.errors import InputError
 from raydt.estimators.arguments import ids_of, is_missing
+from raydt.examples.subjects import objects
 from raydt.messages import message
 
 Integers = npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ def keys_of(given: Any, what: str = "id") -> list[Hashable]:
     if isinstance(values, np.ndarray) or all(isinstance(value, int | float) for value in values):
         if not isinstance(values, np.ndarray):
             _refuse_missing(values, what)
-        numbers: list[Hashable] = ids_of(values).tolist()
+        numbers: list[Hashable] = ids_of(values, what).tolist()
         return numbers
     _refuse_missing(values, what)
     keys: list[Hashable] = []
@@ -57,11 +58,6 @@ def columns_of_index(X: Any) -> dict[str, str | None]:
     """Return, if the index of a data frame is the ids, what a state says of their column."""
     names: Sequence[Any] = getattr(index_of(X), "names", ())
     return {"id": names[0], "id_kind": "integer"} if len(names) == 1 and isinstance(names[0], str) else {}
-
-
-def objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    """Return values as an array of dtype object, shape (n,); tuples stay tuples."""
-    return np.fromiter(values, dtype=np.object_, count=len(values))
 
 
 def _listed(given: Any) -> npt.NDArray[Any] | list[Any]:

@@ -55,6 +55,11 @@ class Features:
         return self.names[feature] if feature < dense else sparse_name(self.sparse_column, feature - dense, tokens)
 
     @property
+    def categorical_names(self) -> list[str]:
+        """Names of the dense features that are categorical."""
+        return [name for name, is_category in zip(self.names, self.categorical, strict=True) if is_category]
+
+    @property
     def kinds(self) -> npt.NDArray[np.int8]:
         """NUMERIC or CATEGORICAL of each dense feature, int8, shape (d,)."""
         return np.array(self.categorical, dtype=np.int8)

@@ -101,14 +101,23 @@ class Subjects:
         known = {self._codes[subject]: subject for subject in subjects if subject in self._codes}
         entries = self._without_ended(np.flatnonzero(np.isin(self._code[: self._used], list(known))))
         whose = [known[code] for code in self._code[entries].tolist()]
-        return self._id[entries], self._born[entries], _objects(whose)
+        return self._id[entries], self._born[entries], objects(whose)
 
     def of(self, ids: Integers) -> Values:
         """Return the subjects of live examples, shape (n,), None of one without an entry. O(entries)."""
         entries = self._without_ended(np.flatnonzero(np.isin(self._id[: self._used], ids)))
         code = dict(zip(self._id[entries].tolist(), self._code[entries].tolist(), strict=True))
         names = list(self._codes)
-        return _objects([names[code[one]] if one in code else None for one in ids.tolist()])
+        return objects([names[code[one]] if one in code else None for one in ids.tolist()])
+
+    def since(self, born: int) -> dict[int, Any]:
+        """Return the subjects of the insertions from update ``born`` on, by the numbers of these updates.
+
+        All of them are there until the deletions of later updates are noted. O(their number).
+        """
+        first, names = int(np.searchsorted(self._born[: self._used], born)), list(self._codes)
+        entries = zip(self._born[first : self._used].tolist(), self._code[first : self._used].tolist(), strict=True)
+        return {update: names[code] for update, code in entries}
 
     def state(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs: plain JSON values and NumPy arrays."""
@@ -164,6 +173,6 @@ class Subjects:
         self._dropped += used - self._used
 
 
-def _objects(values: Sequence[Any]) -> Values:
+def objects(values: Sequence[Any]) -> Values:
     """Return values as an array of dtype object, shape (n,); tuples stay tuples."""
     return np.fromiter(values, dtype=np.object_, count=len(values))

@@ -39,7 +39,7 @@ class Interface:
         """Make an interface from the values of categorical columns and the sparse tokens, in the order of codes."""
         if features.sparse == LARGEST_WIDTH:
             raise InputError(message("export.unknown_width"))
-        names = [name for name, kind in zip(features.names, features.categorical, strict=True) if kind]
+        names = features.categorical_names
         numbers = {
             name: {value: number_of(value) if by_value else code for code, value in enumerate(categories.get(name, ()))}
             for name in names

@@ -67,7 +67,7 @@ class RebuildingDescription(Description):
         """Return rebuilds, and what else the call took."""
         rows, nodes = counted(effects.rebuilt_rows, "row"), counted(effects.rebuilt_nodes, "node")
         return ReceiptWords(
-            short=f"{effects.rebuilds:,} rebuilds of {effects.rebuilt_rows:,} rows",
+            short=f"{counted(effects.rebuilds, 'rebuild')} of {rows}",
             counts=node_counts(effects),
             lines=[
                 ("rebuilds", f"{counted(effects.rebuilds, 'subtree')} of {rows} and {nodes} in all"),

@@ -22,7 +22,9 @@ SENTENCES: dict[str, Sentence] = {
         "times is allowed"
     ),
     "no_feature": "no feature has been seen",
-    "retrained": "of {trees:,} trees, {rebuilt:,} evenly spaced equal those trained from scratch on the live examples",
+    "retrained": "all {trees:,} trees equal those trained from scratch on the live examples",
+    "some_retrained": "{rebuilt:,} of {trees:,} trees, evenly spaced, equal those trained from scratch on the live "
+    "examples",
     "earlier_search": "the split is that of an earlier search, and only the live examples are known",
     "weighed_rows": "the theorems are about independent rows that all have weight 1",
     "earlier_splits": "only the live examples are known, and splits were chosen by all examples of their time",

@@ -8,7 +8,7 @@ _UNKNOWN = "{option} names a column that does not exist"
 _COLUMNS = "The columns are {columns}"
 _UNUSABLE = "the column holds {kind}, which raydt cannot use"
 _CONVERT = (
-    "Convert it (allowed are integers, floating-point numbers, booleans, strings and dictionaries of these) or leave "
+    "Convert it (allowed are integers, floating-point numbers, booleans, strings and dictionaries of these), or leave "
     "it out of {features}"
 )
 _NOT_TIMES = "the column holds {kind}, but event times are timestamps, dates or integers"
@@ -39,7 +39,10 @@ SENTENCES: dict[str, Sentence] = {
     "not_categorical": ("source.categorical names this column, but it is not a feature", "Remove it there"),
     # What they hold; {features} is the option or the argument that has the features
     "unusable": (_UNUSABLE, _CONVERT),
-    "unusable_times": (_UNUSABLE, _CONVERT + ". To use it as the time of the rows, set source.ts: {column}"),
+    "unusable_times": (
+        _UNUSABLE,
+        _CONVERT + ". If it is the time of the rows, set source.ts: {column}",
+    ),
     "not_ids": ("the column holds {kind}, but ids are integers or text", "Convert it, or set another source.id"),
     "not_subjects": (
         "the column holds {kind}, but subjects are integers or text",

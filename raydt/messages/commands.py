@@ -7,19 +7,20 @@ from raydt.messages import Sentence
 _FILE_NAME = "{name!r} cannot be used, since this process encodes the names of files as {encoding}"
 
 _DEMO = """\
-A decision tree on Ray inserted {run[inserts]:,} examples and deleted {run[deletes]:,} of them,
-at {run[updates_per_second]:,.0f} updates per second. The tree now holds {run[active]:,} examples.
+A forest on Ray inserted {run[inserts]:,} examples and deleted {run[deletes]:,} of them,
+at {run[updates_per_second]:,.0f} updates per second. It now holds {run[active]:,} examples.
 
   accuracy     {scores[accuracy]}, each example predicted just before its insertion
   no change    {scores[no_change]}, if one always predicts the last label
   majority     {scores[majority]}, if one always predicts the most frequent label
-  tree         {run[nodes]} nodes, depth {run[depth]}, after {run[rebuilds]:,} rebuilds
+  trees        {run[nodes]:,} nodes in all, depth {run[depth]}, after {run[rebuilds]:,} rebuilds of a subtree
   shards       {run[shards]}, in {run[rounds]:,} message rounds ({requests:,} requests)
+  promise      every tree equals the one trained from scratch on the examples that are left
   audit        conformance {run[audit][conformance]}, feasibility {run[audit][feasibility]}
   model        {run[model_digest]}
 
 The report is at {path}/report.html
-Next: a longer stream, raydt replay configs/fudyadt.yaml; then your own data, see docs/tutorials/own-data.md"""
+Next: a longer stream, raydt replay configs/gbdt.yaml; then your own data, see docs/tutorials/own-data.md"""
 
 SENTENCES: dict[str, Sentence] = {
     "demo": _DEMO,
@@ -72,6 +73,8 @@ SENTENCES: dict[str, Sentence] = {
     "id_kept": "not deleted: the last receipt that counts for it is {receipt}, of {time}, by which it was {what}",
     "id_undone": "not deleted: receipt {receipt} of {time} deleted it, but receipt {by} went back to an older state",
     "id_live": "{said}; BUT IT IS LIVE in the state",
+    "id_there": "{said}; it is live in the state",
+    "subject_returned": "{said}; only rows that came later are live in the state",
     "id_absent": "{said}; not live in the state",
     "gaps": "the model was changed without a receipt before receipt {receipts}",
     "last_receipt": "belongs to the last receipt",

@@ -63,7 +63,8 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "no_warmup": (
         "stream.warmup = 0: {learner} {reason}",
-        "Set stream.warmup to 20 rows or more; some hundreds make a better first model",
+        "Set stream.warmup to 20 rows or more (some hundreds make a better first model), or stream.model: training for "
+        "one model of all rows",
     ),
     "late_checkpoints": (
         "erasure.deadline = {deadline} needs checkpoints that drop deleted examples by then",

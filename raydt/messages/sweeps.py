@@ -41,7 +41,7 @@ SENTENCES: dict[str, Sentence] = {
     # Verdicts and remarks
     "cut_short": "Interrupted ({reason}) after {done} of {settings} settings",
     "failed": "{failed} of the settings failed; a table gives the reasons",
-    "all_beat": "Every setting beats both baselines",
+    "all_beat": "Every setting beats the trivial predictors",
     "some_beat": "{better:,} of {settings:,} settings beat the better baseline ({baseline}, accuracy {level})",
     "no_accuracy": "No setting has an accuracy to draw",
     "promised": (

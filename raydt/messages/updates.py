@@ -13,6 +13,10 @@ SENTENCES: dict[str, Sentence] = {
         "update needs a folder for the new state",
         "Give --out STATE2, a STATE that is a folder of successive states, or --dry-run",
     ),
+    "nothing_to_keep": (
+        "keep is the number of states that stay in a folder of successive states, from 1 on, and cannot be {keep} here",
+        "Leave it out, or update such a folder",
+    ),
     "no_folder": ("--out {folder}: cannot be a folder: {reason}", "Choose a new folder"),
     "other_base": (
         "{folder} has states already, and what is updated is not the newest of them, {newest}",
@@ -33,7 +37,7 @@ SENTENCES: dict[str, Sentence] = {
     "unknown_id": ("id {id}: {problem}", "{remedy}"),
     "unknown_ids": ("{count:,} ids have no live example: {ids}", "{remedy}, or take them out with --missing skip"),
     "unknown_subjects": (
-        "{count:,} subject(s) without a live row: {subjects}",
+        "subjects without a live row ({count:,}): {subjects}",
         "Delete only subjects that have rows, or pass over the others with --missing skip",
     ),
     "repeated_id": ("id {id} is given twice", "Give every id once"),

@@ -43,6 +43,7 @@ class Clock:
     updates: Floats
     times: Floats
     moments: bool
+    latest: float  #: The latest time of a row; ``times`` may end one span later.
 
     @classmethod
     def of(cls, seq: npt.NDArray[Any], times: npt.NDArray[Any], moments: bool, first: float | None) -> Clock | None:
@@ -58,14 +59,14 @@ class Clock:
         if first is not None:
             known, updates = np.append(min(first, known[0]), known), np.append(0.0, updates)
         new = np.append(True, np.diff(known) > 0)
-        last = updates[-1]
+        last, latest = updates[-1], float(known[-1] * _MICROSECOND if moments else known[-1])
         updates, known = updates[new], known[new]
         if len(known) < 2:
             return None
         if updates[-1] < last:  # rows at the latest time share a span, too: that of the time before
             updates, known = np.append(updates, last), np.append(known, 2 * known[-1] - known[-2])
         known = known * _MICROSECOND if moments else known
-        clock = cls(updates, known, moments)
+        clock = cls(updates, known, moments, latest)
         return clock if not moments or (_date(known[0]) and _date(known[-1])) else None
 
     def at(self, updates: Any) -> Floats:
@@ -169,7 +170,7 @@ def timed(block: B, clock: Clock | None) -> B:
         block,
         panels=tuple(_panel(panel, moved) for panel in block.panels),
         ticks=axis.ticks,
-        unit=in_words(low, high, clock.word),
+        unit=in_words(low, clock.latest, clock.word),
         at=moved(block.at).tolist(),
         names=names,
         uprights=tuple(moved(block.uprights).tolist()),

@@ -20,7 +20,7 @@ from raydt.examples.targets import NUMBERS
 from raydt.examples.updates import DELETE, INSERT, REFUSALS, Log, Refusal, UpdateBatch, joined
 from raydt.learners import description_of, traits_of
 from raydt.learners.base import LearnerOptions
-from raydt.learners.description import Call, ReceiptWords
+from raydt.learners.description import Call, Effects, ReceiptWords
 from raydt.sessions.copies import IN_MEMORY
 from raydt.sessions.session import InProcessSession
 
@@ -161,22 +161,47 @@ def apply_with_receipt(
     grown = {name: result.statistics[name] - before[name] for name in traits.counts}
     seq = batch.start + np.flatnonzero(deleted)
     effects = description.effects(Call(seq, result.path[deleted], result, grown))
+    after = result.statistics["active"]
+    return receipt_of(
+        options,
+        effects,
+        columns,
+        names[batch.op == INSERT],
+        active=(after + result.deletes - result.inserts, after),
+        digests=(digest_before, session.digest()) if digests else (None, None),
+        copies=copies,
+        log=result.log,
+    )
+
+
+def receipt_of(
+    options: LearnerOptions,
+    effects: Effects,
+    deletions: dict[str, npt.NDArray[Any]],
+    inserted: npt.NDArray[Any],
+    *,
+    active: tuple[int, int],
+    digests: tuple[str | None, str | None],
+    copies: tuple[str, ...],
+    log: Log,
+) -> Receipt:
+    """Return the receipt of a call with these effects; ``active`` and ``digests`` are those before and after it."""
     return Receipt(
         learner=options.kind,
         options_hash=options_hash(options),
-        deletions={**columns, **effects.columns},
-        inserted=names[batch.op == INSERT],
+        deletions={**deletions, **effects.columns},
+        inserted=inserted,
         rebuilds=effects.rebuilds,
         rebuilt_rows=effects.rebuilt_rows,
         rebuilt_nodes=effects.rebuilt_nodes,
         work=effects.work,
-        active_before=result.statistics["active"] + result.deletes - result.inserts,
-        active=result.statistics["active"],
-        digest_before=digest_before if digests else None,
-        digest_after=session.digest() if digests else None,
-        copies=(*copies, *traits.stays, IN_MEMORY) if deleted.any() else (),
-        log=result.log,
-        words=description.receipt(effects),
+        active_before=active[0],
+        active=active[1],
+        digest_before=digests[0],
+        digest_after=digests[1],
+        copies=(*copies, *traits_of(options).stays, IN_MEMORY) if len(deletions["id"]) else (),
+        log=log,
+        words=description_of(options).receipt(effects),
     )
 
 

@@ -296,6 +296,10 @@ class RowStream(ABC):
         """Return ids of updates handed out as the user knows them."""
         return ids.tolist() if self._text_ids is None else self._text_ids.names_of(ids)
 
+    def subjects_since(self, seq: int) -> dict[int, Any]:
+        """Return whose rows the updates from ``seq`` on have inserted, by their numbers; of the newest batch only."""
+        return {} if self._subjects is None else self._subjects.since(seq)
+
     def inputs(self) -> dict[str, Any]:
         """No file other than the source."""
         return {}

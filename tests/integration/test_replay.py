@@ -144,7 +144,6 @@ class TestOnRay:
         assert (summary["audit"]["conformance"], summary["audit"]["feasibility"]) == ("holds", "proven")
         assert min(summary["inserts"], summary["deletes"], summary["rounds"]) > 0
         assert all(shard["requests"] > 0 for shard in summary["work"])
-        assert {2} <= {row["place"] for row in table(tmp_path / "demo", "events")}  # rebuilt by the shards
         assert summary["metrics"]["accuracy"] > max(summary["baselines"].values())
         assert (tmp_path / "demo" / "report.html").exists()
         assert summary["model_digest"] in story(summary, result.path)

@@ -92,7 +92,42 @@ def test_a_trained_model_is_audited_updated_and_verified(trial: Trial, tmp_path:
     if trial.learner.traits(trial.options).retrained:
         assert verify_run(run.path)["equal"]
     pq.write_table(table().slice(0, 9).select(["id"]), tmp_path / "gone.parquet")
-    assert update(run.path, delete=tmp_path / "gone.parquet", out=tmp_path / "state").active == ROWS - 9
+    receipt = update(run.path, delete=tmp_path / "gone.parquet", out=tmp_path / "state")
+    assert receipt.active == ROWS - 9
+    taken = pipelines.resume(run.path, state=tmp_path / "state").summary
+    assert (taken["model_digest"], taken["active"], taken["metrics"]) == (
+        receipt.digest_after,
+        ROWS - 9,
+        run.summary["metrics"],
+    )
+    assert audit_run(run.path).conformance == "holds"
+
+
+def test_a_sweep_scores_the_rows_held_out(tmp_path: Path) -> None:
+    """Settings have the scores of training runs; no alarm and no last label, since a hold-out has no order."""
+    rows = pa.table(
+        {"a": np.arange(300) % 17, "b": np.arange(300) % 5, "y": np.where(np.arange(300) % 17 > 8, "u", "v")}
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    config = {
+        "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet")},
+        "stream": {"model": "training", "holdout": 0.3},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    grid = ["learner.max_depth=1,9"]
+    swept = pipelines.sweep(config, grid, tmp_path / "sweep")
+    for row in swept.table.to_pylist():
+        one = {**config, "learner": {**config["learner"], "max_depth": row["learner.max_depth"]}}
+        run = pipelines.train(one, tmp_path / f"run-{row['setting']}").summary
+        assert row["digest"] == run["model_digest"]
+        assert {name: row[name] for name in ("accuracy", "f1", "kappa")} == {
+            name: run["metrics"][name] for name in ("accuracy", "f1", "kappa")
+        }
+        assert (row["majority"], row["no_change"]) == (run["baselines"]["majority"], None)
+        assert row["predictions"] == run["holdout"]["rows"]
+    assert (tmp_path / "sweep" / "sweep.html").exists()
 
 
 @every_case("a training run", one_of_each)

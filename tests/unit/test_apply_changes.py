@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ import pytest
 import pipelines
 from pipelines.auditing import audit_run, audit_state
 from pipelines.receipts import ReceiptFile
+from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import find_state, open_state
 from pipelines.updating import apply_changes, update
 from pipelines.verifying import verify_receipts
 from raydt import FullyDynamicTreeClassifier
 from raydt.errors import ConfigError, InputError, RaydtError
+from raydt.folders.lock import locked
 from raydt.sessions.receipt_chain import read_chain
 from tests.changelogs import ROW, SPELLINGS, Change, spelled
 from tests.refusals import refused
@@ -84,12 +87,14 @@ def lines(*values: dict[str, Any] | str) -> str:
     return "\n".join(value if isinstance(value, str) else json.dumps(value) for value in values) + "\n"
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize(("spelling", "kind"), [*product(SPELLINGS, ["parquet", "jsonl"]), ("envelope", "wrapped")])
 def test_every_spelling_is_read(shared: Path, tmp_path: Path, spelling: str, kind: str) -> None:
     table = spelled(changes(), spelling)
-    if kind == "jsonl":
+    if kind != "parquet":
         file = json_lines(table, tmp_path / "changes.jsonl")
+        if kind == "wrapped":
+            wrapped = [{"schema": {"name": "e"}, "payload": json.loads(one)} for one in file.read_text().split("\n")]
+            file.write_text(lines(*wrapped))
     else:
         file = tmp_path / "changes.parquet"
         pq.write_table(table, file)
@@ -145,6 +150,23 @@ def test_bad_rows_and_refused_updates_are_skipped(shared: Path, tmp_path: Path) 
     file.write_text(lines({"op": "d", "id": 999}, "{", {"op": "d", "id": 3}))
     done = apply_changes(shared / "run", file, out=tmp_path / "states", on_error="skip")
     assert (done.receipt.ids.tolist(), done.counts["refused"], done.counts["skipped"]) == ([3], 1, 1)
+
+
+@pytest.mark.parametrize("line", ['{"op": "m", "id": 3}', '{"op": "no operation", "id": 3}'])
+def test_a_file_may_have_no_update(shared: Path, tmp_path: Path, line: str) -> None:
+    (tmp_path / "c.jsonl").write_text(line)
+    done = apply_changes(shared / "run", tmp_path / "c.jsonl", out=tmp_path / "states", on_error="skip")
+    assert (done.updates, done.receipt.active, done.receipt.ids.tolist()) == (0, 60, [])
+    assert done.receipt.digest_before == done.receipt.digest_after
+    assert apply_changes(tmp_path / "states", tmp_path / "c.jsonl").receipt is None
+    key = tmp_path / "key"
+    key.write_text("0f" * 32)
+    file, before = ReceiptFile(str(tmp_path / "chain"), str(key)), (tmp_path / "states/60/manifest.json").read_bytes()
+    assert update(tmp_path / "states", delete=[999], missing="skip", receipts=file).missing == (999,)
+    (tmp_path / "d.jsonl").write_text(line + "\n")
+    assert apply_changes(tmp_path / "states", tmp_path / "d.jsonl", on_error="skip", receipts=file).updates == 0
+    assert (tmp_path / "states/60/manifest.json").read_bytes() == before  # a complete state is never written again
+    assert len(read_chain(file.path).entries) == 2
 
 
 def test_a_file_counts_once(shared: Path, tmp_path: Path) -> None:
@@ -225,6 +247,29 @@ def test_scores_go_on_and_the_page_shows_them(shared: Path, tmp_path: Path) -> N
     assert (tmp_path / "states" / "latest").read_text() == "150\n"
 
 
+def test_old_states_are_removed(shared: Path, tmp_path: Path, raydt: Any) -> None:
+    """The newest N stay, but for those that another process writes; receipts name no state that is gone."""
+    states = tmp_path / "states"
+    for day in range(4):
+        file = tmp_path / f"{day}.jsonl"
+        file.write_text(lines({"op": "c", **rows(100 + day, 101 + day)[0]}))
+        apply_changes(states if day else shared / "run", file, out=states)
+    pacsv.write_csv(pa.table({"id": [4]}), tmp_path / "ids.csv")
+    with locked(RunFolder(states / "62")):
+        update(states, delete=tmp_path / "ids.csv", keep=2)
+        assert sorted(one.name for one in states.iterdir()) == ["62", "64", "65", "latest", "report.html"]
+    code, _, err = raydt("update", states, "--changes", tmp_path / "*.jsonl", "--keep", "1")  # with nothing new
+    assert (code, err) == (0, "")
+    assert sorted(one.name for one in states.iterdir()) == ["65", "latest", "report.html"]
+    receipt = update(states, delete=[5], dry_run=True)
+    assert sum("states/" in place for place in receipt.copies) == 1
+    assert audit_state(states).ok
+    with refused("updates.nothing_to_keep", ConfigError, keep=1):
+        update(shared / "run", delete=[5], out=tmp_path / "other", keep=1)
+    with refused("updates.nothing_to_keep", ConfigError, keep=0):
+        apply_changes(states, tmp_path / "0.jsonl", keep=0)
+
+
 def test_a_state_of_an_estimator(tmp_path: Path) -> None:
     model = FullyDynamicTreeClassifier().fit([[0.0], [1.0], [2.0]], ["u", "v", "v"], ids=[1, 2, 3])
     model.save(tmp_path / "model", with_examples=True)
@@ -272,11 +317,16 @@ def test_rows_of_changes_have_subjects(tmp_path: Path) -> None:
     lines[2] = {"op": "d", "id": 7}  # of p1
     lines[3] |= {"id": 100}  # is live
     lines.append({"op": "u", **rows(105, 106)[0], "id": 2, "who": "moved"})
+    lines += [{"op": "i", **rows(105, 106)[0], "who": "brief"}, {"op": "d", "id": 105}]
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (tmp_path / "key").write_text("0f" * 32)
     file = ReceiptFile(str(tmp_path / "receipts.jsonl"), str(tmp_path / "key"))
-    apply_changes(run, tmp_path / "c.jsonl", out=tmp_path / "states", on_error="skip", receipts=file, note="CASE-3")
+    given = {"on_error": "skip", "receipts": file, "note": "CASE-3"}
+    done = apply_changes(run, tmp_path / "c.jsonl", out=tmp_path / "states", **given)
     assert read_chain(file.path).entries[0]["note"] == "CASE-3"
+    whose = done.receipt.deletions["subject"].tolist()
+    assert dict(zip(done.receipt.ids.tolist(), whose, strict=True)) == {7: "p1", 2: "p2", 105: "brief"}
+    assert done.as_dict()["deletions"]["subject"] == whose
     found = {
         who: update(tmp_path / "states", delete={"who": [who]}, dry_run=True).ids.tolist() for who in ("new", "p1")
     }

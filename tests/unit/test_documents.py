@@ -5,8 +5,11 @@ Links of the pages under ``docs`` are checked by the strict build of the site (`
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +88,14 @@ def test_documents_named_in_code_and_configs_exist() -> None:
     assert not [mention for mention in mentions if not (ROOT / mention).exists()]
 
 
+def test_the_page_of_keys_has_the_keys_of_now() -> None:
+    """In a process of its own, which knows no learner of the tests."""
+    command = [sys.executable, "docs/.site/reference.py", "--check"]
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=ROOT, env=alone, check=False)
+    assert not done.returncode, "python docs/.site/reference.py writes the keys anew"
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_prose_is_wrapped(path: Path) -> None:
     lines = prose(path.read_text()).splitlines()
@@ -126,7 +137,7 @@ def test_every_block_of_a_page_runs(
 
 def own_data() -> None:
     """The files that the README takes for granted, as of its reader."""
-    ids, ages = list(range(400)), [18 + i * i % 70 for i in range(400)]
+    ids, ages = list(range(800)), [18 + i * i % 70 for i in range(800)]
     rows = {"customer_id": ids, "age": ages, "churned": ["yes" if age > 50 else "no" for age in ages]}
     pq.write_table(pa.table(rows), "customers.parquet")
     pq.write_table(pa.table({"id": [3, 5]}), "deletions.parquet")

@@ -72,6 +72,19 @@ def test_types_hold_all_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert opened(tmp_path / "text.jsonl", "\n".join(lines), as_text=("t",)).schema.field("t").type == pa.string()
 
 
+def test_a_wrapped_change_is_its_payload(tmp_path: Path) -> None:
+    """Kafka Connect's schema may hold values of several kinds in one list, which no column can."""
+    schema = {"type": "struct", "fields": [{"field": "a", "default": 0}, {"field": "s", "default": "x"}]}
+    insert = {"before": None, "after": {"id": 1, "a": 2.5}, "op": "c"}
+    changes = [insert, {"before": {"id": 1}, "after": None, "op": "d"}, None]
+    wrapped = [json.dumps({"schema": schema, "payload": change}) for change in changes]
+    found = opened(tmp_path / "wrapped.jsonl", "\n".join(wrapped))
+    assert rows_of(found) == rows_of(opened(tmp_path / "plain.jsonl", "\n".join(map(json.dumps, changes))))
+    rows = [{"payload": {"a": 1}}, {"payload": {"op": "c", "after": 2}, "id": 7}]
+    other = opened(tmp_path / "other.jsonl", "\n".join(map(json.dumps, rows)))
+    assert [row["payload"]["a"] for row in rows_of(other)] == [1, None]
+
+
 def test_compressed_and_null_lines(tmp_path: Path) -> None:
     file = opened(tmp_path / "rows.jsonl.gz", gzip.compress(b'null\n{"a":1}\n null \n\n{"a":2}'))
     assert rows_of(file) == [{"a": None}, {"a": 1}, {"a": None}, {"a": 2}]

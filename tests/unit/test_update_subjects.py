@@ -217,19 +217,22 @@ def test_a_chain_names_persons_by_hashes_and_verify_finds_their_rows(run: Path, 
     assert [event["what"] for event in found["subjects"][2]["events"]] == ["missing"]
     assert (found["ids"][0]["events"], found["ok"]) == ([], False)  # a subject is no id of the same name
     assert message("commands.id_missing", receipt=1, time=moment(entry["time"])) in receipts_lines(found)
+    assert message("commands.id_there", said=message("commands.id_unknown")) in receipts_lines(found)  # p4
     page = receipt_of(chain, 1)[1]
     assert message("receipts.subjects", subjects=1) in page
     assert message("receipts.missing", names=1)[:20] in page
     update(tmp_path / "second", insert=new, out=tmp_path / "third", receipts=file)
-    assert verify_receipts(chain, tmp_path / "third", key=str(tmp_path / "key"))["ok"]
+    back = verify_receipts(chain, tmp_path / "third", key=str(tmp_path / "key"), subjects=["p3"])
+    assert (back["ok"], back["live"], back["subjects"][0]["returned"]) == (True, 0, True)
+    assert "only rows that came later" in receipts_lines(back)
     meta, components = open_folder(tmp_path / "third", "state")
     stream = dict(components["stream"])
     codes = stream["subject_codes"].copy()
     codes[0] = stream["subjects"].index("p3")  # as if a row of the person had been left
     own = {name: value for name, value in meta.items() if name not in OF_THE_FOLDER}
     save_folder(tmp_path / "fourth", "state", own, {**components, "stream": {**stream, "subject_codes": codes}})
-    found = verify_receipts(chain, tmp_path / "fourth", key=str(tmp_path / "key"))
-    assert (found["live"], found["ok"]) == (1, False)
+    found = verify_receipts(chain, tmp_path / "fourth", key=str(tmp_path / "key"), subjects=["p3"])
+    assert (found["live"], found["ok"], found["subjects"][0]["live"]) == (1, False, True)
 
 
 def test_what_is_given_in_memory_cannot_be_read_again(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def audit(
     }
     if broken:
         return AuditReport("violated", "violated", broken[0], checked, failures=broken)
-    reason = message("audits.retrained", rebuilt=len(chosen), trees=options.n_estimators)
+    which = "audits.retrained" if len(chosen) == options.n_estimators else "audits.some_retrained"
+    reason = message(which, rebuilt=len(chosen), trees=options.n_estimators)
     return AuditReport("holds", "proven", reason, checked, worst)
 
 

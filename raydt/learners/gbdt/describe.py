@@ -107,7 +107,8 @@ class GBDTDescription(RebuildingDescription):
         """Return rebuilds or trainings of all trees, and what else the call took."""
         words = super().receipt(effects)
         trainings, rows = (int(effects.work.get(name, 0)) for name in ("trainings", "trained"))
-        lines = [line for line in words.lines if line[0] not in ("trainings", "trained")]
+        named = [(_BATCH.get(name.replace(" ", "_"), name).lower(), value) for name, value in words.lines]
+        lines = [line for line in named if line[0] not in ("trainings", "rows trained on") and line != ("rounds", "0")]
         if not trainings:
             return replace(words, lines=lines)
         again = f"{counted(trainings, 'training')} of all trees, on {counted(rows, 'row')} in all"

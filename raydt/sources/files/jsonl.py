@@ -2,8 +2,9 @@
 
 A key that a row lacks is null, and so is everything of a line ``null``; empty lines are no rows. The types of the
 columns are those that hold all values: integers become floating-point numbers where some have a fraction, and texts
-that all look like times are times. Objects are structs, so that a change of Debezium is read as it was written. There
-is nothing to seek by: a seek parses from the beginning.
+that all look like times are times. Objects are structs, so that a change of Debezium is read as it was written; where
+Kafka Connect has wrapped it (``{"schema": ..., "payload": ...}``), its payload is the row. There is nothing to seek by:
+a seek parses from the beginning.
 
 Invariant: every row of the file is there. One that is no JSON object, or has a value of another kind than the rows
 before it, is a row of nulls, and is noted.
@@ -29,6 +30,8 @@ _BLOCK = 1 << 22
 _LONGEST = 1 << 26
 #: A row without a value.
 _NULL = b"{}"
+#: Keys of a line that wraps a change.
+_WRAPPED = {"schema", "payload"}
 
 
 class JsonLinesDataFile(DataFile):
@@ -105,7 +108,24 @@ class JsonLinesDataFile(DataFile):
 def _lines(block: bytes) -> list[bytes]:
     """Return the lines of a block that are rows; ``null`` as an empty object, since Arrow crashes where it is first."""
     lines = [line for line in block.split(b"\n") if line.strip()]
-    return [_NULL if line.strip() == b"null" else line for line in lines]
+    return [_NULL if line.strip() == b"null" else _unwrapped(line) for line in lines]
+
+
+def _unwrapped(line: bytes) -> bytes:
+    """Return the change that is the payload of a line, an empty object for a null one; any other line as it is."""
+    if b'"payload"' not in line:
+        return line
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(values, dict) or not {"payload"} <= values.keys() <= _WRAPPED:
+        return line
+    change = values["payload"]
+    if change is None:  # the tombstone of a key
+        return _NULL
+    is_change = isinstance(change, dict) and "op" in change and not {"before", "after"}.isdisjoint(change)
+    return json.dumps(change).encode() if is_change else line
 
 
 def _parsed(lines: list[bytes], schema: pa.Schema | None) -> pa.Table:
