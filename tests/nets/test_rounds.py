@@ -162,8 +162,9 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
     },
     # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
     "forest": {"steps": OfARow(38, 122, features="all to each"), "fetch": OfARow(0, 82)},
-    # A slot and a label; at each level a bit, and statistics of open nodes, of which there are more with more rows.
-    "fudyadt": {"rows": OfARow(4, features="each to one"), "begin": OfARow(8, 0.4), "level": OfARow(9.6, 60)},
+    # A slot and a label. To build, a bit; back come the node and, in trees of a row or two in a leaf, a split for two
+    # rows; shards tell each other two bits at each level, and candidates of open nodes.
+    "fudyadt": {"rows": OfARow(12, features="each to one"), "build": OfARow(0.125, 15, swapped=30)},
     # Operation, id, label and birth go to the owner, which answers with a slot. Shards tell each other the slots of the
     # first rows, and cells go from who has the column to who has the row. No byte of what trains the trees depends on
     # the number of rows. Held-out rows, a tenth, are fetched. A digest has hashes of buckets, of which more have rows.
