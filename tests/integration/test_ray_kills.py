@@ -113,7 +113,7 @@ def after_batches(n, act):
         (
             [
                 "shard.between_meetings/0@23#1=kill",  # inside a BUILD on the shards
-                "shard.before_answer/1@30#2=kill",  # a BUILD on the shards has been asked for
+                "shard.before_answer/1@30#2=kill",  # inside a batch: its rows, or a BUILD
                 "coordinator.before_snapshot@2#3=kill",  # during a checkpoint
                 "shard.before_parts/1@2#4=kill",  # during a checkpoint: its part is being fetched
             ],
