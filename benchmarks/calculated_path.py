@@ -15,7 +15,7 @@ counts. Shards have read the rows themselves (`Traits.reads`), which is not coun
 that no longer fits into a cache, deeper trees and what the system takes for new memory make `a` larger on all machines
 alike.
 
-Run: python benchmarks/calculated_path.py [--work fudyadt] [--rows 100000 200000] [--shards 1 4 16 64] [--repeats 3]
+Run: python benchmarks/calculated_path.py [--work fudyadt] [--shards 1 4 16 64] [--repeats 3]
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ WORKS = {
     "fudyadt": Work("fudyadt", 0, COLUMNS, {"epsilon": 0.5, "max_depth": 10, "feature_groups": GROUPS}),
     "forest": Work("forest", 0, COLUMNS, {"n_estimators": 64, "sample_share": 0.5, "feature_groups": GROUPS}),
 }
+ROWS = {"fudyadt": (100_000, 400_000), "forest": (5_000, 20_000)}
 #: Seconds until a call of Ray is answered, and until what another shard has sent is there (`decisions.md`).
 CALL, SWAP = 3e-3, 1e-4
 BYTES_A_SECOND = 10e9 / 8
@@ -218,7 +219,6 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", choices=WORKS, action="append")
-    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 200_000])
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
@@ -227,7 +227,7 @@ def main() -> None:
         for name in asked.work or WORKS:
             taken(WORKS[name], 5_000, 2, 1)  # kernels
             pairs, digests = [], dict[int, str]()
-            for rows in asked.rows:
+            for rows in ROWS[name]:
                 for shards in asked.shards:
                     *pair, digest = taken(WORKS[name], rows, shards, asked.repeats)
                     assert digests.setdefault(rows, digest) == digest, "the digests differ"
