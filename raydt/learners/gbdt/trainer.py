@@ -22,18 +22,18 @@ from raydt.arrays.rng import permutation, stream_key
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
+from raydt.examples.weights import BITS, UNIT, Weights
 from raydt.exchange.meeting import side_by_side
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.derivatives import ONE, derive
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.targets import Summary, classes_in, scale_of
+from raydt.learners.gbdt.targets import Summary, Targets, classes_in, scale_of
 from raydt.learners.gbdt.trees import score_rows
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.parallel.threads import ranges, run, threads
 
-Labels = npt.NDArray[Any]  # by slot
 Slots = npt.NDArray[np.int32]
 
 #: -log of each quantised probability, in fixed point: sums of it are exact.
@@ -71,8 +71,9 @@ def trained_on(options: GBDTOptions, bins: Bins, targets: Summary, former: Ensem
 class HeldOut:
     """Rows and targets, shape (n,), on which the loss is watched while the others are trained on."""
 
-    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any]) -> None:
+    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any], weight: Weights | None) -> None:
         self._ensemble, self._rows, self._y = ensemble, rows, y
+        self._weight = np.full(len(y), UNIT, dtype=np.int64) if weight is None else weight.astype(np.int64)
         self._F = ensemble.origins(len(y))
         self.best, self._least = -1, math.inf
         with np.errstate(divide="ignore"):
@@ -81,13 +82,15 @@ class HeldOut:
 
     def loss(self) -> float:
         """Return the mean loss: log loss of quantised probabilities, or squared error in units of the scale, 2**e."""
-        e, n = self._ensemble, max(1, len(self._y))
+        e, n = self._ensemble, max(UNIT, int(self._weight.sum())) / UNIT
         if e.loss.squared:
-            return float(math.fsum(np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2)) / n
+            errors = np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2
+            return float(math.fsum(errors * (self._weight / UNIT))) / n
         q = np.empty((e.per, len(self._y)), dtype=np.int32)
         derive(self._F, self._y, e.loss, np.empty(e.per), q)
         own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
-        return int(self._losses[own].sum()) / float(2**_LOSS_BITS) / n
+        weighted = (self._losses[own] * self._weight + UNIT // 2) >> BITS
+        return int(weighted.sum()) / float(2**_LOSS_BITS) / n
 
     def is_enough(self, m: int) -> bool:
         """Return True if the loss, after iteration ``m``, has not fallen for as long as the options allow."""
@@ -115,9 +118,9 @@ class ThreadTrainer:
         """Return the ensemble as it is now."""
         return self.shard.ensemble
 
-    def encode(self, slots: Slots, y: Labels) -> Exchange[None]:
-        """Encode the first rows of a new ensemble."""
-        self.ensemble.reserve(len(y))
+    def encode(self, slots: Slots, capacity: int) -> Exchange[None]:
+        """Encode the first rows of a new ensemble, with room for so many."""
+        self.ensemble.reserve(capacity)
         cells = self.shard.cells
         cells.make_room(slots)
         parts = []
@@ -135,9 +138,9 @@ class ThreadTrainer:
         """Encode new rows."""
         self.shard.cells.add(slots, rows)
 
-    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> None:
+    def train(self, targets: Targets, slots: Slots, held_out: HeldOut | None) -> None:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
-        e, self.shard.y = self.ensemble, y
+        e, self.shard.targets = self.ensemble, targets
         F = e.origins(len(slots))
         if held_out is None:
             self._train(slots, F, 0, e.iterations)
@@ -159,13 +162,13 @@ class ThreadTrainer:
             [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
         )
 
-    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> tuple[Counts, Slots]:
+    def update(self, targets: Targets, slots: Slots, role: int, anew: Slots) -> tuple[Counts, Slots]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
         Returns its costs, and the slots of all rows here that went through the trees, valid until the next update.
         """
-        e, self.shard.y = self.ensemble, y
-        e.reserve(len(y))
+        e, self.shard.targets = self.ensemble, targets
+        e.reserve(len(targets.y))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
         crew = self._crew(len(held), UPDATED_CELLS_OF_A_THREAD, most)
@@ -180,22 +183,22 @@ class ThreadTrainer:
         )
         return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
 
-    def extend(self, classes: int, y: Labels, held: Slots) -> None:
+    def extend(self, classes: int, targets: Targets, held: Slots) -> None:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
         known = known_trees(self.ensemble)
         ensemble = with_class(self.ensemble, classes, held)
-        ensemble.set_roots(known, ensemble.sums_of_roots(known, y, held))
+        ensemble.set_roots(known, ensemble.sums_of_roots(known, targets, held))
         self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
-        self._sum_up(y, held)
+        self._sum_up(targets, held)
 
-    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
+    def resume(self, targets: Targets, held: Slots, new: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
-        yield from self.encode(np.union1d(held, new).astype(np.int32), y)
-        self._sum_up(y, held)
+        yield from self.encode(np.union1d(held, new).astype(np.int32), len(targets.y))
+        self._sum_up(targets, held)
 
-    def _sum_up(self, y: Labels, slots: Slots) -> None:
+    def _sum_up(self, targets: Targets, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
-        self.shard.y = y
+        self.shard.targets = targets
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         trees, n = len(self.ensemble.leaf), len(crew)
         bounds = [trees * i // n for i in range(n + 1)]
