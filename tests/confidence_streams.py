@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.examples.weights import UNIT
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from tests.oracles.confidence_tree import ConfidenceTwin, padded
 from tests.sparse_tree_streams import MixedStream
-from tests.strategies import script
+from tests.strategies import WEIGHTS, script
 
 LEARNER = learners()["confidence_tree"]
 
@@ -167,8 +168,21 @@ def options_for(classes: int) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def twin_of(stream: GroupedStream, options: dict[str, Any]) -> ConfidenceTwin:
-    return ConfidenceTwin(stream.columns.categorical, LEARNER.Options(**options), stream.features.sparse)
+def weighed(stream: GroupedStream, seed: int, weights: Sequence[int] = WEIGHTS) -> GroupedStream:
+    """The stream with weights for its rows, the first rows with 1."""
+    rng = np.random.default_rng(seed)
+    columns = stream.columns
+    drawn = rng.choice(weights, len(columns)).tolist()
+    even = int(rng.integers(0, 1 + len(columns) // 2))
+    return replace(stream, columns=replace(columns, weight=(*[UNIT] * even, *drawn[even:])))
+
+
+def twin_of(stream: GroupedStream, options: dict[str, Any], *, copies: bool = False) -> ConfidenceTwin:
+    """The twin; with ``copies`` it counts rows, of which an example of weight 3 is three."""
+    twin = ConfidenceTwin(stream.columns.categorical, LEARNER.Options(**options), stream.features.sparse)
+    if stream.columns.weight is not None or options.get("class_weight") == "balanced":
+        twin.unit, twin.weights = 1 if copies else UNIT, dict(enumerate(stream.columns.weight or ()))
+    return twin
 
 
 def session_of(stream: GroupedStream, options: dict[str, Any], shards: int) -> InProcessSession:
@@ -191,8 +205,16 @@ _OF_RECORDS = (
 )
 
 
-def observed(state: dict[str, Any]) -> dict[str, Any]:
-    """A coordinator's state in the words of the twin."""
+#: Arrays of a state that count.
+_COUNTS = ("counts", "own", "since", "t", "renewed", "lived", "trial_own")
+_COUNTS += (*(f"split_{name}" for name in ("m", "t", "own", "left")),)
+_COUNTS += (*(f"trial_{name}" for name in ("seen_before", "wrong_before", "seen", "wrong", "better", "worse")),)
+
+
+def observed(state: dict[str, Any], unit: int = 1) -> dict[str, Any]:
+    """A coordinator's state in the words of the twin, whose counts have so many units a row."""
+    own = int(state["unit"][0]) if "unit" in state else 1
+    state = state | {name: state[name] * unit // own for name in _COUNTS if name in state}
     inner = np.flatnonzero(state["feature"] >= 0).tolist()
     parents = {child: v for v in inner for child in (int(state["left"][v]), int(state["right"][v]))}
     depth: list[int] = []
@@ -236,7 +258,7 @@ def trials_of(state: dict[str, Any]) -> list[tuple[int, ...]]:
 
 def assert_same_tree(session: InProcessSession, twin: ConfidenceTwin, where: str = "") -> None:
     """Bit for bit, but for epsilon, which the twin has of forty digits."""
-    seen, expected = observed(session.state()[0]), twin.canonical()
+    seen, expected = observed(session.state()[0], twin.unit), twin.canonical()
     for record, other in zip(seen["records"], expected["records"], strict=False):
         if math.isclose(record["epsilon"], other["epsilon"], rel_tol=1e-12):
             record["epsilon"] = other["epsilon"]

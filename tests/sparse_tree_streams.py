@@ -88,10 +88,14 @@ def long_stream(seed: int, events: int = 320, dense: int = 0, missing: bool = Fa
 
 
 def twin_of(stream: MixedStream, options: dict[str, Any]) -> SparseTreeTwin:
-    decisive = {name: value for name, value in options.items() if name != "feature_groups"}
+    decisive = {name: value for name, value in options.items() if name not in ("feature_groups", "class_weight")}
     features = stream.features
     groups = features.groups_of(np.arange(features.sparse)).tolist()
-    return SparseTreeTwin(features.categorical, features.sparse, groups.__getitem__, **decisive)
+    twin = SparseTreeTwin(features.categorical, features.sparse, groups.__getitem__, **decisive)
+    if stream.columns.weight is not None:
+        twin.fixed_unit = 2**16
+        twin.root = twin.build([], 0, -1)
+    return twin
 
 
 def session_of(stream: MixedStream, options: dict[str, Any], shards: int) -> InProcessSession:

@@ -108,6 +108,20 @@ def softmax(F: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.concatenate([1.0 - p, p], axis=1) if F.shape[1] == 1 else p
 
 
+@inner_kernel
+def log_of(x: float) -> float:
+    """log(x) of a positive number, the same bits as :func:`natural_log`."""
+    m, e = math.frexp(x)
+    if m < 0.7071067811865476:
+        m, e = 2.0 * m, e - 1
+    s = (m - 1.0) / (m + 1.0)
+    square, series = s * s, 0.0
+    for n in range(25, 0, -2):
+        series = series * square + 1.0 / n
+    value: float = e * _LN2 + 2.0 * s * series
+    return value
+
+
 def natural_log(x: Floats) -> Floats:
     """Natural logarithm of positive numbers: x = m 2**e with m near 1, and 2 artanh((m - 1) / (m + 1))."""
     m, e = np.frexp(x)

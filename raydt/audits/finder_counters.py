@@ -18,19 +18,25 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def nats(size: Ints, ones: Ints) -> Floats:
-    """Entropy of a side times its rows."""
-    most = int(size.max(initial=0))
-    table = np.array([0.0, *(k * math.log(k) for k in range(1, most + 1))])
-    nats: Floats = table[size] - table[size - ones] - table[ones]
+def _parts(counts: Ints, unit: int) -> Floats:
+    """k log k of counts of k rows, in units."""
+    values, at = np.unique(counts, return_inverse=True)
+    of_values = np.array([k * math.log(max(k, 1) / unit) for k in values.tolist()])
+    parts: Floats = of_values[at].reshape(counts.shape)
+    return parts
+
+
+def nats(size: Ints, ones: Ints, unit: int = 1) -> Floats:
+    """Entropy of a side times its rows; a row is ``unit`` units of a count."""
+    nats: Floats = _parts(size, unit) - _parts(size - ones, unit) - _parts(ones, unit)
     return nats
 
 
-def score_of_counts(entropy: bool, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints) -> Floats:
+def score_of_counts(entropy: bool, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints, unit: int = 1) -> Floats:
     """Impurity of both sides of splits by their share of the rows; n1 is 0 for the impurity of the rows themselves."""
     sides = [(n1, c11), (n - n1, c1 - c11)]
     if entropy:
-        of_sides = [nats(size, ones) for size, ones in sides]
+        of_sides = [nats(size, ones, unit) for size, ones in sides]
         scores: Floats = (of_sides[0] + of_sides[1]) / np.maximum(n, 1)
         return scores
     halves = [
@@ -44,6 +50,7 @@ class BucketLimits(NamedTuple):
     """Limits and keys by number of the bucket; ``exact`` ones hold rho = 0, or rho = 1 if mirrored."""
 
     entropy: bool
+    unit: int  #: A row is so many units of a count.
     s: Floats
     t: Floats
     mu: Floats
@@ -51,19 +58,19 @@ class BucketLimits(NamedTuple):
     exact: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, finder: str, alpha: float) -> BucketLimits:
-        """The buckets of ``updgini`` or ``updent``."""
+    def of(cls, finder: str, alpha: float, unit: int = 1) -> BucketLimits:
+        """The buckets of ``updgini`` or ``updent``; of rows there are fewer than 2**31, of units up to 2**48."""
         if finder == "updgini":
             beta = alpha / (alpha + 2)
             half = np.arange(math.floor(2 / beta) + 1) / 2
             never = np.zeros(len(half), dtype=np.bool_)
-            return cls(False, (half - 0.25) * beta, (half + 0.75) * beta, (half + 0.25) * beta, never, never)
-        last = math.floor(2 * math.log(31) / math.log1p(alpha))
+            return cls(False, unit, (half - 0.25) * beta, (half + 0.75) * beta, (half + 0.25) * beta, never, never)
+        last = math.floor(2 * math.log(31 if unit == 1 else 48) / math.log1p(alpha))
         low = [2.0 ** -((1 + alpha) ** (k / 2 + 0.75)) for k in range(last + 1)]
         high = [2.0 ** -((1 + alpha) ** (k / 2 - 0.25)) for k in range(last + 1)]
         s, t, mu = np.array([0.0, *low]), np.array([0.0, *high]), np.array([0.0, *low])
         mirrored, exact = np.repeat([False, True], len(s)), np.tile(np.arange(len(s)) == 0, 2)
-        return cls(True, np.tile(s * (1 + 1e-9), 2), np.tile(t * (1 - 1e-9), 2), np.tile(mu, 2), mirrored, exact)
+        return cls(True, unit, np.tile(s * (1 + 1e-9), 2), np.tile(t * (1 - 1e-9), 2), np.tile(mu, 2), mirrored, exact)
 
     def outside(self, n: Ints | int, c1: Ints | int, n1: Ints, c11: Ints, bucket: Ints) -> npt.NDArray[np.bool_]:
         """Whether rho of each feature is outside the limits of its bucket."""
@@ -85,7 +92,7 @@ class BucketLimits(NamedTuple):
         logs = np.array([[math.log1p(-m), math.log(m)] if m else [0.0, 0.0] for m in self.mu.tolist()])[bucket]
         mirrored = self.mirrored[bucket]
         a, b = np.where(mirrored, logs[:, 1], logs[:, 0]), np.where(mirrored, logs[:, 0], logs[:, 1])
-        keys = nats(n1, c11) + a * c10 + b * c11
+        keys = nats(n1, c11, self.unit) + a * c10 + b * c11
         return keys
 
 

@@ -58,10 +58,15 @@ class Estimator(NamedExamples):
         ------
         ConfigError
             A parameter has a value that is not allowed, or the learner takes no weights.
+        ValueError
+            All weights are zero.
         InputError
             NaN, infinite or missing values, ids that cannot be used or are given twice, lengths that differ.
         """
         self._require_classes(y)
+        given = np.asarray(1.0 if sample_weight is None else sample_weight)
+        if given.dtype.kind in "biuf" and not given.any():
+            raise ValueError(message("estimators.zero_weights"))
         return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)
 
     def forget(

@@ -16,6 +16,7 @@ from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 from raydt.finders.finder import NO_FEATURE
 from raydt.learners.best_split.model import Splits, score_of_split
+from raydt.trees.state_schema import unit_of
 
 Self = TypeVar("Self", bound="SparseBestSplit")
 
@@ -58,6 +59,7 @@ class SparseBestSplit(SumOfTrees, Classifier):
     criterion: Literal["gini", "entropy"] | None = None
     alpha: float = 0.1
     query_every: int = 1
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
     n_features: int | None = None
     feature_groups: int = 16
     n_jobs: int | None = None
@@ -70,8 +72,9 @@ class SparseBestSplit(SumOfTrees, Classifier):
         in nats.
         """
         self._require_fitted()
-        split = Splits.of_arrays(self._model())
-        return Split(int(split.feature[0]), score_of_split(self._fitted_options.entropy, split))
+        model = self._model()
+        split = Splits.of_arrays(model)
+        return Split(int(split.feature[0]), score_of_split(self._fitted_options.entropy, split, unit_of(model)))
 
     @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:

@@ -65,6 +65,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     rival: Literal["feature", "split"] = "feature"
     leaf_prediction: LeafPrediction = "adaptive_normal"
     drift_period: int = 0
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None
     n_features: int | None = None
     feature_groups: int = 16

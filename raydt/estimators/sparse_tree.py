@@ -44,6 +44,7 @@ class SparseDynamicTreeClassifier(SumOfTrees, Classifier):
     epsilon: float | Literal["auto"] = "auto"
     max_depth: int | None = None
     min_samples_split: int = 2
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
     n_jobs: int | None = None

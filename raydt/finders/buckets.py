@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel
 
-#: Rows of a node stay below two to this power.
-_LOG_ROWS = 31
+#: Rows of a node stay below two to this power, and the units of its mass do not exceed the other: the least rho that is
+#: not 0 is one row, or unit, of them all.
+_LOG_ROWS, _LOG_MASS = 31, 48
 #: How far inside the true interval the tests of entropy are, relative: far above their rounding.
 _RIM = 1e-9
 
@@ -45,9 +46,20 @@ class Buckets(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)  # of every shard of a process
-def buckets_of(finder: Literal["updgini", "updent"], alpha: float) -> Buckets:
-    """The buckets of a finder: about 4 / alpha of UPDGINI, 14 / alpha of UPDENT. Nobody changes them."""
-    return _of_gini(alpha) if finder == "updgini" else _of_entropy(alpha)
+def buckets_of(finder: Literal["updgini", "updent"], alpha: float, *, masses: bool = False) -> Buckets:
+    """The buckets of a finder: about 4 / alpha of UPDGINI, 14 / alpha of UPDENT. Nobody changes them.
+
+    UPDENT has a tenth more of them where counts are ``masses``, whose rho may be less.
+    """
+    if finder == "updgini":
+        return _of_gini(alpha)
+    return _of_entropy(alpha, _LOG_MASS if masses else _LOG_ROWS)
+
+
+def among_masses(buckets: Buckets, wide: Buckets, bucket: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """Numbers that buckets of rows have among those ``wide`` of masses: the mirrored ones follow on all others."""
+    more = (len(wide.s) - len(buckets.s)) // 2
+    return np.where(bucket >= len(buckets.s) // 2, bucket + more, bucket).astype(np.int16) if more else bucket
 
 
 def _of_gini(alpha: float) -> Buckets:
@@ -59,9 +71,9 @@ def _of_gini(alpha: float) -> Buckets:
     return Buckets(False, s, t, s > 0, t < 1, a, b, np.zeros(len(k), dtype=np.bool_), np.array([2 / beta]))
 
 
-def _of_entropy(alpha: float) -> Buckets:
+def _of_entropy(alpha: float, log_rows: int) -> Buckets:
     """An exact bucket for rho = 0, intervals of equal width in log log 1/rho up to 1/2, and all of these mirrored."""
-    most = math.floor(2 * math.log(_LOG_ROWS) / math.log1p(alpha))
+    most = math.floor(2 * math.log(log_rows) / math.log1p(alpha))
     edges = [2.0 ** -((1 + alpha) ** (k / 2)) for k in range(most + 1)]
     lowest = [2.0 ** -((1 + alpha) ** (k / 2 + 3 / 4)) for k in range(most + 1)]
     highest = [2.0 ** -((1 + alpha) ** (k / 2 - 1 / 4)) for k in range(most + 1)]

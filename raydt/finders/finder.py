@@ -1,8 +1,8 @@
 """The finder of one node, over the feature groups a shard owns: what a learner without nodes of its own needs.
 
 Rows come and go; at each query every group answers with its candidate, of which the least (score, feature) of all
-groups is within (1 + alpha) of the optimum, whoever owns them. Candidates are (feature, n1, c11), three int32: the
-score follows from them, the same bits everywhere.
+groups is within (1 + alpha) of the optimum, whoever owns them. Candidates are (feature, n1, c11), three int32, or int64
+where examples have weights (``raydt.trees.masses``): the score follows from them, the same bits everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.memory import empty
-from raydt.finders.buckets import Buckets, buckets_of
+from raydt.examples.weights import UNIT
+from raydt.finders.buckets import Buckets, among_masses, buckets_of
 from raydt.finders.pool import (
     LIVE,
     MOVES,
@@ -42,8 +43,9 @@ CANDIDATE = 3
 class FinderSteps(NamedTuple):
     """Changes of one node, in order."""
 
-    #: Shape (steps,): 1: a row is inserted, -1: it is deleted, 0: nothing but perhaps a query.
-    sign: npt.NDArray[np.int8]
+    #: Shape (steps,): 1: a row is inserted, -1: it is deleted, 0: nothing but perhaps a query. Of masses (int64) the
+    #: sign is times the row's mass.
+    sign: npt.NDArray[Any]
     label: npt.NDArray[np.int8]  #: Shape (steps,): class of the row, 0 or 1.
     #: Shape (steps + 1,): step i has the ones ``indptr[i]:indptr[i + 1]`` of ``feature`` and ``unit``.
     indptr: npt.NDArray[np.int64]
@@ -59,16 +61,30 @@ class Finder:
     """
 
     def __init__(self, finder: FinderName, entropy: bool, alpha: float, groups: int) -> None:
-        self._scan = finder == "scan"
+        self._name, self._scan, self._alpha = finder, finder == "scan", alpha
         self._buckets = _none(entropy) if finder == "scan" else buckets_of(finder, alpha)
-        self._groups = groups
+        self._groups, self.weighted = groups, False  #: Whether counts are masses.
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows."""
         self.n = self.c1 = 0  #: Rows, and those of class 1.
-        self._pool: Pool = with_units(new_pool(0 if self._scan else len(self._buckets.s)), self._groups)
-        self._table = xlogx_table(0)
+        counter = np.int64 if self.weighted else np.int32
+        self._pool: Pool = with_units(new_pool(0 if self._scan else len(self._buckets.s), counter), self._groups)
+        self._table = np.empty(0) if self.weighted else xlogx_table(0)
+
+    def weigh(self) -> None:
+        """Make all counts masses."""
+        states = [self.state(unit) for unit in range(self._groups)]
+        former, moves = self._buckets, self.moves
+        self.weighted = True
+        if self._name != "scan":
+            self._buckets = buckets_of(self._name, self._alpha, masses=True)
+        for state in states:
+            state |= {name: state[name].astype(np.int64) * UNIT for name in ("n1", "c11")}
+            state["bucket"] = among_masses(former, self._buckets, state["bucket"])
+        self.restore(self.n * UNIT, self.c1 * UNIT, states)
+        self._pool.reg[MOVES] = moves
 
     @property
     def features(self) -> int:
@@ -91,8 +107,9 @@ class Finder:
 
     def apply(self, steps: FinderSteps) -> npt.NDArray[np.int32]:
         """Take steps in order and answer the queries, int32, shape (queries, groups, ``CANDIDATE``)."""
-        self._table = table_of(self._buckets.entropy, self.n + len(steps.sign), self._table)
-        answers = np.empty((int(steps.query.sum()), self._groups, CANDIDATE), dtype=np.int32)
+        if not self.weighted:
+            self._table = table_of(self._buckets.entropy, self.n + len(steps.sign), self._table)
+        answers = np.empty((int(steps.query.sum()), self._groups, CANDIDATE), dtype=self._pool.n1.dtype)
         totals = np.array([self.n, self.c1], dtype=np.int64)
         found, least = np.empty(self._groups, dtype=np.int64), np.empty(self._groups)
         step = answered = asked = 0
@@ -132,7 +149,8 @@ class Finder:
         """Replace everything by what :meth:`state` gave of each group."""
         self.clear()
         self.n, self.c1 = n, c1
-        self._table = table_of(self._buckets.entropy, n, self._table)
+        if not self.weighted:
+            self._table = table_of(self._buckets.entropy, n, self._table)
         for unit, state in enumerate(states):
             self._pool = with_entries(self._pool, len(state["feature"]))
             columns = (np.array(state[name]) for name in ("feature", "n1", "c11", "bucket"))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.arrays.memory import empty, grown
+from raydt.examples.weights import UNIT
 from raydt.finders.heaps import LINK
 
 #: Heaps of a bucket: smallest key; first to fall below s; first to rise above t.
@@ -35,8 +36,8 @@ class Pool(NamedTuple):
 
     feature: npt.NDArray[np.int32]  #: ``feature``, ``unit``, ``n1``, ``c11``: Shape (capacity,).
     unit: npt.NDArray[np.int32]
-    n1: npt.NDArray[np.int32]
-    c11: npt.NDArray[np.int32]
+    n1: npt.NDArray[Any]  #: ``n1``, ``c11``, ``journal``: int32, or int64 of masses (``raydt.trees.masses``).
+    c11: npt.NDArray[Any]
     #: Shape (capacity,): -1 of an entry that is in none: n1 is 0, or the finder is a scan.
     bucket: npt.NDArray[np.int16]
     next: npt.NDArray[np.int32]  #: Shape (capacity,): the next entry of the unit, or the next free one.
@@ -45,14 +46,14 @@ class Pool(NamedTuple):
     first: npt.NDArray[np.int32]  #: Shape (units,): the first entry of each unit.
     roots: npt.NDArray[np.int32]  #: Shape (units, buckets, 3).
     filled: npt.NDArray[np.uint64]  #: Shape (units, words): which buckets have members.
-    journal: npt.NDArray[np.int32]  #: Shape (notes, 4): what was changed: entry, and its n1, c11 and bucket before.
+    journal: npt.NDArray[Any]  #: Shape (notes, 4): what was changed: entry, and its n1, c11 and bucket before.
     reg: npt.NDArray[np.int64]  #: Shape (6,).
 
 
-def new_pool(buckets: int) -> Pool:
-    """A pool without units; ``buckets`` is 0 for a scan, which needs no heaps."""
-    ints = [np.empty(0, dtype=np.int32) for _ in range(5)]
-    feature, unit, n1, c11, following = ints
+def new_pool(buckets: int, counter: type[np.int32] | type[np.int64] = np.int32) -> Pool:
+    """A pool without units; ``buckets`` is 0 for a scan, which needs no heaps. ``counter`` is the type of counters."""
+    feature, unit, following = (np.empty(0, dtype=np.int32) for _ in range(3))
+    n1, c11 = (np.empty(0, dtype=counter) for _ in range(2))
     return Pool(
         feature,
         unit,
@@ -65,7 +66,7 @@ def new_pool(buckets: int) -> Pool:
         np.empty(0, dtype=np.int32),
         np.empty((0, buckets, 3), dtype=np.int32),
         np.empty((0, (buckets + 63) // 64), dtype=np.uint64),
-        np.empty((0, 4), dtype=np.int32),
+        np.empty((0, 4), dtype=counter),
         np.array([0, -1, 0, 0, -1, 0], dtype=np.int64),
     )
 
@@ -86,6 +87,12 @@ def with_entries(pool: Pool, entries: int) -> Pool:
         _refill(pool, table)
         pool = pool._replace(table=table)
     return pool
+
+
+def weighed(pool: Pool) -> Pool:
+    """The same pool whose counters are masses; nothing may be in the journal."""
+    n1, c11 = (counter.astype(np.int64) * UNIT for counter in (pool.n1, pool.c11))
+    return pool._replace(n1=n1, c11=c11, journal=pool.journal.astype(np.int64))
 
 
 def room_at_once(pool: Pool, last: int, most: int) -> int:

@@ -2,7 +2,8 @@
 
 Of a node: n rows, c1 of class 1. Of a feature there: n1 rows in which it is 1, c11 of these of class 1; what is 0
 follows by subtraction. The score is the conditional Gini index G(D | j), 2p(1 - p) summed over both sides by their
-share of the rows, or the conditional entropy H(D | j) in nats (paper, section 3).
+share of the rows, or the conditional entropy H(D | j) in nats (paper, section 3). Where examples have weights all four
+are masses, in units (``raydt.trees.masses``): k rows and the mass of k rows have a score of the same bits.
 """
 
 from __future__ import annotations
@@ -14,17 +15,26 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.examples.weights import UNIT
 
 
 @inlined_kernel
-def _xlogx(k: int) -> float:
-    return k * math.log(k) if k > 0 else 0.0
+def _xlogx(k: int, unit: int) -> float:
+    """``unit`` x log x, of x = k / ``unit`` rows."""
+    return k * math.log(k / unit) if k > 0 else 0.0
+
+
+@inlined_kernel
+def xlogx_of(table: Any, k: int) -> float:
+    """k log k of k rows, from the table; without a table k is a mass, and the result is in units, too."""
+    value: float = table[k] if len(table) > 0 else _xlogx(k, UNIT)
+    return value
 
 
 @kernel
 def _fill(table: Any, begin: int) -> None:
     for k in range(begin, len(table)):
-        table[k] = _xlogx(k)
+        table[k] = _xlogx(k, 1)
 
 
 def xlogx_table(rows: int, table: npt.NDArray[np.float64] | None = None) -> npt.NDArray[np.float64]:
@@ -48,7 +58,7 @@ def table_of(entropy: bool, rows: int, table: npt.NDArray[np.float64]) -> npt.ND
 def of_side(entropy: bool, table: Any, size: int, ones: int) -> float:
     """Impurity of one side times its rows: half of it for Gini, nats for entropy."""
     if entropy:
-        nats: float = table[size] - table[size - ones] - table[ones]
+        nats: float = xlogx_of(table, size) - xlogx_of(table, size - ones) - xlogx_of(table, ones)
         return nats
     rows = np.float64(size)
     return np.float64(size - ones) * np.float64(ones) / rows if rows > 0.0 else 0.0
@@ -63,17 +73,20 @@ def score_of(entropy: bool, table: Any, n: int, c1: int, n1: int, c11: int) -> f
 
 
 @inlined_kernel
-def _nats(size: int, ones: int) -> float:
-    return _xlogx(size) - _xlogx(size - ones) - _xlogx(ones)
+def _nats(size: int, ones: int, unit: int) -> float:
+    return _xlogx(size, unit) - _xlogx(size - ones, unit) - _xlogx(ones, unit)
 
 
 @kernel
-def scores_of(entropy: bool, n: Any, c1: Any, n1: Any, c11: Any, out: Any) -> None:
-    """Many scores as :func:`score_of` has them, bit for bit, without a table; 0 where there are no rows."""
+def scores_of(entropy: bool, unit: int, n: Any, c1: Any, n1: Any, c11: Any, out: Any) -> None:
+    """Many scores as :func:`score_of` has them, bit for bit, without a table; 0 where there are no rows.
+
+    A row is ``unit`` units.
+    """
     for i in range(len(n)):
         out[i] = 0.0
         if n[i] > 0 and entropy:
-            out[i] = (_nats(n1[i], c11[i]) + _nats(n[i] - n1[i], c1[i] - c11[i])) / n[i]
+            out[i] = (_nats(n1[i], c11[i], unit) + _nats(n[i] - n1[i], c1[i] - c11[i], unit)) / n[i]
         elif n[i] > 0:
             out[i] = score_of(False, out, n[i], c1[i], n1[i], c11[i])
 

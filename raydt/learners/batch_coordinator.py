@@ -83,6 +83,12 @@ class BatchCoordinator(ABC):
         """
         return None, None
 
+    @property
+    def weighs(self) -> bool:
+        """Whether an example counts other than 1, or will: then every update takes a batch."""
+        balanced = self._weighting is not None and (self._weighting.is_open or self._weighting.factors is not None)
+        return balanced or self.store.weight is not None
+
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class code that has the largest share, of equals the smallest; None if it takes a batch."""
         return None

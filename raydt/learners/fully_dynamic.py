@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from raydt.errors import ConfigError
+from raydt.examples.weights import UNIT
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.trees.counted_tree import TreeRules
@@ -101,3 +102,9 @@ class FullyDynamicOptions(LearnerOptions):
         """The options as the kernels take them; epsilon is that of nodes that are rebuilt by schedule."""
         epsilon = self.resolved_epsilon() if scheduled else 0.0
         return TreeRules(epsilon, self.alpha / 2, self.min_samples_split, self.depth_limit)
+
+    def weighed_rules(self, scheduled: bool = True) -> TreeRules:
+        """The options as the kernels take them where rows have weights."""
+        rules, least = self.rules(scheduled), self.min_samples_split
+        by_size = Fraction(rules.epsilon) * least < 1
+        return rules._replace(unit=UNIT, min_samples_split=least * UNIT, by_size=by_size)

@@ -24,6 +24,7 @@ SENTENCES: dict[str, Sentence] = {
     "no_feature": "no feature has been seen",
     "retrained": "of {trees:,} trees, {rebuilt:,} evenly spaced equal those trained from scratch on the live examples",
     "earlier_search": "the split is that of an earlier search, and only the live examples are known",
+    "weighed_rows": "the theorems are about independent rows that all have weight 1",
     "earlier_splits": "only the live examples are known, and splits were chosen by all examples of their time",
     "not_replayed": "a split could not be replayed",
     "stale": "stored derivatives of scores farther from the present ones than the tolerance allows: {derivatives:,}",

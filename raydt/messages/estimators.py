@@ -23,6 +23,7 @@ SENTENCES: dict[str, Sentence] = {
     # Weights
     "no_argument": "got an unexpected keyword argument {name!r}",
     "weight_shape": "sample_weight has shape {shape}, but X has {rows} rows",
+    "zero_weights": "all weights in sample_weight are zero: there is nothing to learn",
     "weight_type": "sample_weight must be numbers, got {what}",
     "weight_range": (
         "weight {value} is neither 0 nor from {least:g} to {most:,}",

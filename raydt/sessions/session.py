@@ -149,7 +149,7 @@ class InProcessSession:
     def take_row(self, op: int, number: int, row: npt.NDArray[Any], code: int) -> bool | None:
         """Apply one update as :meth:`BatchCoordinator.take_row` does; None if it needs a batch: nothing is applied."""
         self.require_whole()
-        if self._restored or len(self.shards) != 1:
+        if self._restored or len(self.shards) != 1 or self.coordinator.weighs:
             return None
         changes = self.coordinator.store.changes
         try:

@@ -110,9 +110,25 @@ SPARSE_BINS = Array("bins_sparse", np.int32, ("cut_sparse",), 0, "sparse")
 UNIT_ARRAY = Array("unit", np.int64, (1,), UNIT, UNIT + 1)
 
 
+#: Bounds of numbers of examples, now and of all, where they are sums of weights.
+_BOUNDS_OF_WEIGHTS: dict[float | str | None, float] = {EXAMPLES: LARGEST_SUM + 1, UPDATES: 2**62}
+
+
+def of_weights(arrays: Iterable[Array]) -> tuple[Array, ...]:
+    """Declare arrays whose numbers of examples are sums of weights: larger ones, of 64 bits unless they are empty."""
+    wide = ("bins", "n1", "c11")
+    return tuple(
+        of._replace(
+            below=_BOUNDS_OF_WEIGHTS.get(of.below, of.below),
+            dtype=(np.int64, of.dtype) if of.name in wide else of.dtype,
+        )
+        for of in arrays
+    )
+
+
 def weighed(arrays: Iterable[Array]) -> tuple[Array, ...]:
     """Declare arrays whose numbers of examples are sums of weights, and their unit."""
-    return (*(of._replace(below=LARGEST_SUM + 1) if of.below == EXAMPLES else of for of in arrays), UNIT_ARRAY)
+    return (*of_weights(arrays), UNIT_ARRAY)
 
 
 def unit_of(model: Arrays) -> int:
@@ -279,16 +295,22 @@ def routes(arrays: Arrays) -> tuple[Ints, Ints]:
     return np.concatenate(rows), np.concatenate(nodes)
 
 
-def check_counters(group: Arrays, names: tuple[str, ...], place: Ints, y: npt.NDArray[Any], ones: SparseRows) -> None:
+def check_counters(
+    group: Arrays, names: tuple[str, ...], place: Ints, y: npt.NDArray[Any], ones: SparseRows, mass: Ints | None = None
+) -> None:
     """Require the counters of sparse features: with others, deletions would lead the structures out of bounds.
 
     ``names`` are arrays by place and feature, ascending: the place (left out if all rows are counted at one), the
-    feature, rows in which it is 1, and those of class 1. ``place``, ``y`` and ``ones`` are of n rows: where each is
-    counted, its class, its features.
+    feature, rows in which it is 1, and those of class 1. ``place``, ``y``, ``ones`` and ``mass`` are of n rows: where
+    each is counted, its class, its features, and as how much it counts, by default 1.
     """
     width = max(1, ones.n_features)
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
-    of_one = np.bincount(at, np.repeat(y, ones.lengths), minlength=len(key))
-    expected = (*np.divmod(key, width), np.bincount(at, minlength=len(key)), of_one)
+    counts = np.repeat(np.ones(len(y), dtype=np.int64) if mass is None else mass, ones.lengths)
+    of_one = np.bincount(at, np.repeat(y, ones.lengths) * counts, minlength=len(key))
+    n1 = np.bincount(at, counts, minlength=len(key))
+    of_masses = mass is not None and len(group["n1"]) and mass.max(initial=0) > 1
+    require(not of_masses or group["n1"].dtype == np.int64, "n1", "states.counts")  # shards know masses by their type
+    expected = [array[n1 > 0] for array in (*np.divmod(key, width), n1, of_one)]
     for name, counted in zip(names, expected[-len(names) :], strict=True):
         require(np.array_equal(group[name], counted), name, "states.counts")

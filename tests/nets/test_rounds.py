@@ -161,6 +161,14 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "count": OfARow(246, 1770),
         "divide": OfARow(8.5, 0.25),
     },
+    # Here of three classes, and scores come twice.
+    "confidence_tree: normal leaves": {
+        "rows": ROWS,
+        "learn": OfARow(4, 0.1),
+        "gather": OfARow(4, 57),
+        "count": OfARow(249, 2780),
+        "divide": OfARow(8.5, 0.25),
+    },
     # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
     # Of a weight 4 bytes, and 8 more once where a warm-up has found weights of classes.
     "forest": {"steps": OfARow(38, 122, weight=(12, 0), features="all to each"), "fetch": OfARow(0, 82)},
@@ -214,7 +222,7 @@ def excess(trial: Trial, shards: int, folder: Path) -> list[str]:
     width, found = bytes_of_features(trial, folder), []
     for method, last in many.items():
         more = np.subtract(last, few.get(method, Sent())) / (MANY - FEW)
-        stated = OF_A_ROW[trial.learner.kind].get(method, OfARow())
+        stated = OF_A_ROW.get(trial.name, OF_A_ROW[trial.learner.kind]).get(method, OfARow())
         features = {"": 0.0, "each to one": width, "all to each": shards * width}[stated.features]
         to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, trial.case.weighted)).tolist()
         most = (features + shards * to_each, back, shards * stated.swapped)

@@ -6,6 +6,7 @@ the same, however it is cut into batches, spread over shards, or saved and resto
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.learners.best_split.options import BestSplitOptions
+from tests.oracles.confidence_tree import round_half_up
 from tests.oracles.sparse_splits import BruteForce, BucketTwin
 
 LIVE = np.iinfo(np.int64).max
@@ -28,8 +30,10 @@ def majority(ones: int, size: int, tie: int) -> int:
 class BestSplitTwin:
     """The learner, one update after another."""
 
-    def __init__(self, options: BestSplitOptions, features: Features) -> None:
-        self.options, self.features = options, features
+    def __init__(self, options: BestSplitOptions, features: Features, unit: int = 1) -> None:
+        self.options, self.features, self.unit = options, features, unit
+        self.weights: dict[int, int] = {}  # in units, by the update that inserted a row
+        self.factors: list[int] = []  # of balanced classes, in units
         self.live: dict[int, tuple[Row, int, int]] = {}  # by id: row, label, birth
         self.finder: str | None = None if options.finder == "auto" else options.finder
         self.nodes: list[BruteForce | BucketTwin] = []
@@ -51,6 +55,7 @@ class BestSplitTwin:
             label = -1
             if CARRIES_ROW[op]:
                 row, label = tuple(batch.sparse.row(carried[at]).tolist()), int(batch.y[carried[at]])  # type: ignore[union-attr]
+                self.weights[self.seq] = 2**16 if batch.weight is None else int(batch.weight[carried[at]])
             self._update(op, key, row, label, batch.warmup)
             self.seq += 1
             if self.seq == batch.warmup:
@@ -76,13 +81,18 @@ class BestSplitTwin:
             self.live[key] = row, label, self.seq
             self.past.append([key, row, label, self.seq, LIVE])
             if self.seq >= warmup:
-                self._count(row, label, 1)
+                self._count(row, label, 1, self.seq)
 
     def _remove(self, key: int, warmup: int) -> None:
         row, label, born = self.live.pop(key)
         next(entry for entry in self.past if entry[3] == born)[4] = self.seq
         if self.seq >= warmup:
-            self._count(row, label, -1)
+            self._count(row, label, -1, born)
+
+    def mass(self, label: int, born: int) -> int:
+        """How much a row counts."""
+        factor = self.factors[label] if label < len(self.factors) else 2**16
+        return min(2**32 - 1, (self.weights[born] * factor + 2**15) // 2**16) * self.unit // 2**16
 
     # ------------------------------------------------------------ the split
 
@@ -93,27 +103,38 @@ class BestSplitTwin:
 
     def _build(self) -> None:
         """The end of the warm-up: its rows in their order."""
-        rows = [(row, y) for row, y, _ in sorted(self.live.values(), key=lambda entry: entry[2])]
+        entries = sorted(self.live.values(), key=lambda entry: entry[2])
+        if self.options.class_weight == "balanced":
+            sums = [sum(self.mass(y, born) for _, y, born in entries if y == k) for k in range(2)]
+            occurring = sum(n > 0 for n in sums)
+            self.factors = [round_half_up(2**16 * Fraction(sum(sums), occurring * n)) if n else 2**16 for n in sums]
+        rows = [(row, y) for row, y, _ in entries]
         if self.finder is None:
             ones = sum(len(row) for row, _ in rows)
             seen = len({j for row, _ in rows for j in row})
             structure = "updent" if self.options.criterion == "entropy" else "updgini"
             self.finder = structure if ones and seen * len(rows) / ones >= 50 else "scan"
-        for row, y in rows:
-            self._count(row, y, 1)
+        for row, y, born in entries:
+            self._count(row, y, 1, born)
         self._search()
 
-    def _count(self, row: Row, label: int, by: int) -> None:
+    def _count(self, row: Row, label: int, by: int, born: int) -> None:
         if not self.nodes:
             assert self.finder is not None
             criterion = "entropy" if self.options.entropy else "gini"
             for _ in range(self.features.groups):
                 scan = self.finder == "scan"
-                self.nodes.append(BruteForce(criterion) if scan else BucketTwin(self.finder, self.options.alpha))
+                unit = self.unit
+                self.nodes.append(
+                    BruteForce(criterion, unit) if scan else BucketTwin(self.finder, self.options.alpha, unit)
+                )
+        mass = self.mass(label, born)
+        if not mass:
+            return
         groups = self.features.groups_of(np.array(row, dtype=np.int32)).tolist()
         for number, node in enumerate(self.nodes):
             mine = [j for j, group in zip(row, groups, strict=True) if group == number]
-            (node.add if by > 0 else node.remove)(mine, label)
+            (node.add if by > 0 else node.remove)(mine, label, mass)
 
     def _search(self) -> None:
         self.searched = self.seq
@@ -169,4 +190,5 @@ class BestSplitTwin:
             np.array(deleted, dtype=np.int64),
             self.warmup,
             sparse=sparse,
+            weight=np.array([self.weights[born] for born in inserted], np.uint32),
         )

@@ -5,6 +5,10 @@ Algorithm 1. Where this leaves the paper: the best split has the smallest Phi-ha
 checked every ``grace_period`` arrivals; values fall into bins that the warm-up has fixed; examples may be deleted;
 with ``drift_period`` nodes are restarted as leaves (``raydt.learners.confidence_tree.drift_kernels``).
 
+Where rows have weights everything counted is in units of 2**-16 of a row (``unit``), and an example counts its weight,
+times that of its class where classes are balanced. With a ``unit`` of 1 weights are whole, and an example is so many
+copies of a row, which come and go as one.
+
 Nothing is counted here in advance. Leaves hold their examples as plain rows; at every check all of those that the node
 has counted are gone through once for each cut. All features are columns of ``x``: first the dense ones, then the sparse
 ones, which are 0.0 or 1.0.
@@ -15,6 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tests.oracles import confidence_bounds as bounds
@@ -100,27 +106,29 @@ class Bits:
 # ------------------------------------------------------------------ Phi-hat, each operation as the fast path has it
 
 
-def gini_side(l: Counts) -> float:  # noqa: E741
-    n = sum(l)
-    return float(n * n - sum(k * k for k in l)) / float(n) if n else 0.0
+def gini_side(l: Counts, unit: int) -> float:  # noqa: E741
+    n, squares = float(sum(l)), 0.0
+    for k in l:
+        squares += float(k) * float(k)
+    return (n * n - squares) / n if n else 0.0
 
 
-def entropy_side(l: Counts) -> float:  # noqa: E741
+def entropy_side(l: Counts, unit: int) -> float:  # noqa: E741
     parts = 0.0
     for k in l:
-        parts += x_log_x(k)
-    return 0.5 * (x_log_x(sum(l)) - parts)
+        parts += unit * x_log_x(k / unit)
+    return 0.5 * (unit * x_log_x(sum(l) / unit) - parts)
 
 
-def kearns_mansour_side(l: Counts) -> float:  # noqa: E741
+def kearns_mansour_side(l: Counts, unit: int) -> float:  # noqa: E741
     return math.sqrt(float(l[0]) * float(l[1]))
 
 
-def error_side(l: Counts) -> float:  # noqa: E741
+def error_side(l: Counts, unit: int) -> float:  # noqa: E741
     return float(sum(l) - max(l))
 
 
-SIDES: dict[str, Callable[[Counts], float]] = {
+SIDES: dict[str, Callable[[Counts, int], float]] = {
     "gini": gini_side,
     "entropy": entropy_side,
     "kearns_mansour": kearns_mansour_side,
@@ -141,6 +149,7 @@ class ConfidenceTwin(FudyadtTwin):
     """
 
     root: Any
+    unit = 1  # type: ignore[assignment]
 
     def __init__(self, categorical: Sequence[bool], options: Any, sparse: int = 0) -> None:
         super().__init__(categorical, epsilon=0.0)
@@ -158,6 +167,23 @@ class ConfidenceTwin(FudyadtTwin):
         self.changes: list[tuple[int, int, int, int]] = []  # update, depth, feature (-1: a leaf again), reason
         self.routes: list[int] = []  # nodes whose counts each update changed
         self.n_classes = self.K = 2
+        self.weights: dict[int, int] = {}  #: By the update that inserted an example: its weight in units.
+        self.factors: list[int] = []  #: Of balanced classes, in units.
+
+    def mass(self, *examples: Example) -> int:
+        """How much examples count."""
+        units = sum(self.times(self.weights.get(e.born, 2**16), e.y) for e in examples)
+        return units * self.unit // 2**16
+
+    def times(self, weight: int, y: int) -> int:
+        """A weight times that of a class, rounded."""
+        return min(2**32 - 1, (weight * self.factors[y] + 2**15) // 2**16) if y < len(self.factors) else weight
+
+    def counts(self, examples: Iterable[Example]) -> Counts:
+        counts = [0] * self.n_classes
+        for e in examples:
+            counts[e.y] += self.mass(e)
+        return counts
 
     # ------------------------------------------------------------------ steps
 
@@ -172,7 +198,8 @@ class ConfidenceTwin(FudyadtTwin):
         if self.warmup_left == 0:
             prediction = self.predict(x)
             self.routes[-1] += self.add(example)
-            if self.options.drift_period and self.t % self.options.drift_period == 0:
+            period = self.options.drift_period * self.unit
+            if period and self.t // period > (self.t - self.mass(example)) // period:
                 self.compare(stamp(example))
             self.renew()
             return prediction
@@ -201,10 +228,14 @@ class ConfidenceTwin(FudyadtTwin):
         """The end of the warm-up: bins from its rows, which then come one after the other."""
         rows, self.root.examples = self.root.examples, []
         self.started = True
+        if self.options.class_weight == "balanced":
+            sums = self.counts(rows)
+            occurring = sum(n > 0 for n in sums)
+            self.factors = [round_half_up(2**16 * Fraction(sum(sums), occurring * n)) if n else 2**16 for n in sums]
         self.make_bins(rows)
         for e in sorted(rows, key=lambda e: e.born):
             self.add(e)
-        self.renewed, self.lived = self.t, len(rows)
+        self.renewed, self.lived = self.t, self.mass(*rows)
         self.compared = max(map(stamp, rows), default=0)
 
     def make_bins(self, rows: list[Example]) -> None:
@@ -220,26 +251,26 @@ class ConfidenceTwin(FudyadtTwin):
 
     def renew(self) -> None:
         """New bins once as many examples have come as were live at the last renewal, and the option's number."""
-        least = self.options.renewal if self.d > self.sparse else 0
+        least = self.options.renewal * self.unit if self.d > self.sparse else 0
         if least and self.t - self.renewed >= max(self.lived, least):
             rows = list(self.below(self.root))
             self.make_bins(rows)
-            self.renewed, self.lived = self.t, len(rows)
+            self.renewed, self.lived = self.t, self.mass(*rows)
 
     def add(self, e: Example) -> int:
         """An ADD; the nodes on its route."""
-        self.t += 1
+        self.t += self.mass(e)
         self.K = max(self.K, e.y + 1)
         path = self.path(e.x)
         if self.options.leaf_prediction.startswith("adaptive"):
             majority, own = self.majority(e.x), self.own(path[-1])
             naive, normal = (self.naive_of(e.x, own, majority, normal=normal) for normal in (False, True))
-            young = len(own) < self.options.drift_period // 8
+            young = self.mass(*own) < self.options.drift_period // 8 * self.unit
             right = majority == e.y, naive == e.y, self.predict(e.x) == e.y or young
             self.right[e.id, e.born] = (*right, self.options.leaf_prediction == "adaptive_normal" and normal == e.y)
         path[-1].examples.append(e)
-        path[-1].arrivals += 1
-        if path[-1].arrivals >= self.options.grace_period:
+        path[-1].arrivals += self.mass(e)
+        if path[-1].arrivals >= self.options.grace_period * self.unit:
             path[-1].arrivals = 0
             self.split_leaf(path[-1], stamp(e))
         return len(path)
@@ -258,29 +289,29 @@ class ConfidenceTwin(FudyadtTwin):
         for v in self.preorder(self.root):
             come = [e for e in recent if v in self.path(e.x)]
             trial = v.trial
-            if trial.began >= 0 and trial.seen >= self.options.drift_period // 2:
+            if trial.began >= 0 and trial.seen >= self.options.drift_period // 2 * self.unit:
                 known = self.tried(v)
                 for e in come:
                     own, tree = self.naive_of(e.x, known, -1) == e.y, self.right[e.id, e.born][2]
-                    trial.better += own and not tree
-                    trial.worse += tree and not own
-            trial.seen += len(come)
-            trial.wrong += sum(not self.right[e.id, e.born][2] for e in come)
+                    trial.better += self.mass(e) if own and not tree else 0
+                    trial.worse += self.mass(e) if tree and not own else 0
+            trial.seen += self.mass(*come)
+            trial.wrong += self.mass(*[e for e in come if not self.right[e.id, e.born][2]])
         self.compared = now
         self.conclude(self.root, now)
 
     def conclude(self, v: Node, now: int) -> None:
-        trial = v.trial
+        trial, unit = v.trial, self.unit
         lead = trial.better - trial.worse
-        more = float(trial.wrong * trial.seen_before - trial.wrong_before * trial.seen)
+        more = float(trial.wrong) * trial.seen_before - float(trial.wrong_before) * trial.seen
         rest = float(trial.seen_before - trial.wrong_before)
-        risen = more > 0 and more * more > 8 * (float(trial.seen * trial.wrong_before) * rest)
-        if trial.began >= 0 and lead > 0 and lead * lead > 8 * (trial.better + trial.worse) and risen:
+        risen = more > 0 and more * more > 8 * unit * (float(trial.seen) * trial.wrong_before * rest)
+        if trial.began >= 0 and lead > 0 and lead * lead > 8 * unit * (trial.better + trial.worse) and risen:
             self.restart(v, now)
             return
-        if trial.began >= 0 and trial.seen >= 10 * self.options.drift_period:
+        if trial.began >= 0 and trial.seen >= 10 * self.options.drift_period * unit:
             v.trial = trial.after(began=-1)
-        elif trial.began < 0 and trial.seen >= self.options.drift_period:
+        elif trial.began < 0 and trial.seen >= self.options.drift_period * unit:
             v.trial = trial.after(began=now)
         if not v.is_leaf:
             self.conclude(v.left, now)
@@ -304,7 +335,7 @@ class ConfidenceTwin(FudyadtTwin):
     # ------------------------------------------------------------------ decisions
 
     def split_leaf(self, v: Node, now: int) -> bool:
-        own = self.own(v)
+        own = [e for e in self.own(v) if self.mass(e)]  # others are counted nowhere
         total = self.counts(own)
         cuts = sorted(self.cuts(own))
         if sum(n > 0 for n in total) < 2:
@@ -315,7 +346,7 @@ class ConfidenceTwin(FudyadtTwin):
         best, impurity = cuts[0], self.phi(total, [0] * len(total))
         others = [c for c in cuts[1:] if self.options.rival == "split" or c.feature != best.feature]
         rival = others[0] if others else Cut(impurity, -1, -1, [])
-        eps = self.width(v, len(own))
+        eps = self.width(v, sum(total))
         reason = bounds.reason(self.options, best.phi, rival.phi, impurity, eps)
         if reason is None:
             return False
@@ -325,7 +356,10 @@ class ConfidenceTwin(FudyadtTwin):
         return True
 
     def width(self, v: Node, m: int) -> float:
-        return float(bounds.width(self.options, m, self.t, v.depth, self.d, self.K))
+        if m < self.unit:
+            return math.inf
+        rows = Decimal(m) / self.unit, Decimal(self.t) / self.unit
+        return float(bounds.width(self.options, *rows, v.depth, self.d, self.K))
 
     def split(self, v: Node, now: int, best: Cut, rival: Cut, eps: float, reason: int) -> None:
         total = self.counts(self.own(v))
@@ -364,7 +398,7 @@ class ConfidenceTwin(FudyadtTwin):
             codes = [self.codes(e.x)[j] for e in own]
             for cut in self.places(j, set(codes)):
                 left = self.counts([e for e in own if self.is_left_of(j, cut, self.codes(e.x))])
-                if 0 < sum(left) < len(own):
+                if 0 < sum(left) < sum(total):
                     yield Cut(self.phi(left, minus(total, left)), j, cut, left)
 
     def places(self, j: int, present: set[int]) -> list[int]:
@@ -378,7 +412,7 @@ class ConfidenceTwin(FudyadtTwin):
         return kept[:1] if len(present) == 2 else kept
 
     def phi(self, left: Counts, right: Counts) -> float:
-        return (self.side(left) + self.side(right)) / float(sum(left) + sum(right))
+        return (self.side(left, self.unit) + self.side(right, self.unit)) / float(sum(left) + sum(right))
 
     # ------------------------------------------------------------------ routes
 
@@ -416,8 +450,8 @@ class ConfidenceTwin(FudyadtTwin):
             return majority
         own, normal = self.own(leaf), False
         if self.options.leaf_prediction.startswith("adaptive"):
-            tallies = [self.right[e.id, e.born] for e in own]
-            of_majority, of_counts, of_normal = (sum(who[i] for who in tallies) for i in (0, 1, 3))
+            tallies = [(self.right[e.id, e.born], self.mass(e)) for e in own]
+            of_majority, of_counts, of_normal = (sum(mass for who, mass in tallies if who[i]) for i in (0, 1, 3))
             normal = self.options.leaf_prediction == "adaptive_normal" and of_normal >= max(of_majority, of_counts)
             if of_majority > of_counts and not normal:
                 return majority
@@ -426,17 +460,17 @@ class ConfidenceTwin(FudyadtTwin):
     def naive_of(self, x: tuple[float, ...], own: list[Example], otherwise: int, *, normal: bool = False) -> int:
         """Naive Bayes on what a leaf has counted, of features that are sparse and 0 without them."""
         total, here = self.counts(own), self.codes(x)
-        scores: dict[int, int] = {k: log_of(n) for k, n in enumerate(total) if n}
+        scores: dict[int, int] = {k: log_of(n / self.unit) for k, n in enumerate(total) if n}
         for j in range(self.d):
             if j >= self.d - self.sparse and not x[j]:
                 continue
             if normal and self.score(j, here[j]) is not None:
                 for k in scores:
-                    scores[k] += self.normal_of(j, here[j], [self.codes(e.x)[j] for e in own if e.y == k], total[k])
+                    scores[k] += self.normal_of(j, here[j], [e for e in own if e.y == k], total[k])
                 continue
             same = self.counts([e for e in own if self.pool(j, self.codes(e.x)[j]) == self.pool(j, here[j])])
             for k in scores:
-                scores[k] += log_of(same[k]) - log_of(total[k])
+                scores[k] += log_of(same[k] / self.unit) - log_of(total[k] / self.unit)
         return max(scores, key=lambda k: (scores[k], -k)) if scores else otherwise
 
     def pool(self, j: int, code: int) -> int:
@@ -455,18 +489,20 @@ class ConfidenceTwin(FudyadtTwin):
         eighth = [math.sqrt(math.sqrt(math.sqrt(share))) for share in (p, 1.0 - p)]
         return round((eighth[0] - eighth[1]) / 0.1875 * 1024)
 
-    def normal_of(self, j: int, code: int, codes: list[int], total: int) -> int:
-        """What a feature adds to the score of a class, whose examples have these bins, by its normal distribution."""
-        scores = [score for score in (self.score(j, each) for each in codes) if score is not None]
-        n, here = len(scores), self.score(j, code)
+    def normal_of(self, j: int, code: int, examples: list[Example], total: int) -> int:
+        """What a feature adds to the score of a class with these examples, by its normal distribution."""
+        of_examples = [(self.score(j, self.codes(e.x)[j]), self.mass(e)) for e in examples]
+        scores = [(score, mass) for score, mass in of_examples if score is not None]
+        n, here, unit = sum(mass for _, mass in scores), self.score(j, code), self.unit
         assert here is not None
-        mean = float(sum(scores)) / float(n + 1)
-        spread = float(sum(score * score for score in scores) + 1024 * 1024) / float(n + 1) - mean * mean
+        mean = float(sum(score * mass for score, mass in scores)) / float(n + unit)
+        squares = float(sum(score * score * mass for score, mass in scores) + 1024 * 1024 * unit)
+        spread = squares / float(n + unit) - mean * mean
         variance, middle = min(max(int(spread / 1024), 10), 65535), math.floor(mean + 0.5)
         bits = variance.bit_length() - 1
         nine = variance << (8 - bits) if bits <= 8 else variance >> (bits - 8)
         half = (bits * 726817 + round(2**20 * math.log(nine / 256))) // 2
-        return log_of(n) - log_of(total) - half - (here - middle) ** 2 * 512 // variance
+        return log_of(n / unit) - log_of(total / unit) - half - (here - middle) ** 2 * 512 // variance
 
     def majority(self, x: tuple[float, ...]) -> int:
         for v in reversed(self.path(x)):
@@ -514,9 +550,13 @@ class ConfidenceTwin(FudyadtTwin):
         }
 
 
-def log_of(n: int) -> int:
+def log_of(n: float) -> int:
     """log(64 n + 1) in units of 2^-20."""
     return round(math.log(64 * n + 1) * 2**20)
+
+
+def round_half_up(value: Fraction) -> int:
+    return min(2**32 - 1, math.floor(value + Fraction(1, 2)))
 
 
 def minus(total: Counts, left: Counts) -> Counts:

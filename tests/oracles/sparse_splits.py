@@ -13,15 +13,15 @@ import math
 import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 FINDERS = ("updgini", "updent")
 CRITERION = {"updgini": "gini", "updent": "entropy"}
 #: Tests of borders are done in float64; so much of an interval of ``updent`` is given away at either end.
 RIM = 1e-9
-#: No feature has a rho between 0 and this, as no node has so many rows.
-LEAST_RHO = 2.0**-31
+#: No feature has a rho between 0 and this, as no node has so many rows, or units where rows have weights.
+LEAST_RHO, LEAST_RHO_OF_UNITS = 2.0**-31, 2.0**-48
 
 
 class Counts(NamedTuple):
@@ -48,34 +48,39 @@ class Best(NamedTuple):
     score: float
 
 
-def ratio(a: int, b: int) -> float:
+def ratio(a: float, b: int) -> float:
     return a / b if b else 0.0
 
 
 @lru_cache(1 << 16)
-def x_log_x(k: int) -> float:
+def x_log_x(k: float) -> float:
     return k * math.log(k) if k else 0.0
 
 
-def gini(c: Counts) -> float:
-    """Conditional Gini index; the node has rows."""
-    return 2.0 * (ratio(c.c10 * c.c11, c.n1) + ratio(c.c00 * c.c01, c.n0)) / (c.n0 + c.n1)
+def gini(c: Counts, unit: int = 1) -> float:
+    """Conditional Gini index; the node has rows. Counts have ``unit`` units for a row."""
+    of_ones, of_zeros = ratio(float(c.c10) * float(c.c11), c.n1), ratio(float(c.c00) * float(c.c01), c.n0)
+    return 2.0 * (of_ones + of_zeros) / (c.n0 + c.n1)
 
 
-def entropy(c: Counts) -> float:
+def nats(size: int, a: int, b: int, unit: int) -> float:
+    """Entropy of a side with so many rows of each class, times its rows."""
+    return unit * x_log_x(size / unit) - unit * x_log_x(a / unit) - unit * x_log_x(b / unit)
+
+
+def entropy(c: Counts, unit: int = 1) -> float:
     """Conditional entropy in nats; the node has rows."""
-    X = x_log_x
-    return ((X(c.n1) - X(c.c10) - X(c.c11)) + (X(c.n0) - X(c.c00) - X(c.c01))) / (c.n0 + c.n1)
+    return (nats(c.n1, c.c10, c.c11, unit) + nats(c.n0, c.c00, c.c01, unit)) / (c.n0 + c.n1)
 
 
-SCORES: dict[str, Callable[[Counts], float]] = {"gini": gini, "entropy": entropy}
+SCORES: dict[str, Callable[[Counts, int], float]] = {"gini": gini, "entropy": entropy}
 
 
 class Node:
     """Counters of the rows of a node: of the node and of each seen feature."""
 
-    def __init__(self, criterion: str) -> None:
-        self.score = SCORES[criterion]
+    def __init__(self, criterion: str, unit: int = 1) -> None:
+        self.score, self.unit = partial(SCORES[criterion], unit=unit), unit
         self.n = self.c1 = 0
         self.ones: dict[int, tuple[int, int]] = {}  # feature: rows with it, those of class 1 among them
 
@@ -88,11 +93,11 @@ class Node:
             if self.ones[j] == (0, 0):
                 del self.ones[j]
 
-    def add(self, row: Iterable[int], y: int) -> None:
-        self.count(row, y, 1)
+    def add(self, row: Iterable[int], y: int, mass: int = 1) -> None:
+        self.count(row, y, mass)
 
-    def remove(self, row: Iterable[int], y: int) -> None:
-        self.count(row, y, -1)
+    def remove(self, row: Iterable[int], y: int, mass: int = 1) -> None:
+        self.count(row, y, -mass)
 
     def counts(self, j: int) -> Counts:
         n1, c11 = self.ones[j]
@@ -147,19 +152,19 @@ class GiniBuckets:
     def place(self, c: Counts) -> int:
         return min(self.K, math.floor(ratio(c.c01, c.n0) * self.scale))
 
-    def base(self, c: Counts) -> float:
-        return 2 * c.c10 * c.c11 / c.n1
+    def base(self, c: Counts, unit: int) -> float:
+        return 2.0 * (float(c.c10) * float(c.c11) / c.n1)
 
 
 class EntropyBuckets:
     """Buckets of ``updent``: rho = 0, then those of rho <= 1/2, then rho = 1, then those of rho > 1/2."""
 
-    def __init__(self, alpha: float) -> None:
+    def __init__(self, alpha: float, least_rho: float = LEAST_RHO) -> None:
         def border(place: float) -> float:
             return 2.0 ** -((1.0 + alpha) ** place)
 
         self.tops: list[float] = []  # bucket k is for rho above tops[k + 1] and up to tops[k]
-        while (top := border(len(self.tops) / 2)) >= LEAST_RHO:
+        while (top := border(len(self.tops) / 2)) >= least_rho:
             self.tops.append(top)
         self.K = len(self.tops) - 1
         lower, upper = [], []
@@ -184,13 +189,15 @@ class EntropyBuckets:
         """The largest k with rho <= tops[k]."""
         return bisect_right(self.tops, -rho, key=operator.neg) - 1
 
-    def base(self, c: Counts) -> float:
-        return x_log_x(c.n1) - x_log_x(c.c10) - x_log_x(c.c11)
+    def base(self, c: Counts, unit: int) -> float:
+        return nats(c.n1, c.c10, c.c11, unit)
 
 
 @lru_cache
-def buckets_of(finder: str, alpha: float) -> GiniBuckets | EntropyBuckets:
-    return GiniBuckets(alpha) if finder == "updgini" else EntropyBuckets(alpha)
+def buckets_of(finder: str, alpha: float, unit: int = 1) -> GiniBuckets | EntropyBuckets:
+    if finder == "updgini":
+        return GiniBuckets(alpha)
+    return EntropyBuckets(alpha, LEAST_RHO if unit == 1 else LEAST_RHO_OF_UNITS)
 
 
 class BucketTwin(Node):
@@ -199,9 +206,9 @@ class BucketTwin(Node):
     For a feature group of its own, give it the rows with the features of that group only.
     """
 
-    def __init__(self, finder: str, alpha: float) -> None:
-        super().__init__(CRITERION[finder])
-        self.rule = buckets_of(finder, alpha)
+    def __init__(self, finder: str, alpha: float, unit: int = 1) -> None:
+        super().__init__(CRITERION[finder], unit)
+        self.rule = buckets_of(finder, alpha, unit)
         self.bucket: dict[int, int] = {}  # of each seen feature
         self.moves = 0  # that violations caused
 
@@ -238,7 +245,7 @@ class BucketTwin(Node):
 
     def key(self, j: int) -> float:
         c, bucket = self.counts(j), self.rule.buckets[self.bucket[j]]
-        return self.rule.base(c) + bucket.A * c.c10 + bucket.B * c.c11
+        return self.rule.base(c, self.unit) + bucket.A * c.c10 + bucket.B * c.c11
 
     def candidates(self) -> list[int]:
         """Of each bucket that has members the one of smallest (key, feature), by bucket."""

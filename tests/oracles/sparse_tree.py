@@ -16,7 +16,10 @@ from tests.oracles.sparse_splits import CRITERION, SCORES, BucketTwin, Counts
 
 @dataclass
 class WatchedNode(Node):
-    """A node with its rows by class, and a finder for each feature group; none at the largest depth."""
+    """A node with its rows by class, in units where rows have weights, and a finder for each feature group.
+
+    It has none at the largest depth.
+    """
 
     n: int = 0
     c1: int = 0
@@ -53,11 +56,19 @@ class SparseTreeTwin(FudyadtTwin):
         )
         self.dense, self.alpha, self.beta = len(dense), alpha, beta
         self.finder, self.finder_alpha = finder, finder_alpha
-        self.score = SCORES[CRITERION[finder]]
+        self.fixed_unit = 1  # what rows count: 1, or 2**16 where they have weights
+        self.scores = SCORES[CRITERION[finder]]
         self.group_of = [group_of(j) for j in range(sparse)]
         self.groups = sorted(set(self.group_of))
         self.n_classes = 2
         self.root = self.build([], 0, -1)
+
+    def score(self, counts: Counts) -> float:
+        return self.scores(counts, self.fixed_unit)
+
+    def mass(self, e: Example) -> int:
+        """What an example counts."""
+        return int(e.w * self.fixed_unit)
 
     def impurity(self, v: WatchedNode) -> float:
         return self.score(Counts(v.n - v.c1, v.c1, 0, 0))
@@ -70,29 +81,30 @@ class SparseTreeTwin(FudyadtTwin):
 
     def update(self, example: Example, insert: bool, time: int) -> None:
         path = self.path(example.x)
+        if not example.w:
+            return
         if insert:
             self.decide(path, example.x)
             path[-1].examples.append(example)
         else:
             path[-1].examples.remove(example)
-        by = 1 if insert else -1
+        by = self.mass(example) if insert else -self.mass(example)
         for v in path:
             assert isinstance(v, WatchedNode)
-            v.c += 1
+            v.c += example.w
             v.n, v.c1 = v.n + by, v.c1 + by * example.y
             for group, finder in zip(self.groups, v.finders, strict=False):
                 finder.count(self.ones(example.x, group), example.y, by)
         for v in path:
             if self.must_be_rebuilt(v):
-                bound = 0 if v.s == 0 else 1 << (v.s - 1).bit_length()
-                self.rebuild(path, next(i for i, u in enumerate(path) if u.s <= bound), time)
+                self.rebuild(path, self.cascade(path, path.index(v)), time)
                 return
 
     def must_be_rebuilt(self, v: Node) -> bool:
         assert isinstance(v, WatchedNode)
-        if self.dense and v.c > self.epsilon * v.s:
+        if self.dense and (v.c > self.epsilon * v.s or self.passes_size(v)):
             return True
-        too_small = v.n < self.min_samples_split or v.c1 in (0, v.n)
+        too_small = v.n < self.min_samples_split * self.fixed_unit or v.c1 in (0, v.n)
         candidates = [finder.best() for finder in v.finders]
         scores = [candidate.score for candidate in candidates if candidate.feature >= 0]
         if v.is_leaf:
@@ -113,11 +125,12 @@ class SparseTreeTwin(FudyadtTwin):
     # ------------------------------------------------------------------ BUILD
 
     def build(self, examples: list[Example], depth: int, time: int) -> Node:
-        node = WatchedNode(s=len(examples), built=time, n=len(examples), c1=sum(e.y for e in examples))
+        n, c1 = sum(map(self.mass, examples)), sum(self.mass(e) * e.y for e in examples)
+        node = WatchedNode(s=self.size(examples), built=time, n=n, c1=c1)
         if depth != self.max_depth:
             node.finders = [self.finder_of(examples, group) for group in self.groups]
         split = None
-        large = node.n >= self.min_samples_split and 0 < node.c1 < node.n
+        large = node.n >= self.min_samples_split * self.fixed_unit and 0 < node.c1 < node.n
         if large and depth != self.max_depth and self.impurity(node) > self.alpha / 2:
             split = self.best_of(node, examples)
         if split is None:
@@ -132,12 +145,12 @@ class SparseTreeTwin(FudyadtTwin):
 
     def finder_of(self, examples: list[Example], group: int) -> BucketTwin:
         """A finder whose features are each in the bucket where they are now."""
-        finder = BucketTwin(self.finder, self.finder_alpha)
-        finder.n, finder.c1 = len(examples), sum(e.y for e in examples)
+        finder = BucketTwin(self.finder, self.finder_alpha, self.fixed_unit)
+        finder.n, finder.c1 = sum(map(self.mass, examples)), sum(self.mass(e) * e.y for e in examples)
         for e in examples:
             for j in self.ones(e.x, group):
                 n1, c11 = finder.ones.get(j, (0, 0))
-                finder.ones[j] = (n1 + 1, c11 + e.y)
+                finder.ones[j] = (n1 + self.mass(e), c11 + self.mass(e) * e.y)
         finder.bucket = {j: finder.rule.place(finder.counts(j)) for j in finder.ones}
         return finder
 
@@ -145,8 +158,8 @@ class SparseTreeTwin(FudyadtTwin):
         """The split of the smallest (score, feature, side, threshold), unless it does not tell the classes apart."""
         best = None
         for split in self.splits(examples):
-            right = [e.y for e in examples if not self.is_left(split, e.x)]
-            n1, c11 = len(right), sum(right)
+            right = [e for e in examples if not self.is_left(split, e.x)]
+            n1, c11 = sum(map(self.mass, right)), sum(self.mass(e) * e.y for e in right)
             s = self.score(Counts(node.n - n1 - node.c1 + c11, node.c1 - c11, n1 - c11, c11))
             if best is None or s < best[0]:
                 best = s, split, c11 * node.n == n1 * node.c1

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from raydt.arrays.sparse import SparseRows
 from raydt.examples.features import Features
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.examples.weights import UNIT
+from raydt.finders.buckets import among_masses, buckets_of
 from raydt.learners import learners
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.sessions.session import InProcessSession
 from tests.oracles.best_split_stream import BestSplitTwin
-from tests.strategies import cuts
+from tests.strategies import WEIGHTS, cuts
 from tests.volume import examples
 
 pytestmark = pytest.mark.timeout(900)
@@ -45,7 +47,13 @@ def changes(draw: st.DrawFn, width: int, wide: bool) -> tuple[list[tuple[int, in
     return updates, min(warmup, length + 2)
 
 
-def batches(updates: list[tuple[int, int, tuple[int, ...], int]], warmup: int, width: int, sizes: list[int]) -> Any:
+def batches(
+    updates: list[tuple[int, int, tuple[int, ...], int]],
+    warmup: int,
+    width: int,
+    sizes: list[int],
+    weights: list[int] | None = None,
+) -> Any:
     start = turn = 0
     while start < len(updates):
         part = updates[start : start + sizes[turn % len(sizes)]]
@@ -53,6 +61,8 @@ def batches(updates: list[tuple[int, int, tuple[int, ...], int]], warmup: int, w
         rows = [update[2:] for update in part if CARRIES_ROW[update[0]]]
         lengths = np.array([len(row) for row, _ in rows], dtype=np.int64)
         indices = np.array([j for row, _ in rows for j in row], dtype=np.int32)
+        carry = [i for i, update in enumerate(part) if CARRIES_ROW[update[0]]]
+        weight = None if weights is None else np.array([weights[start + i] for i in carry], dtype=np.uint32)
         yield UpdateBatch(
             start,
             op,
@@ -63,6 +73,7 @@ def batches(updates: list[tuple[int, int, tuple[int, ...], int]], warmup: int, w
             np.full(len(part), -1),
             warmup,
             sparse=SparseRows.of_lengths(lengths, indices, width),
+            weight=weight,
         )
         start, turn = start + len(part), turn + 1
 
@@ -79,16 +90,59 @@ options = st.fixed_dictionaries(
 @examples(60, deadline=None)
 @given(options, st.sampled_from(("gini", "entropy")), st.sampled_from((4, 30, 100_000)), st.data())
 def test_equal_to_the_twin(chosen: dict[str, Any], criterion: str, width: int, data: st.DataObject) -> None:
+    assert_equal(chosen, criterion, width, data)
+
+
+@examples(60, deadline=None)
+@given(
+    options,
+    st.sampled_from(("gini", "entropy")),
+    st.sampled_from((4, 30, 100_000)),
+    st.sampled_from((None, "balanced")),
+    st.sampled_from((WEIGHTS, WEIGHTS, (UNIT, 3 * UNIT), (UNIT,))),
+    st.data(),
+)
+def test_weighted_rows(
+    chosen: dict[str, Any], criterion: str, width: int, classes: Any, weights: Any, data: st.DataObject
+) -> None:
+    assert_equal(chosen | {"class_weight": classes}, criterion, width, data, weights)
+
+
+@examples(30, deadline=None)
+@given(options, st.sampled_from(("gini", "entropy")), st.sampled_from((4, 30)), st.data())
+def test_whole_weights_equal_repeated_rows(
+    chosen: dict[str, Any], criterion: str, width: int, data: st.DataObject
+) -> None:
+    """That come and go as one, bit for bit: the twin counts copies, and knows no units."""
+    assert_equal(chosen, criterion, width, data, (0, UNIT, UNIT, 2 * UNIT, 3 * UNIT), unit=1)
+
+
+def assert_equal(
+    chosen: dict[str, Any],
+    criterion: str,
+    width: int,
+    data: st.DataObject,
+    weights: tuple[int, ...] | None = None,
+    unit: int = UNIT,
+) -> None:
+    """Compare the learner and its twin, in whose counts a row is ``unit``, on a stream whose rows have weights."""
     if chosen["finder"] in ("scan", "auto"):
         chosen = chosen | {"criterion": criterion}
     fixed = BestSplitOptions(**chosen)
-    updates, warmup = data.draw(changes(width, chosen["finder"] == "auto"))
+    updates, warmup = data.draw(changes(width, bool(fixed.warmup)))
     features = Features((), (), data.draw(st.sampled_from((1, 3, 16))), sparse=width)
-    twin, session = BestSplitTwin(fixed, features), session_of(fixed, features, data)
+    unit = 1 if weights is None else unit
+    twin, session = BestSplitTwin(fixed, features, unit), session_of(fixed, features, data)
+    drawn = None
+    if weights is not None:
+        draws = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        drawn = draws.choice(weights, len(updates)).tolist()
+        even = int(draws.integers(0, 1 + len(updates) // 2))
+        drawn[:even] = [UNIT] * even
     predictions: list[int] = []
     refused: list[int] = []
     log: list[tuple[int, int]] = []
-    for batch in batches(updates, warmup, width, data.draw(cuts())):
+    for batch in batches(updates, warmup, width, data.draw(cuts()), drawn):
         result = session.apply(batch, skip_refused=True)
         twin.process(batch)
         predictions += result.predictions.tolist()
@@ -107,22 +161,29 @@ def test_equal_to_the_twin(chosen: dict[str, Any], criterion: str, width: int, d
     assert log == twin.changes
     state, groups = session.state()
     LEARNER.check(fixed, features, 2, state, groups)
-    assert tuple(state["split"].tolist()) == twin.split
+    own = int(state["unit"][0]) if "unit" in state else 1
+    feature, *counts = state["split"].tolist()
+    assert (feature, *(count * unit // own for count in counts)) == twin.split
     assert state["searched"][0] == twin.searched
     assert state["changes"][0] == len(log)
     found = {
-        int(j): tuple(int(group[name][i]) for name in ("n1", "c11", "bucket"))
+        int(j): (int(group["n1"][i]) * unit // own, int(group["c11"][i]) * unit // own, int(group["bucket"][i]))
         for group in groups.values()
         for i, j in enumerate(group["feature"])
     }
-    assert found == twin.counters()
+    expected = twin.counters()
+    if own != unit and twin.finder == "updent":
+        former, wide = (buckets_of("updent", fixed.alpha, masses=masses) for masses in (False, True))
+        renumber = lambda of: {j: (*c, int(among_masses(former, wide, np.array(b)))) for j, (*c, b) in of.items()}  # noqa: E731
+        found, expected = (found, renumber(expected)) if own > unit else (renumber(found), expected)
+    assert found == expected
     assert state["buckets"][0] == twin.filled()
     report = LEARNER.audit(fixed, features, state, twin.history(), groups)
     assert report.ok, report.failures
     assert report.checked["splits"] == 1
     # The same stream in one batch, undisturbed.
     other = InProcessSession(LEARNER, fixed, features, 1)
-    (whole,) = batches(updates, warmup, width, [len(updates)])
+    (whole,) = batches(updates, warmup, width, [len(updates)], drawn)
     other.apply(whole, skip_refused=True)
     other.finish()
     assert other.digest() == session.digest()

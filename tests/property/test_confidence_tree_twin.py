@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.updates import DELETE, INSERT, QUERY
+from raydt.examples.weights import UNIT
 from raydt.learners.confidence_tree import coordinator as coordinator_module
 from raydt.sessions.session import InProcessSession
 from raydt.streams.history import history_of
@@ -28,9 +30,10 @@ from tests.confidence_streams import (
     session_of,
     short_streams,
     twin_of,
+    weighed,
 )
 from tests.oracles.confidence_tree import ConfidenceTwin
-from tests.strategies import Stream, cuts
+from tests.strategies import WEIGHTS, Stream, cuts
 from tests.volume import examples
 
 # Passing takes seconds; a failure is worth the minutes it takes to shrink.
@@ -49,13 +52,14 @@ def assert_same(
     skip: bool = False,
     handovers: Collection[int] = (),
     sound: bool = True,
+    copies: bool = False,
 ) -> ConfidenceTwin:
     """Both take the stream; predictions are equal after every batch, and everything else after every eighth update.
 
     After a batch that has one of the updates ``handovers`` another session takes over, on the next of ``shards``. If
     ``sound``, as without refused updates, the audit holds, of some streams before they end a warm-up.
     """
-    session, twin = session_of(stream, options, shards[0]), twin_of(stream, options)
+    session, twin = session_of(stream, options, shards[0]), twin_of(stream, options, copies=copies)
     turn, changes = 0, []
     for batch, whole in zip(stream.batches(sizes), stream.columns.batches(sizes), strict=True):
         before = len(twin.routes)
@@ -110,7 +114,7 @@ def assert_sound(session: InProcessSession, stream: GroupedStream) -> None:
     unread = stream.batches([70])
     history = history_of(SimpleNamespace(source=source, batches=lambda most: unread))  # type: ignore[arg-type]
     report = LEARNER.audit(options, stream.features, state, history, groups)
-    assert report.failures == []
+    assert report.failures == [], report.failures
     assert report.ok
 
 
@@ -237,6 +241,86 @@ def test_any_window_gives_the_same(drift: bool, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(coordinator_module, "LONGEST", 5)
     for stream, options in fixed("practical", drift=drift)[:3]:
         assert_same(stream, options, (3,), [1000])
+
+
+WHOLE = (0, UNIT, UNIT, 2 * UNIT, 3 * UNIT)
+weights = st.sampled_from((WEIGHTS, WEIGHTS, WHOLE, (0, UNIT), (UNIT,)))
+balanced = st.sampled_from((None, "balanced"))
+
+
+@examples(40)
+@given(short_streams(), st.data(), weights, balanced, shard_counts, cuts())
+def test_weighted_rows(
+    stream: GroupedStream, data: st.DataObject, chosen: Any, classes: Any, shards: int, sizes: list[int]
+) -> None:
+    options = data.draw(options_for(stream.classes)) | {"class_weight": classes}
+    assert_same(weighed(stream, data.draw(st.integers(0, 2**32 - 1)), chosen), options, (shards,), sizes)
+
+
+@examples(12)
+@given(long_streams, st.data(), weights, balanced, st.permutations([1, 2, 3, 4]), st.sampled_from(SIZES))
+def test_weighted_rows_on_other_shards(
+    stream: GroupedStream, data: st.DataObject, chosen: Any, classes: Any, shards: list[int], sizes: tuple[int, ...]
+) -> None:
+    options = data.draw(options_for(stream.classes)) | {"class_weight": classes}
+    places = data.draw(st.lists(st.integers(0, len(stream.columns)), max_size=4))
+    stream = weighed(stream, data.draw(st.integers(0, 2**32 - 1)), chosen)
+    assert_same(stream, options, shards, sizes, handovers=places)
+
+
+@examples(40)
+@given(short_streams(), st.data(), shard_counts, cuts())
+def test_whole_weights_equal_repeated_rows_that_come_as_one(
+    stream: GroupedStream, data: st.DataObject, shards: int, sizes: list[int]
+) -> None:
+    """Bit for bit: the twin counts copies, and knows no units."""
+    stream = weighed(stream, data.draw(st.integers(0, 2**32 - 1)), WHOLE)
+    assert_same(stream, data.draw(options_for(stream.classes)), (shards,), sizes, copies=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_weights_equal_repeated_rows(seed: int) -> None:
+    """Copies come one after the other: equal where no check or renewal is due between them, nor a prediction counts."""
+    rng, times = np.random.default_rng(seed), (2, 3)[seed % 2]
+    options = drawn_options(rng, 2, list(RULES)[seed % 4], drift_period=0)
+    options |= {"leaf_prediction": ("majority", "naive_bayes")[seed % 2], "max_bins": 64}
+    repeated = options | {"grace_period": 6 * times, "renew_bins": 20 * times}
+    few, many, warmup, id = [], [], 12, 0
+    for i in range(240):
+        if i < 40 or rng.random() < 0.7:
+            x = tuple(rng.integers(0, 5, 2).astype(float).tolist())
+            few.append((INSERT, id * 8, x, int((x[0] + x[1] > 4) ^ (rng.random() < 0.1))))
+            many += [(INSERT, id * 8 + copy, *few[-1][2:]) for copy in range(times)]
+            id += 1
+        else:
+            live = sorted({key for op, key, *_ in few if op == INSERT} - {key for op, key, *_ in few if op == DELETE})
+            gone = int(rng.choice(live))
+            few.append((DELETE, gone, None, -1))
+            many += [(DELETE, gone + copy, None, -1) for copy in range(times)]
+    of_few, of_many = script_of(few, warmup), script_of(many, warmup * times)
+    of_few = replace(of_few, columns=replace(of_few.columns, weight=(times * UNIT,) * len(few)))
+    states = []
+    for stream in (of_few, of_many):
+        session = session_of(stream, repeated, 2)
+        for batch in stream.batches([50]):
+            session.apply(batch)
+        states.append(session.state())
+    (state, groups), (of_copies, groups_of_copies) = states
+    assert len(of_copies["feature"]) > 1
+    for name in ("feature", "threshold", "left", "right", "cut", "bins_values"):
+        assert state[name].tolist() == of_copies[name].tolist(), name
+    for name in ("phi", "rival_phi", "impurity", "epsilon", "rival_feature", "rival_cut", "reason", "classes"):
+        assert state[f"split_{name}"].tolist() == of_copies[f"split_{name}"].tolist(), name
+    for name in ("counts", "own", "since", "split_m", "split_t", "split_own", "split_left", "t", "renewed", "lived"):
+        assert (state[name] == of_copies[name] * UNIT).all(), name
+    leaves = state["feature"] < 0
+    for number, group in groups.items():
+        for name in ("totals", "bins"):
+            of_one, of_other = (
+                np.concatenate([counts, np.zeros((len(leaves), *counts.shape[1:]), np.int64)])[places["place"][leaves]]
+                for counts, places in ((group[name], state), (groups_of_copies[number][name], of_copies))
+            )
+            assert (of_one == of_other * UNIT).all(), name
 
 
 def script_of(events: list[tuple[int, int, tuple[float, ...] | None, int]], warmup: int) -> GroupedStream:

@@ -141,7 +141,7 @@ def test_scores_without_a_table_are_the_same_bits(entropy: bool) -> None:
     c11 = draws.integers(0, n1 + 1)
     c1 = c11 + draws.integers(0, n - n1 + 1)
     table, found = xlogx_table(5000), np.empty(len(n))
-    scores_of(entropy, n, c1, n1, c11, found)
+    scores_of(entropy, 1, n, c1, n1, c11, found)
     counts = zip(n.tolist(), c1.tolist(), n1.tolist(), c11.tolist(), strict=True)
     assert found.tolist() == [_score(entropy, table, *of) if of[0] else 0.0 for of in counts]
     assert Finder("updgini", False, 0.5, 1)._table.nbytes == 8 * 1024

@@ -15,14 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydt.examples.history import history_of_live
+from raydt.examples.weights import UNIT
 from raydt.finders import pool as pool_module
+from raydt.finders.buckets import among_masses, buckets_of
 from raydt.learners.sparse_tree import shard as shard_module
 from raydt.sessions.session import InProcessSession
 from tests.oracles.fudyadt import canonical
 from tests.oracles.sparse_tree import SparseTreeTwin
 from tests.refusals import findings
 from tests.sparse_tree_streams import LEARNER, MixedStream, long_stream, session_of, short_streams, twin_of
-from tests.strategies import cuts
+from tests.strategies import WEIGHTS, cuts
 from tests.twins import assert_same
 from tests.volume import examples
 
@@ -72,9 +74,17 @@ def same(
 ) -> tuple[InProcessSession, SparseTreeTwin]:
     settings, twin = LEARNER.Options(kind="sparse_tree", **options), twin_of(stream, options)
 
+    weighted = stream.columns.weight is not None
+
     def shown(state: Any, groups: Any) -> Any:
         LEARNER.check(settings, stream.features, 2, state, groups)
-        return canonical(state), structures(groups)
+        if not weighted or "unit" in state:
+            return canonical(state), structures(groups)
+        former, wide = (buckets_of(settings.finder, settings.finder_alpha, masses=masses) for masses in (False, True))
+        in_units = {g: group | {name: group[name] * UNIT for name in ("n1", "c11")} for g, group in groups.items()}
+        for group in in_units.values():
+            group["bucket"] = among_masses(former, wide, group["bucket"])
+        return canonical(state), structures(in_units)
 
     session = assert_same(
         zip(stream.batches(sizes), stream.columns.batches(sizes), strict=True),
@@ -117,6 +127,14 @@ def structures_of(twin: SparseTreeTwin) -> list[tuple[int, ...]]:
 @given(short_streams(), st.data(), cuts())
 def test_differential_random_streams(stream: MixedStream, data: st.DataObject, sizes: list[int]) -> None:
     compare(stream, data.draw(options_for(stream.dense)), sizes, data)
+
+
+@examples(60)
+@given(short_streams(), st.data(), cuts(), st.sampled_from((WEIGHTS, (0, 65536, 131072), (65536,))))
+def test_differential_with_weights(stream: MixedStream, data: st.DataObject, sizes: list[int], weights: Any) -> None:
+    options, size = data.draw(options_for(stream.dense)), len(stream.columns)
+    drawn = data.draw(st.lists(st.sampled_from(weights), min_size=size, max_size=size))
+    compare(replace(stream, columns=replace(stream.columns, weight=tuple(drawn))), options, sizes, data)
 
 
 @examples(40)

@@ -29,9 +29,9 @@ FOR_SMALL_DATA: dict[str, dict[str, Any]] = {
     "gbdt": {"max_iter": 30},
 }
 #: Options that are fixed by the kind of labels, of which an estimator takes one.
-OF_LABELS = {"criterion", "objective", "label_range", "smoothing"}
+OF_LABELS = {"class_weight", "criterion", "objective", "label_range", "smoothing"}
 #: Parameters of an estimator that its adapter does not have.
-NOT_FOR_RIVER = {"n_features", "feature_groups", "n_jobs"}
+NOT_FOR_RIVER = {"class_weight", "n_features", "feature_groups", "n_jobs"}
 #: Options of the learner that only the adapter has: a call of the estimator is a batch.
 FOR_RIVER = {"update_every"}
 #: Defaults of adapters that differ, for streams whose old examples are forgotten.
@@ -113,6 +113,7 @@ OF_WEIGHTS = (
     "check_sample_weights_shape",
     "check_sample_weights_not_overwritten",
     "check_sample_weight_equivalence_on_dense_data",
+    "check_all_zero_sample_weights_error",
 )
 
 
@@ -126,6 +127,9 @@ OF_WEIGHTS = (
 def test_scikit_learn_accepts_it(estimator: Any) -> None:
     model = estimator(**FOR_SMALL_DATA[estimator.kind])
     refused = {} if traits_of(model._options()).reading.weights else dict.fromkeys(OF_WEIGHTS, "refused")
+    refused |= {"check_class_weight_classifiers": "a leaf may have rows of a light class only"}
+    if estimator.kind == "gbdt":  # as of scikit-learn's own histogram gradient boosting
+        refused |= {"check_sample_weight_equivalence_on_dense_data": "bins are made of rows of weight 0, too"}
     done = check_estimator(model, expected_failed_checks=refused)
     assert sum(check["status"] == "passed" for check in done) > 40
     others = {check["check_name"] for check in done if check["status"] != "passed"}

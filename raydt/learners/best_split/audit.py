@@ -21,8 +21,10 @@ from raydt.arrays.sparse import SparseRows
 from raydt.audits.audit_report import AuditReport
 from raydt.audits.finder_counters import BucketLimits, Floats, Ints, compare_group, score_of_counts
 from raydt.audits.tree_audit import compare_rows, live_by_id
+from raydt.audits.weights import class_factors, effective, given_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.weights import UNIT
 from raydt.messages import Message, message
 
 if TYPE_CHECKING:
@@ -40,25 +42,28 @@ STRUCTURE_FROM = 50
 
 
 class _CountedFeatures(NamedTuple):
-    """Recounted rows: n, those of class 1, and of every feature that is 1 somewhere its n1 and c11."""
+    """Recounted rows: n, those of class 1, and of every feature that is 1 somewhere its n1 and c11; or their masses."""
 
     n: int
     c1: int
     feature: Ints
     n1: Ints
     c11: Ints
+    unit: int
 
     @classmethod
-    def of(cls, sparse: SparseRows, y: npt.NDArray[Any]) -> _CountedFeatures:
+    def of(cls, sparse: SparseRows, y: npt.NDArray[Any], mass: Ints, unit: int) -> _CountedFeatures:
         feature, place = np.unique(sparse.indices, return_inverse=True)
-        label = np.repeat(y, sparse.lengths)
-        n1 = np.bincount(place, minlength=len(feature))
-        c11 = np.bincount(place, label, minlength=len(feature)).astype(np.int64)
-        return cls(len(y), int(y.sum()), feature.astype(np.int64), n1, c11)
+        n1, c11 = (
+            np.bincount(place, np.repeat(part, sparse.lengths), minlength=len(feature)).astype(np.int64)
+            for part in (mass, mass * y)
+        )
+        seen = n1 > 0  # a row that weighs 0 counts nowhere
+        return cls(int(mass.sum()), int(mass[y == 1].sum()), feature[seen].astype(np.int64), n1[seen], c11[seen], unit)
 
     def scores(self, entropy: bool) -> Floats:
         """Of every feature, the impurity of both sides by their share of the rows."""
-        return score_of_counts(entropy, self.n, self.c1, self.n1, self.c11)
+        return score_of_counts(entropy, self.n, self.c1, self.n1, self.c11, self.unit)
 
 
 def audit(
@@ -73,13 +78,23 @@ def audit(
     broken = compare_rows(state, history)
     seq, searched = int(state["seq"][0]), int(state["searched"][0])
     waits = seq < int(state["warmup"][0])
-    live = live_by_id(history)
-    now = _CountedFeatures.of(history.sparse[live], history.y[live])
+    live, unit = live_by_id(history), UNIT if "unit" in state else 1
+    factors, failures = (None, []) if waits else class_factors(options, state, history)
+    broken += failures
+    mass = np.ones(len(history.y), np.int64)
+    if unit > 1:
+        mass = effective(given_weights(history.weight, len(mass)), history.y, factors)
+
+    def counted_of(rows: Ints) -> _CountedFeatures:
+        assert history.sparse is not None
+        return _CountedFeatures.of(history.sparse[rows], history.y[rows], mass[rows], unit)
+
+    now = counted_of(live)
     finder = int(state["finder"][0])
     if history.complete:
         broken += _chosen(options, state, history)
     name = NAMES[finder] if finder != UNDECIDED else "scan"
-    taken = _CountedFeatures.of(history.sparse[:0], history.y[:0]) if waits else now
+    taken = counted_of(live[:0]) if waits else now
     broken += _counters(options, features, name, taken, groups)
 
     checked = {"examples": len(history.y), "live": len(live), "features": len(now.feature), "splits": 0}
@@ -87,7 +102,7 @@ def audit(
         reason = message("audits.earlier_search")
         return AuditReport("violated" if broken else "holds", "not_promised", reason, checked, {}, broken)
     then = np.flatnonzero((history.inserted < searched) & (history.deleted >= searched))
-    counted = _CountedFeatures.of(history.sparse[then], history.y[then])
+    counted = counted_of(then)
     found = None
     if searched == seq and not waits and not broken and name != "scan":
         found = _best_by_buckets(options, name, counted, groups)
@@ -125,7 +140,7 @@ def _counters(
     """Counters and buckets of all groups against the rows."""
     broken: list[Message] = []
     of_group = features.groups_of(counted.feature)
-    buckets = BucketLimits.of(name, options.alpha) if name != "scan" else None
+    buckets = BucketLimits.of(name, options.alpha, counted.unit) if name != "scan" else None
     for number, group in sorted(groups.items()):
         columns = {column: getattr(counted, column)[of_group == number] for column in ("feature", "n1", "c11")}
         broken += compare_group(number, group, columns, counted.n, counted.c1, buckets)
@@ -138,7 +153,7 @@ def _best_by_buckets(
     """The feature that the buckets name: of all groups and buckets the least by score, of those with least keys."""
     if not len(counted.feature):
         return -1
-    buckets, scores = BucketLimits.of(name, options.alpha), counted.scores(options.entropy)
+    buckets, scores = BucketLimits.of(name, options.alpha, counted.unit), counted.scores(options.entropy)
     candidates: list[tuple[float, int]] = []
     for group in groups.values():
         at, bucket = np.searchsorted(counted.feature, group["feature"]), group["bucket"].astype(np.int64)

@@ -19,11 +19,13 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.weights import UNIT, Weighting, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.base import WorkPlan
 from raydt.learners.best_split.model import (
+    COUNTS,
     Arrays,
     BestSplitPredictor,
     Splits,
@@ -36,6 +38,8 @@ from raydt.learners.best_split.schedule import SearchSteps, due, work_of
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
 from raydt.messages import message
+from raydt.trees.masses import masses_by_slot, masses_of, unit_array
+from raydt.trees.state_schema import unit_of
 
 #: Scalars of a state: whole numbers under these names.
 SCALARS = ("seq", "warmup", "finder", "changes", "searched", "moves", "buckets")
@@ -51,13 +55,15 @@ class BestSplitCoordinator(SequentialCoordinator):
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
         self._store = ExampleStore(0, 0)
+        self._weighting: Weighting = Weighting(options.class_weight == "balanced")
+        self._unit = 1  # how much of all counts a row is: UNIT once an example has another weight than 1
         #: The finder at work; None of ``auto`` before the end of the warm-up.
         self.finder: FinderName | None = None if options.finder == "auto" else options.finder
         self._warmup = self._changes = self._searched = 0
         self._moves = self._buckets = 0  # of all groups: moves so far, and buckets that are filled
         self._measured = np.zeros(3, dtype=np.int64)  # of the warm-up of ``auto``: features seen, their ones, rows
         self._waiting: Slots = np.empty(0, dtype=np.int32)  # of a warm-up that has not ended, in order of birth
-        self._totals = np.zeros(2, dtype=np.int64)  # rows that were taken and live, and those of class 1
+        self._totals = np.zeros(2, dtype=np.int64)  # count of the live rows that were taken, and of those of class 1
         self.split = Splits.none()  #: Of the last search, one entry.
         self._fresh = True  # whether the split is that of the rows as they are
         self._table = xlogx_table(0)
@@ -82,6 +88,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         sparse = batch.sparse or SparseRows.empty(self.features.sparse, len(batch.X))
         yield from self._rows.put(admitted.new[added], RowBlock.of(batch.X[rows], sparse[rows]))
         steps, position = steps_of(batch, part, admitted)
+        self._weigh()
         seq, kind = batch.start + position, steps["kind"]
         splits, place, log = yield from self._advance(
             kind, steps["slot"], seq, batch.start + part.start, batch.start + part.stop
@@ -112,6 +119,7 @@ class BestSplitCoordinator(SequentialCoordinator):
         late_kind, late_slots, late_seq = kind[~warm], slots[~warm], seq[~warm]
         if begin < self._warmup <= stop:
             waiting, self._waiting = self._waiting, self._waiting[:0]
+            self._balance(waiting, late_slots[late_kind == ADD])
             yield from self._decide(waiting)
             late_kind = np.concatenate([np.full(len(waiting), ADD, dtype=np.int32), late_kind])
             late_slots = np.concatenate([waiting, late_slots])
@@ -127,6 +135,21 @@ class BestSplitCoordinator(SequentialCoordinator):
         splits = Splits(*(np.concatenate(pair) for pair in zip(before, found, strict=True)))
         return splits, np.searchsorted(work.seq, seq, side="left"), log
 
+    def _weigh(self) -> None:
+        """Make all counts masses with the first example that has another weight than 1."""
+        if self._unit == 1 and (self.store.uneven or self._weighting.factors is not None):
+            self._unit, self._totals = UNIT, self._totals * UNIT
+            self.split = self.split._replace(**{name: getattr(self.split, name) * UNIT for name in COUNTS})
+
+    def _balance(self, slots: Slots, later: Slots) -> None:
+        """Find the weights of balanced classes by the rows of the warm-up; ``later`` ones are known, too."""
+        if self._weighting.is_open:
+            sums = sums_by_class(self.store.weights(slots), self.store.y[slots], 2)
+            self._weighting.resolve(sums, self._warmup)
+            for some in (slots, later):
+                self._weighting.enter(self.store, some)
+            self._weigh()
+
     def _decide(self, slots: Slots) -> Exchange[None]:
         """Choose the finder by the rows of the warm-up, if it is not known."""
         if self.finder is None:
@@ -140,6 +163,9 @@ class BestSplitCoordinator(SequentialCoordinator):
         label = np.zeros(len(work), dtype=np.int8)
         with_row = work.sign != 0
         label[with_row] = self.store.y[work.slots[with_row]]
+        if self._unit > 1:
+            masses = masses_by_slot(self._weighting, self.store)[work.slots].astype(np.int64)
+            work = SearchSteps(work.sign * masses, *work[1:])
         payload = {"finder": FINDERS.index(self.finder), "sign": work.sign, "label": label}
         replies = yield Ask("steps", payload | {"slots": work.slots, "query": work.query})
         moves, self._buckets = np.sum([reply["work"] for reply in replies], axis=0).tolist()
@@ -148,10 +174,11 @@ class BestSplitCoordinator(SequentialCoordinator):
         c1 = self._totals[1] + np.cumsum(work.sign * label, dtype=np.int64)
         self._totals = np.array([n[-1], c1[-1]])
         n, c1 = n[work.query], c1[work.query]
-        self._table = table_of(self.options.entropy, int(n.max(initial=0)), self._table)
-        return merged_splits(
-            self.options.entropy, self._table, n, c1, np.concatenate([reply["candidates"] for reply in replies])
-        )
+        if self._unit == 1:
+            self._table = table_of(self.options.entropy, int(n.max(initial=0)), self._table)
+        table = self._table if self._unit == 1 else self._table[:0]  # there is none of masses
+        candidates = np.concatenate([reply["candidates"] for reply in replies])
+        return merged_splits(self.options.entropy, table, n, c1, candidates)
 
     def _note(self, found: Splits, seq: npt.NDArray[np.int64]) -> Log:
         """Keep the last split; the log has an entry for each search that found another feature than the one before."""
@@ -161,8 +188,9 @@ class BestSplitCoordinator(SequentialCoordinator):
         if len(seq):
             self.split = found.at(slice(-1, None))
         splits = found.at(new)
-        scores = scores_of_splits(self.options.entropy, splits)
-        return {"seq": seq[new], "feature": splits.feature, "score": scores, "n": splits.n, "n1": splits.n1}
+        scores = scores_of_splits(self.options.entropy, splits, self._unit)
+        rows = {name: (getattr(splits, name) + self._unit // 2) // self._unit for name in ("n", "n1")}
+        return {"seq": seq[new], "feature": splits.feature, "score": scores, **rows}
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete."""
@@ -178,7 +206,8 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     def digest(self) -> str:
         """Digest of the split with its counts, and of ids with labels."""
-        return digest([("split", self.model()["split"]), self._row_part()])
+        parts = self.split.arrays() | self._weighting.state()
+        return digest([*parts.items(), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now, and what ``BestSplitDescription.outcome`` says in words; nothing is ever rebuilt."""
@@ -195,6 +224,7 @@ class BestSplitCoordinator(SequentialCoordinator):
             "moves": self._moves,
             "buckets": self._buckets,
             "finder": self._number,
+            "unit": self._unit,
             **{f"split_{name}": int(column[0]) for name, column in split},
             **{f"warmup_{name}": n for name, n in zip(MEASURED, self._measured.tolist(), strict=True)},
         }
@@ -206,19 +236,22 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """The split of the last search."""
-        return self.split.arrays()
+        return self.split.arrays() | unit_array(self._unit)
 
     def state(self, slots: Slots) -> Arrays:
         """The split, which finder is at work, and the totals."""
         counts = self._changes, self._searched, self._moves, self._buckets
         scalars = zip(SCALARS, (self._seq, self._warmup, self._number, *counts), strict=True)
-        arrays = self.model() | {"measured": self._measured.copy()}
+        arrays = self.model() | {"measured": self._measured.copy()} | self._weighting.state()
         return arrays | {name: np.array([value], dtype=np.int64) for name, value in scalars}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         n = len(state["id"])
-        self.store.fill(state["id"], state["y"], state["born"])
+        self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
+        self._weighting.restore(state)
+        self._weighting.enter(self.store, np.arange(n, dtype=np.int32))
+        self._unit = unit_of(state)
         self._seq, self._warmup, finder, *counts = (int(state[name][0]) for name in SCALARS)
         self._changes, self._searched, self._moves, self._buckets = counts
         self._measured = state["measured"].copy()
@@ -226,4 +259,5 @@ class BestSplitCoordinator(SequentialCoordinator):
         self.split, self._fresh = Splits.of_arrays(state), False
         waits = self._seq < self._warmup
         self._waiting = np.arange(n if waits else 0, dtype=np.int32)
-        self._totals = np.array([0, 0] if waits else [n, int(state["y"].sum())], dtype=np.int64)
+        mass = masses_of(state)
+        self._totals = np.array([0, 0] if waits else [mass.sum(), mass[state["y"] == 1].sum()], dtype=np.int64)

@@ -80,13 +80,13 @@ class BestSplitDescription(Description):
         if options.finder == "auto" and at >= 0:
             chosen |= {key: statistics[f"warmup_{key}"] for key in MEASURED}
         split = Splits(*(np.array([statistics[f"split_{column}"]]) for column in Splits._fields))
-        feature = statistics["split_feature"]
+        feature, unit = statistics["split_feature"], statistics.get("unit", 1)
         found = {
             "feature": None if feature < 0 else feature,
             "name": None if feature < 0 else name(feature),
-            "score": score_of_split(options.entropy, split),
-            "rows": statistics["split_n"],
-            "with_feature": statistics["split_n1"],
+            "score": score_of_split(options.entropy, split, unit),
+            "rows": round(statistics["split_n"] / unit),
+            "with_feature": round(statistics["split_n1"] / unit),
         }
         counts = {key: statistics[key] for key in ("changes", "moves", "buckets")}
         return {"split": found if statistics["split_n"] else None, "finder": chosen, **counts}

@@ -18,7 +18,23 @@ from raydt.learners.best_split.model import BestSplitPredictor
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.learners.best_split.shard import FINDERS, UNDECIDED, BestSplitShard
 from raydt.messages import message
-from raydt.trees.state_schema import EXAMPLES, HELD, Array, Arrays, Schema, check_counters, counter, require, row_arrays
+from raydt.trees.masses import masses_of
+from raydt.trees.state_schema import (
+    EXAMPLES,
+    HELD,
+    UNIT_ARRAY,
+    Array,
+    Arrays,
+    Schema,
+    check_counters,
+    counter,
+    of_weights,
+    require,
+    row_arrays,
+    unit_of,
+    weighed,
+    weight_arrays,
+)
 
 #: Counters of a feature group, by feature.
 _COUNTERS = (
@@ -43,18 +59,22 @@ class BestSplit(Learner):
         "changes": COUNTS_WORK,
         "searched": COUNTS_WORK,
         "moves": COUNTS_WORK,
+        "weighed": "another time with the same rows gives the same weights of classes",
         "bucket": "intervals overlap: a feature may be in either of two",
     }
 
     def schema(self, options: BestSplitOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """The split, and counters by sparse feature."""
+        declared, masses = (weighed, of_weights) if UNIT_ARRAY.name in model else (tuple, tuple)
         split = (Array("split", np.int64, (5,), -1, EXAMPLES),)
         if not state:
-            return Schema(split)
+            return Schema(declared(split))
         lows = {"finder": UNDECIDED}
         totals = (counter(name, lows.get(name, 0)) for name in SCALARS)
         arrays = (*split, *totals, Array("measured", np.int64, (3,), 0), *row_arrays(False, "labels"))
-        return Schema(arrays, (HELD, *_COUNTERS, Array("node", np.int64, (3,), UNDECIDED, EXAMPLES)))
+        group = (HELD, *_COUNTERS, Array("node", np.int64, (3,), UNDECIDED, EXAMPLES))
+        weights = weight_arrays(model, balanced="class_weight" in model)
+        return Schema((*declared(arrays), *weights), masses(group))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
@@ -78,15 +98,22 @@ class BestSplit(Learner):
             value=options.finder,
         )
         require((model["y"] < 2).all(), "y", "states.unknown", what="class")
-        taken = model["y"][: 0 if waits else None]
-        buckets = 0 if FINDERS[finder] == "scan" or undecided else len(buckets_of(FINDERS[finder], options.alpha).s)
+        taken, mass = (rows[: 0 if waits else None] for rows in (model["y"], masses_of(model)))
+        weighted = unit_of(model) > 1
+        require(weighted or not {"weight", "class_weight"} & model.keys(), UNIT_ARRAY.name, "states.missing")
+        require(
+            waits or (options.class_weight == "balanced") == ("class_weight" in model), "class_weight", "states.missing"
+        )
+        buckets = 0
+        if FINDERS[finder] != "scan" and not undecided:
+            buckets = len(buckets_of(FINDERS[finder], options.alpha, masses=weighted).s)
         filled = 0
         for group in groups.values():
             ones = SparseRows.of_arrays(group, n["sparse"])[: len(taken)]
-            check_counters(group, ("feature", "n1", "c11"), np.zeros(len(taken), np.int64), taken, ones)
+            check_counters(group, ("feature", "n1", "c11"), np.zeros(len(taken), np.int64), taken, ones, mass)
             node = group["node"].tolist()
             undecided_node = not len(taken) and node == [UNDECIDED, 0, 0]
-            at_work = node == [finder, len(taken), int(taken.sum())]
+            at_work = node == [finder, int(mass.sum()), int(mass[taken == 1].sum())]
             require(at_work or undecided_node, "node", "states.counts")
             bucket = group["bucket"]
             there = (bucket >= 0) & (bucket < buckets) if buckets else bucket == -1
@@ -97,7 +124,15 @@ class BestSplit(Learner):
     def traits(self, options: BestSplitOptions) -> Traits:
         """Sparse features only, and two classes: a finder compares two."""
         return Traits(
-            Reading(sparse=True, needs_sparse=True, dense=False, classes=2, sparse_classes=2),
+            Reading(
+                sparse=True,
+                needs_sparse=True,
+                dense=False,
+                classes=2,
+                sparse_classes=2,
+                weights=True,
+                class_weight=options.weights_by_label,
+            ),
             warmup=options.warmup,
             rebuilds=False,
             counts=("changes", "moves"),
@@ -107,7 +142,15 @@ class BestSplit(Learner):
 
     def cases(self) -> Sequence[Case]:
         """Every finder."""
-        return tuple(
+        kinds: tuple[dict[str, Any], ...] = (
+            *({"finder": finder} for finder in ("updgini", "updent", "scan")),
+            {"finder": "auto", "class_weight": "balanced"},
+        )
+        weighted = tuple(
+            Case(f"{kind['finder']}, weights", kind | {"query_every": 2}, False, True, weighted=True, warmup=6)
+            for kind in kinds
+        )
+        return weighted + tuple(
             Case(finder, {"finder": finder, "query_every": 2}, dense=False, sparse=True, warmup=6 * (finder == "auto"))
             for finder in ("updgini", "updent", "scan", "auto")
         )

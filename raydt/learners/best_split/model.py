@@ -17,6 +17,7 @@ from raydt.examples.features import Features
 from raydt.finders.finder import NO_FEATURE
 from raydt.finders.scores import best_candidates, scores_of
 from raydt.parallel.threads import ranges, run
+from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -25,11 +26,15 @@ Int64 = npt.NDArray[np.int64]
 _FEW_ROWS = 1 << 14
 
 
+#: Fields of splits that are counts.
+COUNTS = ("n", "c1", "n1", "c11")
+
+
 class Splits(NamedTuple):
     """Results of searches, one after the other."""
 
     feature: Int64  #: Shape (searches,): -1 where no feature was seen.
-    n: Int64  #: ``n``, ``c1``: Shape (searches,): rows then, and those of class 1.
+    n: Int64  #: ``n``, ``c1``: Shape (searches,): rows then (or their mass), and those of class 1.
     c1: Int64
     n1: Int64  #: ``n1``, ``c11``: Shape (searches,): of them, those in which the feature is 1; 0 without one.
     c11: Int64
@@ -85,7 +90,7 @@ def merged_splits(
 ) -> Splits:
     """The best of all groups' candidates, shape (groups, searches, 3), at each search.
 
-    ``table`` has k log k up to the largest of ``n``, for entropy.
+    ``table`` has k log k up to the largest of ``n``, for entropy; it is empty of masses.
     """
     found, of_search = np.empty(len(n), dtype=np.int64), np.ascontiguousarray(candidates.swapaxes(0, 1))
     best_candidates(entropy, table, np.stack([n, c1], axis=1), of_search, found)
@@ -94,15 +99,15 @@ def merged_splits(
     return Splits(best[:, 0], n, c1, best[:, 1], best[:, 2])
 
 
-def score_of_split(entropy: bool, split: Splits) -> float:
+def score_of_split(entropy: bool, split: Splits, unit: int) -> float:
     """Score of the first split; without a feature the impurity of all rows, 0 without rows."""
-    return float(scores_of_splits(entropy, split.at(slice(0, 1)))[0])
+    return float(scores_of_splits(entropy, split.at(slice(0, 1)), unit)[0])
 
 
-def scores_of_splits(entropy: bool, splits: Splits) -> npt.NDArray[np.float64]:
-    """Scores of all splits. O(splits)."""
+def scores_of_splits(entropy: bool, splits: Splits, unit: int) -> npt.NDArray[np.float64]:
+    """Scores of all splits, of whose counts a row is ``unit`` units. O(splits)."""
     scores = np.empty(len(splits.n))
-    scores_of(entropy, splits.n, splits.c1, splits.n1, splits.c11, scores)
+    scores_of(entropy, unit, splits.n, splits.c1, splits.n1, splits.c11, scores)
     return scores
 
 
@@ -118,7 +123,7 @@ class BestSplitPredictor:
     """Predictions of one split, by the arrays of a model or a state."""
 
     def __init__(self, features: Features, model: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.split, self._width = Splits.of_arrays(model), features.sparse
+        self.split, self._width, self._unit = Splits.of_arrays(model), features.sparse, unit_of(model)
 
     def _sides(self, sparse: SparseRows | None) -> npt.NDArray[np.int64]:
         assert sparse is not None
@@ -159,7 +164,8 @@ class BestSplitPredictor:
             np.array([0, 3]), np.array([feature, -1, -1]), np.zeros(3), np.array([1, -1, -1]), np.array([2, -1, -1])
         )
         trees = one_category_left(stored, np.empty(0, dtype=np.bool_), self._width, shares[[0, 0, 1]])
-        return replace(trees, cover=np.array([n, n - n1, n1]), codes=np.arange(n_classes))
+        cover = np.array([n, n - n1, n1])
+        return replace(trees, cover=cover, codes=np.arange(n_classes), unit=self._unit)
 
     def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
         """Of the side without the feature, and of that with it, shape (2, n_classes)."""

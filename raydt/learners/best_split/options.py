@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from raydt.finders.finder import FinderName
 from raydt.learners.base import LearnerOptions, Promise
+from raydt.learners.class_weight import ClassWeight
 from raydt.messages import message
 
 #: ``auto`` keeps a structure where there are so many seen features for each one of a row (measured
@@ -20,7 +21,7 @@ MEASURED = ("features", "ones", "rows")
 _CRITERION_OF = {"updgini": "gini", "updent": "entropy"}
 
 
-class BestSplitOptions(LearnerOptions):
+class BestSplitOptions(LearnerOptions, ClassWeight):
     """The best split over sparse binary features, within (1 + alpha) of the optimum after every update (Tatti)."""
 
     kind: Literal["best_split"] = "best_split"
@@ -56,8 +57,10 @@ class BestSplitOptions(LearnerOptions):
 
     @property
     def warmup(self) -> str:
-        """Why the learner needs a warm-up, as part of a sentence: ``auto`` chooses by its rows."""
-        return message("learners.needs_sparsity") if self.finder == "auto" else ""
+        """Why the learner needs a warm-up, as part of a sentence: ``auto`` chooses, or classes are balanced by it."""
+        if self.finder == "auto":
+            return message("learners.needs_sparsity")
+        return message("learners.needs_classes") if self.class_weight == "balanced" else ""
 
     @property
     def structure(self) -> FinderName:

@@ -6,7 +6,7 @@ The search is due at the end of the warm-up, and later after every update whose 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,8 @@ Bools = npt.NDArray[np.bool_]
 class SearchSteps(NamedTuple):
     """Steps for the shards, and the searches among them."""
 
-    sign: npt.NDArray[np.int8]  #: Shape (steps,): 1: a row comes, -1: it goes, 0: only a search.
+    #: Shape (steps,): 1: a row comes, -1: it goes, 0: only a search; times its mass where examples have weights.
+    sign: npt.NDArray[Any]
     slots: npt.NDArray[np.int32]  #: Shape (steps,).
     query: Bools  #: Shape (steps,): whether the split is searched after a step.
     seq: Int64  #: Shape (searches,): the update after which each search was due first.

@@ -48,6 +48,7 @@ class BestSplitShard(ShardWithRows):
         """
         if finder != self._number:
             self._number, self._finder = finder, self._new_finder(FINDERS[finder])
+        self._weigh(np.array(sign))
         self._held.make_room(slots)
         moved, parts = self._finder.moves, []
         for begin in range(0, len(sign), _TOGETHER):
@@ -64,6 +65,11 @@ class BestSplitShard(ShardWithRows):
         work = np.array([self._finder.moves - moved, self._finder.buckets_filled], dtype=np.int64)
         return {"candidates": candidates, "work": work}
 
+    def _weigh(self, counts: npt.NDArray[Any]) -> None:
+        """Make all counts masses with the first ones that are: these are of int64."""
+        if counts.dtype == np.int64 and not self._finder.weighted:
+            self._finder.weigh()
+
     def state(self, slots: npt.NDArray[np.int32]) -> dict[int, dict[str, Any]]:
         """Counters and bucket of every feature that is 1 somewhere, by group; ``node`` is the finder, n and c1."""
         node = np.array([self._number, self._finder.n, self._finder.c1], dtype=np.int64)
@@ -78,4 +84,5 @@ class BestSplitShard(ShardWithRows):
         self._number, n, c1 = parts[0]["node"].tolist()
         if self._number != UNDECIDED:
             self._finder = self._new_finder(FINDERS[self._number])
+            self._weigh(parts[0]["n1"])
             self._finder.restore(n, c1, parts)

@@ -47,7 +47,7 @@ def audit(
         truth = RecountedTree(options, features, state, history)
     except (MalformedTreeError, MalformedModelError) as error:
         return AuditReport.malformed("tree", str(error))
-    broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
+    broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth) + truth.wrong_weights
     broken += _totals(state, truth) + _nodes(state, truth) + _bins(truth, state, groups)
     broken += _statistics(state, truth, groups)
     records = Records(truth, state)
@@ -96,15 +96,14 @@ def _nodes(state: Arrays, truth: RecountedTree) -> list[Message]:
     failures += compare_nodes("created", "time of the split above or of the trial", tree.built, first)
     failures += _trials(state, truth, made)
     since, counts = tree.s, tree.feature < 0
-    beyond = (since < 0) | (since >= options.grace_period) | (~counts & (since > 0))
+    beyond = (since < 0) | (since >= options.grace_period * truth.unit) | (~counts & (since > 0))
     failures += found(beyond, "audits.node_time", array="since", time=since)
     if truth.complete:
         later = zip([truth.arrivals(v) for v in range(len(tree))], truth.restarted, strict=True)
-        come = np.array([int((truth.born[rows] > again).sum()) for rows, again in later])
+        rest = np.array([truth.since(rows[truth.born[rows] > again]) for rows, again in later])
         inner = tree.feature >= 0
-        rest = np.where(inner, 0, come % options.grace_period)
-        failures += compare_nodes("since", "examples since the last check", since, rest)
-        failures += found(inner & (come % options.grace_period > 0), "audits.node_time", array="split", time=come)
+        failures += compare_nodes("since", "examples since the last check", since, np.where(inner, 0, rest))
+        failures += found(inner & (rest > 0), "audits.node_time", array="split", time=rest)
     return failures
 
 
@@ -176,7 +175,7 @@ def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, 
     K, places, totals = truth.classes, len(group["totals"]), padded(group["totals"], truth.classes)
     if place.max(initial=-1) >= places:
         return ["places"]
-    counted = np.bincount(place * K + truth.y[rows], minlength=places * K).reshape(places, K)
+    counted = truth.counts(place * K + truth.y[rows], rows, places * K).reshape(places, K)
     wrong = [] if np.array_equal(totals, counted) else ["totals"]
     columns = truth.features.group_columns(number).tolist()
     ends = dict(zip(columns, np.cumsum([truth.bins[j].bins for j in columns]).tolist(), strict=True))
@@ -184,7 +183,7 @@ def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, 
     def equal(j: int) -> bool:
         bins = truth.bins[j].bins
         at = (place * bins + truth.codes[rows, j]) * K + truth.y[rows]
-        expected = np.bincount(at, minlength=places * bins * K).reshape(places, bins, K)
+        expected = truth.counts(at, rows, places * bins * K).reshape(places, bins, K)
         return not places or np.array_equal(padded(group["bins"][:, ends[j] - bins : ends[j]], K), expected)
 
     same = zip(columns, truth.each(equal, columns), strict=True)
@@ -192,10 +191,12 @@ def _wrong_counts(truth: RecountedTree, number: int, group: Arrays, rows: Ints, 
 
 
 def _places(state: Arrays, truth: RecountedTree) -> tuple[Ints, Ints]:
-    """Rows that leaves and trials have counted, and the place of each at the shards."""
+    """Rows that leaves and trials have counted, and the place of each at the shards; those that weigh 0 are nowhere."""
     parts = [(truth.counted, "place")] + [(truth.in_trials, "trial_place")] * ("trial_place" in state)
     rows = np.concatenate([rows for (rows, _), _ in parts])
-    return rows, np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
+    place = np.concatenate([state[name].astype(np.int64)[nodes] for (_, nodes), name in parts])
+    counted = truth.mass[rows] > 0
+    return rows[counted], place[counted]
 
 
 def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows: Ints, place: Ints) -> list[Message]:
@@ -203,10 +204,9 @@ def _sparse_statistics(truth: RecountedTree, groups: Mapping[int, Arrays], rows:
     ones, width = truth.sparse[rows], truth.features.sparse
     key, at = np.unique(np.repeat(place, ones.lengths) * width + ones.indices, return_inverse=True)
     where, feature = np.divmod(key, width)
-    n1 = np.bincount(at, minlength=len(key))
-    c11 = np.bincount(at, np.repeat(truth.y[rows], ones.lengths), minlength=len(key)).astype(np.int64)
-    totals = np.zeros((int(place.max(initial=-1)) + 1, 2), np.int64)
-    np.add.at(totals, (place, truth.y[rows]), 1)
+    of_ones = np.repeat(rows, ones.lengths)
+    n1 = truth.counts(at, of_ones, len(key))
+    c11 = n1 - truth.counts(at[truth.y[of_ones] == 0], of_ones[truth.y[of_ones] == 0], len(key))
     of_group = truth.features.groups_of(feature)
     failures = []
     for number, group in sorted(groups.items()):
@@ -225,6 +225,8 @@ def _feasibility(
     if not promise.promised:
         live = [] if truth.complete else [message("audits.live_only", what="bins and splits")]
         return "not_promised", noted(promise.reason, *measured, *live), []
+    if truth.unit > 1:
+        return "not_promised", noted(message("audits.weighed_rows"), *measured), []
     if not truth.complete:
         return "not_promised", message("audits.earlier_splits"), []
     failures = []

@@ -112,7 +112,8 @@ class Records:
         phi, impurity = np.full(len(own), math.nan), np.full(len(own), math.nan)
         sound = ((left >= 0) & (left <= own)).all(axis=1) & (own.sum(axis=1) > 0)
         criterion, own = self._truth.options.resolved_criterion, own[sound]
-        phi[sound], impurity[sound] = phi_of(criterion, left[sound], own), phi_of(criterion, own, own)
+        unit = self._truth.unit
+        phi[sound], impurity[sound] = phi_of(criterion, left[sound], own, unit), phi_of(criterion, own, own, unit)
         return phi, impurity
 
     def _look(self, i: int, node: int, cut: int, record: dict[str, Any]) -> None:
@@ -134,7 +135,8 @@ class Records:
             return
         self._same(node, "phi", record["phi"], float(self._phi[i]))
         self._same(node, "impurity", record["impurity"], float(self._impurity[i]))
-        self._same(node, "epsilon", record["epsilon"], width_of(options, len(truth.features), m, t, depth, classes))
+        sizes = len(truth.features), m / truth.unit, t / truth.unit, depth, classes
+        self._same(node, "epsilon", record["epsilon"], width_of(options, *sizes))
         self._rule(node, record)
 
     def _rule(self, node: int, record: dict[str, Any]) -> None:
@@ -157,7 +159,7 @@ class Records:
         rows = self._then(node)
         own, (t, classes) = truth.counts_of(rows), truth.known_then(stamp)
         self._same(node, "own", padded(record["own"], truth.classes), own)
-        for name, expected in (("m", len(rows)), ("t", t), ("classes", classes)):
+        for name, expected in (("m", int(own.sum())), ("t", t), ("classes", classes)):
             self._same(node, name, int(record[name]), expected)
         candidates = truth.candidates(rows, stamp)
         place = candidates.at(feature, cut)
@@ -171,9 +173,9 @@ class Records:
         self._holds(node, first, "audits.record", name="best candidate", recorded=(feature, cut), expected=best)
         self._rival(node, record, rows, candidates, place)
         others = np.delete(candidates.phi, place)
-        impurity = float(phi_of(options.resolved_criterion, own[None], own)[0])
+        impurity = float(phi_of(options.resolved_criterion, own[None], own, truth.unit)[0])
         lead = (float(others[0]) if len(others) else impurity) - float(candidates.phi[place])
-        sizes = len(rows), t, depth, len(truth.features)
+        sizes = int(own.sum()) / truth.unit, t / truth.unit, depth, len(truth.features)
         needed = widths_needed(options) * width_of(options, sizes[3], *sizes[:3], classes) / lead_of(options, 0.0, 1.0)
         theorem = theorem_width(options.resolved_criterion, delta_at(options, t), *sizes, classes)
         self.leads.append(Lead(node, lead, needed, theorem, bool(record["reason"] == TIE)))
@@ -197,7 +199,7 @@ class Records:
         rivals = candidates.rivals(place, truth.options.rival == "feature")
         if not len(rivals):
             self._same(node, "rival", (feature, cut), (-1, -1))
-            self._same(node, "rival_phi", record["rival_phi"], float(phi_of(criterion, own[None], own)[0]))
+            self._same(node, "rival_phi", record["rival_phi"], float(phi_of(criterion, own[None], own, truth.unit)[0]))
             return
         index = candidates.at(feature, cut)
         rival, right = int(rivals[0]), index >= 0 and self._comes(candidates, index, rivals, own)

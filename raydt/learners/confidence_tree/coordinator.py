@@ -25,6 +25,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
+from raydt.examples.weights import sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import TIE
@@ -71,10 +72,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self.options, self.features = options, features
         self._rows = RowsOnShards(features, shards)
         self.live = LiveConfidenceTree(options, features)
+        self._weighting = self.live.weighting
         self._decider = Decider(options.split_rule(len(features)), by_feature=options.rival == "feature")
         self._warmup = self._t = 0
         self._renewal = options.renewal if features.names else 0
-        self._renewed = self._lived = 0  # t when the bins were made last, and how many examples were live then
+        self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
         self._logs = SharedLogs()
@@ -118,6 +120,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._naive = None
         rows = RowBlock.of(batch.X, batch.sparse)
         steps, position = steps_of(batch, part, admitted)
+        self._weigh()
         if self.live.naive:  # the shards score queries, too: in slots beyond all others, until these are used
             looks = np.flatnonzero(steps["kind"] == LOOK)
             steps["slot"][looks] = self.store.capacity + np.arange(len(looks))
@@ -130,34 +133,47 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             path = Path(steps, np.arange(warm), np.full(warm, -1, dtype=np.int64), 0)
             self.live.walk(path, rows, counted=False, scored=False)
         if self.live.bins is None and batch.start + part.stop >= self._warmup:
-            logs.append((yield from self._begin()))
+            logs.append((yield from self._begin(steps)))
         logs += yield from self._take_steps(steps, warm, rows)
         enter_steps(result, steps, position, steps["prediction"] >= 0)
         return joined_logs(logs)
+
+    def _weigh(self) -> None:
+        """Make all counts masses with the first example that has another weight than 1."""
+        live = self.live
+        if live.unit == 1 and (self.store.uneven or live.weighting.factors is not None):
+            live.weigh()
+            self._logs.restart(masses=True)
+            self._t, self._renewed, self._lived = (count * live.unit for count in (self._t, self._renewed, self._lived))
 
     def _take_steps(self, steps: npt.NDArray[np.void], begin: int, rows: RowBlock) -> Exchange[list[Log]]:
         """Take the steps after the warm-up, from ``begin`` on; compare trials and renew the bins where that is due."""
         logs: list[Log] = []
         adds = np.flatnonzero(steps["kind"] == ADD)
+        came = np.cumsum(self.live.masses(steps["slot"][adds]))
         while begin < len(steps):
             compares, renews = self._due()
-            last = int(np.searchsorted(adds, begin)) + min(compares, renews) - 1
+            first = int(np.searchsorted(adds, begin))
+            before = int(came[first - 1]) if first else 0
+            last = int(np.searchsorted(came, before + min(compares, renews)))
             stop = int(adds[last]) + 1 if last < len(adds) else len(steps)
             logs.append((yield from self._advance(steps[begin:stop], rows)))
+            # One row that counts for several may make both due.
+            more = int(came[last]) - before if last < len(adds) else 0
             if self.options.drift_period:
                 yield from self._trials.follow(steps[begin:stop])
-                if compares <= renews and last < len(adds):
+                if more >= compares:
                     logs.append((yield from self._compare(int(steps["stamp"][stop - 1]))))
-            if renews <= compares and last < len(adds):
+            if more >= renews:
                 yield from self._renew()
             begin = stop
         return logs
 
     def _due(self) -> tuple[int, int]:
-        """Insertions up to the next comparison, and up to the next renewal of the bins."""
-        period = self.options.drift_period
+        """How many insertions, a count, there are up to the next comparison, and up to the next renewal of the bins."""
+        period, renewal = self.options.drift_period * self.live.unit, self._renewal * self.live.unit
         compares = period - self._t % period if period else NEVER
-        renews = self._renewed + max(self._lived, self._renewal) - self._t if self._renewal else NEVER
+        renews = self._renewed + max(self._lived, renewal) - self._t if renewal else NEVER
         return compares, renews
 
     def _compare(self, stamp: int) -> Exchange[Log]:
@@ -171,14 +187,20 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _renew(self) -> Exchange[None]:
         """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
         slots, counted = self.live.counted(self._trials.compared)
-        self._renewed, self._lived = self._t, len(slots)
+        self._renewed, self._lived = self._t, int(self.live.tree.counts[0].sum())
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
-    def _begin(self) -> Exchange[Log]:
-        """End the warm-up: fix the bins by its rows, and take these in order of birth."""
+    def _begin(self, later: npt.NDArray[np.void]) -> Exchange[Log]:
+        """End the warm-up: fix the bins by its rows, and take these in order of birth; ``later`` steps follow."""
         slots = self.live.rows_of(np.array([0]))[0]
         slots = slots[np.argsort(self.store.born[slots])]
+        if self.live.weighting.is_open:
+            y = self.store.y[slots]
+            self.live.weighting.resolve(sums_by_class(self.store.weights(slots), y, 2), self._warmup)
+            for some in (slots, later["slot"][later["kind"] == ADD]):
+                self.live.weighting.enter(self.store, some)
+            self._weigh()
         parts = yield Ask("learn", {"slots": slots})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
         rows = yield from self._rows.take(slots)
@@ -189,7 +211,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         steps["kind"], steps["slot"], steps["row"] = ADD, slots, np.arange(len(slots))
         steps["stamp"] = 2 * self.store.born[slots] + 1
         log = yield from self._advance(steps, rows, scored=self.live.naive)
-        self._renewed, self._lived = self._t, len(slots)
+        self._renewed, self._lived = self._t, int(self.live.masses(slots).sum())
         self._trials.begin(int(steps["stamp"].max(initial=0)))
         if self._history is not None:
             self._history.know(2 * self._warmup - 1, self.statistics(), at_once=True)
@@ -198,8 +220,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def _advance(self, steps: npt.NDArray[np.void], rows: RowBlock, *, scored: bool = True) -> Exchange[Log]:
         """Take some steps, window by window."""
         adds, which = steps["kind"] == ADD, np.arange(len(steps))
-        label = np.where(adds, self.store.y[np.where(adds, steps["slot"], 0)], 0) if len(steps) else which
-        times = Times(self._t + np.cumsum(adds), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
+        slots = np.where(adds, steps["slot"], 0)  # of a query it is none
+        label = np.where(adds, self.store.y[slots], 0) if len(steps) else which
+        come = adds if self.live.unit == 1 else np.where(adds, self.live.masses(slots), 0)
+        times = Times(self._t + np.cumsum(come), np.maximum.accumulate(np.append(self._classes, label + 1))[1:])
         log: list[Logged] = []
         leaves, altered = np.full(len(steps), -1, dtype=np.int64), np.zeros(len(steps), dtype=np.bool_)
         waiting, at = which[:0], 0
@@ -210,7 +234,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             path = Path(steps, pending, leaves, at)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
-            changes = self._decider.decide(window, times, [reply[0] for reply in replies])
+            changes = self._decider.decide(window, times, [reply[0] for reply in replies], self.live.unit)
             again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True
@@ -267,7 +291,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
         """Apply one update without a batch, after which nothing is checked, compared or renewed."""
-        if self.live.bins is None or self.options.drift_period or self.features.sparse:
+        if self.live.bins is None or self.options.drift_period or self.features.sparse or self.live.unit > 1:
             return None, None
         if op == INSERT:
             example = number, row, code, self._seq
@@ -280,8 +304,10 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         return True, None
 
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
-        """Return the class that the tree predicts, once there are bins."""
-        return None if self.live.bins is None or self.features.sparse else self._single.class_of(row, worker)
+        """Return the class that the tree predicts, once there are bins, and without weights."""
+        if self.live.bins is None or self.features.sparse or self.live.unit > 1:
+            return None
+        return self._single.class_of(row, worker)
 
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete."""
@@ -289,7 +315,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             return {}
         self._warmup = self._seq
         self._naive = None
-        return (yield from self._begin())
+        return (yield from self._begin(np.empty(0, dtype=STEP)))
 
     def gather(self) -> Exchange[None]:
         """Fetch the counts of the leaves that predict by naive Bayes. O(leaves x bins x classes)."""
@@ -300,8 +326,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 replies = yield Ask("naive", {"sites": self.live.tree.nodes["site"][leaves].astype(np.int64)})
             position = preorder(self.live.tree)[1]
             priors = self.live.tree.own[leaves]
-            table = self._logs.reach(priors)
-            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, table)
+            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs)
             normal = np.flatnonzero(self.live.by_normal(leaves))
             if len(normal):
                 sites = self.live.tree.nodes["site"][leaves[normal]].astype(np.int64)
@@ -311,7 +336,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 columns = columns[normal_scores(self.live.bins)[1][columns] > 0]
                 if len(columns):
                     parts = np.concatenate([part[..., :known] for part in of_shards if part.shape[2]], axis=2)
-                    self._naive |= normal_arrays(normal, parts[:, :, np.argsort(columns)], table)
+                    self._naive |= normal_arrays(normal, parts[:, :, np.argsort(columns)], self._logs)
 
     # ---------------------------------------------------------------- the model
 
@@ -355,7 +380,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        return self._with_naive(predictive(canonical_tree(self.live.tree, self.live.splits, self.live.recorded)))
+        canonical = canonical_tree(self.live.tree, self.live.splits, self.live.recorded)
+        return self._with_naive(predictive(canonical, self.live.unit))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
@@ -370,5 +396,5 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         totals = [int(state[name][0]) for name in SCALARS]
         self._seq, self._warmup, self._t, self._classes, self._renewed, self._lived, compared, *counts = totals
         self._counts, self._naive = _Counts(*counts), None
-        self._logs.send_again()
+        self._logs.restart(masses=self.live.unit > 1)
         self._trials.restore(compared)

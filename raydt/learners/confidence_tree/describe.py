@@ -34,6 +34,7 @@ from raydt.presentation.charts import Chart, Panel, Series, Stretches, points, p
 from raydt.presentation.series import Columns
 from raydt.presentation.trees import NOTHING, Names, drawable, feature_count, live_tree
 from raydt.presentation.words import ABSENT, count, counted, figure
+from raydt.trees.state_schema import unit_of
 
 #: What the log counts.
 COUNTS = ("checks", "splits", "ties", "restarted")
@@ -118,6 +119,9 @@ class ConfidenceTreeDescription(Description):
     def drawable(self, arrays: Columns) -> Columns:
         """Return the tree; where ``live`` is 0, the saved counts are those of a node above, and become 0."""
         arrays = drawable(arrays)
+        if unit_of(arrays) > 1:
+            shown = [name for name in ("live", "split_m") if name in arrays]
+            arrays |= {name: np.rint(arrays[name] / unit_of(arrays)).astype(np.int64) for name in shown}
         if arrays and len(arrays.get("live", ())) == len(arrays["feature"]):
             return arrays | {"counts": np.where(arrays["live"][:, None] > 0, arrays["counts"], 0)}
         return arrays

@@ -50,7 +50,8 @@ class Trials:
         self._waiting = self._waiting[~np.isin(self._waiting, removed)]
         live = self._live
         pairs = drift.in_trials(live.tree, live.examples, removed, self.compared, live.deepest)
-        np.subtract.at(live.tree.fresh, (pairs.node, live.store.y[removed[pairs.example]]), 1)
+        slots = removed[pairs.example]
+        np.subtract.at(live.tree.fresh, (pairs.node, live.store.y[slots]), live.masses(slots))
         if len(pairs.node):
             yield from self._count(pairs, removed, -1)
 
@@ -58,13 +59,14 @@ class Trials:
         """Compare all trials with the tree just after an insertion; returns an entry for each node restarted."""
         live, slots = self._live, self._waiting
         self.compared, self._waiting = stamp, slots[:0]
-        pairs = drift.meet(live.tree, live.examples, live.right, slots, self._period, live.deepest)
+        least, period = self._period // 2 * live.unit, self._period * live.unit
+        pairs = drift.meet(live.tree, live.examples, live.right, slots, least, live.deepest)
         replies = (yield from self._count(pairs, slots, 1)) if len(pairs.node) else []
         scores = sum((reply[1] for reply in replies), np.zeros((len(pairs.scored), 1), dtype=np.int64))
-        drift.judge(live.tree, live.store.y, live.right, slots, pairs, scores, self._logs.table)
+        drift.judge(live.tree, live.examples, live.right, slots, pairs, scores, self._logs.table)
         order = preorder(live.tree)[0].astype(np.int64)
         verdicts = np.empty(len(order), dtype=np.int64)
-        drift.decide(live.tree, order, self._period, verdicts)
+        drift.decide(live.tree, order, period, live.unit, verdicts)
         nodes = {what: order[verdicts == what].tolist() for what in (drift.BEGIN, drift.END, drift.RESTART)}
         log = [restarted(stamp, int(live.tree.nodes["depth"][node])) for node in nodes[drift.RESTART]]
         gone = [site for node in nodes[drift.RESTART] for site in live.restart(node, stamp)]
@@ -78,10 +80,10 @@ class Trials:
 
     def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64, Int64]]]:
         """Have the shards score examples by trials, then count them in or out."""
-        tree = self._live.tree
-        deltas = np.empty((4, len(pairs.node)), dtype=np.int32)
-        deltas[SLOT], deltas[SITE], deltas[SIGN] = slots[pairs.example], tree.trials["site"][pairs.node], sign
-        deltas[LABEL] = self._live.store.y[deltas[SLOT]]
+        tree, at = self._live.tree, slots[pairs.example]
+        deltas = np.empty((4, len(pairs.node)), dtype=self._live.delta)
+        deltas[SLOT], deltas[SITE] = at, tree.trials["site"][pairs.node]
+        deltas[SIGN], deltas[LABEL] = sign * self._live.masses(at), self._live.store.y[at]
         asks = deltas[:, pairs.scored]
         asks[SIGN] = 0  # all are scored by what was counted before
         logs = self._logs.unsent(tree.fresh[pairs.node])

@@ -16,6 +16,8 @@ a new split all leaves are young. A restarted node is a leaf, whatever was below
 A trial is compared once it has seen p // 2 examples, ends after ``LONGEST`` p, and the next one begins p examples
 later. A leaf that is split begins its tallies again.
 
+Where examples have weights, seen examples and errors are masses, and periods and bounds those of so many rows.
+
 The tallies of errors are whole numbers about predictions of the past: no deletion changes them, as none makes a
 prediction undone. The counts of a trial are of live examples: a deleted example leaves them at once.
 
@@ -33,6 +35,7 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.confidence_tree.prediction import BLAMELESS, naive_class
+from raydt.trees.masses import mass_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -97,54 +100,65 @@ def in_trials(tree: Any, examples: Any, slots: npt.NDArray[np.int32], compared: 
 
 
 @kernel
-def _see(tree: Any, members: Any, right: Any, slots: Any) -> None:
+def _see(tree: Any, examples: Any, right: Any, slots: Any) -> None:
     """Count what nodes have seen."""
     for slot in slots:
-        v = np.int64(members[slot].leaf)
+        v, mass = np.int64(examples.members[slot].leaf), mass_of(examples.weight, slot)
         while v >= 0:
             trial = tree.trials[v]
-            trial.seen += 1
-            trial.wrong += 0 if right[slot] & BLAMELESS else 1
+            trial.seen += mass
+            trial.wrong += 0 if right[slot] & BLAMELESS else mass
             v = np.int64(tree.nodes[v].parent)
 
 
-def meet(tree: Any, examples: Any, right: Any, slots: npt.NDArray[np.int32], period: int, deepest: int) -> Pairs:
-    """Return the examples of a period and the trials they come to; count what nodes have seen. O(examples x depth)."""
+def meet(tree: Any, examples: Any, right: Any, slots: npt.NDArray[np.int32], least: int, deepest: int) -> Pairs:
+    """Return the examples of a period and the trials they come to; count what nodes have seen. O(examples x depth).
+
+    Trials that have seen less than ``least``, a count, are not compared.
+    """
     pairs = in_trials(tree, examples, slots, LAST, deepest)
-    scored = np.flatnonzero(tree.trials["seen"][pairs.node] >= period // 2)  # by what was seen before the period
-    _see(tree, examples.members, right, slots)
+    scored = np.flatnonzero(tree.trials["seen"][pairs.node] >= least)  # by what was seen before the period
+    _see(tree, examples, right, slots)
     return pairs._replace(scored=scored)
 
 
 @kernel
-def judge(tree: Any, y: Any, right: Any, slots: Any, pairs: Any, scores: Any, table: Any) -> None:
+def judge(tree: Any, examples: Any, right: Any, slots: Any, pairs: Any, scores: Any, table: Any) -> None:
     """Compare the predictions of trials with those of the tree, and let the trials count the examples.
 
-    ``y`` and ``right`` are class, and who was right, of each slot; ``scores``, shape (pairs scored, K), those of naive
-    Bayes, summed over the shards; ``table`` is T of ``naive_bayes``.
+    ``right`` says who was right about each slot; ``scores``, shape (pairs scored, K), are those of naive Bayes, summed
+    over the shards; ``table`` is T of ``naive_bayes``.
     """
+    y = examples.y
     for i in range(len(pairs.scored)):
         p = pairs.scored[i]
         slot, v = slots[pairs.example[p]], pairs.node[p]
         own = naive_class(tree.fresh[v], scores[i], table) == y[slot]
         trees = (right[slot] & BLAMELESS) != 0
-        tree.trials[v].better += 1 if own and not trees else 0
-        tree.trials[v].worse += 1 if trees and not own else 0
+        mass = mass_of(examples.weight, slot)
+        tree.trials[v].better += mass if own and not trees else 0
+        tree.trials[v].worse += mass if trees and not own else 0
     for p in range(len(pairs.example)):
-        tree.fresh[pairs.node[p], y[slots[pairs.example[p]]]] += 1
+        slot = slots[pairs.example[p]]
+        tree.fresh[pairs.node[p], y[slot]] += mass_of(examples.weight, slot)
 
 
 @inner_kernel
-def _risen(trial: Any) -> bool:
+def _risen(trial: Any, unit: int) -> bool:
     """Whether the tree makes surely more errors than before; products of floats alone, so that no bit can differ."""
-    more = np.float64(trial.wrong * trial.seen_before - trial.wrong_before * trial.seen)
-    rest = np.float64(trial.seen_before - trial.wrong_before)
-    return bool(more > 0.0 and more * more > CERTAINTY * (np.float64(trial.seen * trial.wrong_before) * rest))
+    seen, wrong = np.float64(trial.seen), np.float64(trial.wrong)
+    seen_before, wrong_before = np.float64(trial.seen_before), np.float64(trial.wrong_before)
+    more = wrong * seen_before - wrong_before * seen
+    rest = seen_before - wrong_before
+    return bool(more > 0.0 and more * more > CERTAINTY * unit * (seen * wrong_before * rest))
 
 
 @kernel
-def decide(tree: Any, order: Any, period: int, verdicts: Any) -> None:
-    """What to do with each node, given in preorder; nothing of what is below a node that is restarted. O(nodes)."""
+def decide(tree: Any, order: Any, period: int, unit: int, verdicts: Any) -> None:
+    """What to do with each node, given in preorder; nothing of what is below a node that is restarted. O(nodes).
+
+    ``period`` is a count, a row ``unit`` units.
+    """
     deepest = np.int64(1) << 40
     for i in range(len(order)):
         v = order[i]
@@ -158,9 +172,9 @@ def decide(tree: Any, order: Any, period: int, verdicts: Any) -> None:
             if trial.seen >= period:
                 verdicts[i] = BEGIN
             continue
-        lead = trial.better - trial.worse
-        sure = lead > 0 and lead * lead > CERTAINTY * (trial.better + trial.worse)
-        if sure and _risen(trial):
+        lead = np.float64(trial.better - trial.worse)
+        sure = lead > 0.0 and lead * lead > CERTAINTY * unit * np.float64(trial.better + trial.worse)
+        if sure and _risen(trial, unit):
             verdicts[i] = RESTART
             deepest = depth
         elif trial.seen >= LONGEST * period:

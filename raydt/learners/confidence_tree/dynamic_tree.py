@@ -14,6 +14,7 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
+from raydt.examples.weights import NONE, UNIT, Weighting, Weights
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, SplitArrays, SplitRecord, canonical_tree, live_tree
@@ -29,6 +30,8 @@ from raydt.learners.confidence_tree.tree import (
     CountedRows,
     Path,
     WalkRules,
+    WeighedExamples,
+    count_rows,
     new_tree,
     roll_back,
     split,
@@ -36,12 +39,12 @@ from raydt.learners.confidence_tree.tree import (
     with_room,
 )
 from raydt.learners.sequential import Slots
+from raydt.trees.masses import masses_by_slot, unit_array
 from raydt.trees.records import (
     LEAF,
     MEMBER,
     NODES,
     USED,
-    Examples,
     link_members,
     list_leaves,
     list_nodes,
@@ -49,6 +52,7 @@ from raydt.trees.records import (
     preorder,
     take_rows,
 )
+from raydt.trees.state_schema import unit_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -71,6 +75,8 @@ class LiveConfidenceTree:
         self.normal = options.leaf_prediction == "adaptive_normal"  #: Whether with normal features, too.
         self.right = np.empty(0, dtype=np.uint8)  #: By slot: who was right about its example (``prediction``).
         self.store = ExampleStore(0, 0)  #: Ids and labels of the live examples.
+        self.weighting = Weighting(options.class_weight == "balanced")
+        self.unit = 1  #: How much of all counts one row is: ``UNIT`` once an example has another weight than 1.
         self.members = np.empty(0, dtype=MEMBER)  #: By slot: its leaf, and its neighbours in the leaf's list.
         self.tree: ConfidenceTreeArrays = new_tree()
         self.bins: Bins | None = None  #: Of the dense features; None before the end of the warm-up.
@@ -92,18 +98,44 @@ class LiveConfidenceTree:
             self.members = grown(self.members, self.store.capacity)
 
     @property
-    def examples(self) -> Examples:
+    def examples(self) -> WeighedExamples:
         """The live examples, for kernels."""
-        return Examples(self.members, self.store.y, self.store.born)
+        return WeighedExamples(self.members, self.store.y, self.store.born, self._weights)
+
+    @property
+    def _weights(self) -> Weights:
+        return NONE if self.unit == 1 else masses_by_slot(self.weighting, self.store)
+
+    def masses(self, slots: Slots) -> Int64:
+        """How much some examples count, int64; 1 each while counts are numbers of rows."""
+        return np.ones(len(slots), dtype=np.int64) if self.unit == 1 else self._weights[slots].astype(np.int64)
+
+    @property
+    def delta(self) -> type[np.int32] | type[np.int64]:
+        """Type of deltas, by which shards know whether counts are masses."""
+        return np.int32 if self.unit == 1 else np.int64
+
+    def weigh(self) -> None:
+        """Make all counts masses."""
+        tree, self.unit = self.tree, UNIT
+        for counts in (tree.counts, tree.own, tree.fresh):
+            counts *= UNIT
+        for name in ("since", *TALLIED):
+            tree.nodes[name] *= UNIT
+        for name in ("seen_before", "wrong_before", "seen", "wrong", "better", "worse"):
+            tree.trials[name] *= UNIT
+        self.splits = {node: split.times(UNIT) for node, split in self.splits.items()}
+        self.recorded.forget()
 
     def walk(self, path: Path, rows: RowBlock, *, counted: bool = True, scored: bool = True) -> StepWindow:
         """Take the pending steps as if the tree did not change; ``counted`` unless in a warm-up."""
         tree = self.tree
         room = len(path.pending) if counted else 0
-        entries, deltas = empty(room, ENTRY), empty((4, room), np.int32)
-        checks = empty(room // self._grace + len(tree.nodes), CHECK)
+        entries, deltas = empty(room, ENTRY), empty((4, room), self.delta)
+        # A row that counts for several may make a check due alone.
+        checks = empty(room // self._grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = WalkRules(self.categorical, self._grace if counted else 0, scored, self.naive)
+        rules = WalkRules(self.categorical, self._grace * self.unit if counted else 0, scored, self.naive)
         rows_scored = len(path.pending) if counted and self.naive else 0
         asked, priors = np.empty(rows_scored, np.int64), np.empty((rows_scored, tree.own.shape[1]), np.int64)
         out = CountedRows(entries, deltas, checks, owns, asked, priors)
@@ -137,7 +169,7 @@ class LiveConfidenceTree:
         none = np.empty((0, 2), dtype=np.int64)
         each = (sum((reply[i] for reply in replies[1:]), replies[0][i]) if replies else none for i in (1, 2))
         summed = tuple(np.ascontiguousarray(scores) for scores in each)
-        rules = self.adaptive, 1 + self._period // YOUNG if self._period else 0
+        rules = self.adaptive, 1 + self._period // YOUNG * self.unit if self._period else 0
         settle(self.tree, self.examples, self.right, window.path, window.counted, summed, (table, _ODDS), void, rules)
 
     def naive_leaves(self) -> Int64:
@@ -162,7 +194,7 @@ class LiveConfidenceTree:
         return best if self.normal else np.zeros(len(some), dtype=np.bool_)
 
     def to_count(
-        self, deltas: npt.NDArray[np.int32], scored: Int64, logs: Int64, checks: Int64 = NO_CHECKS
+        self, deltas: npt.NDArray[Any], scored: Int64, logs: Int64, checks: Int64 = NO_CHECKS
     ) -> dict[str, Any]:
         """Message to the shards: what to count in and out (``CountedRows``), and on the way to score and to check."""
         size = {"sites": self.sites, "classes": self.tree.counts.shape[1]}
@@ -170,21 +202,23 @@ class LiveConfidenceTree:
 
     def rows_of(self, leaves: Int64) -> tuple[Slots, Int64]:
         """Slots of the live examples of some leaves, one leaf after the other, and where each ends. O(examples)."""
-        ends = np.cumsum(self.tree.counts[leaves].sum(axis=1))
+        rows = self.tree.counts[leaves].sum(axis=1)
+        if self.unit > 1:
+            count_rows(self.tree, self.members, leaves, rows)
+        ends = np.cumsum(rows)
         slots = np.empty(int(ends[-1]), dtype=np.int32)
         list_leaves(self.tree, self.members, leaves, slots)
         return slots, ends
 
-    def counted(self, compared: int) -> tuple[Slots, npt.NDArray[np.int32]]:
-        """Slots of the live examples; and slot, site and class of each that a leaf or trial has counted, shape (3, n).
+    def counted(self, compared: int) -> tuple[Slots, npt.NDArray[Any]]:
+        """Slots of the live examples; and the deltas of each that a leaf or trial has counted.
 
         ``compared`` is the stamp of the last comparison (``drift``). O(examples x depth).
         """
         order = preorder(self.tree)[0]
         nodes, examples = self.tree.nodes, self.examples
         leaves = order[nodes["feature"][order] < 0].astype(np.int64)
-        slots = np.empty(int(self.tree.counts[0].sum()), dtype=np.int32)
-        list_leaves(self.tree, self.members, leaves, slots)
+        slots = self.rows_of(leaves)[0]
         leaf = self.members["leaf"][slots]
         own = 2 * self.store.born[slots] + 1 > nodes["created"][leaf]
         parts = [slots[own]], [nodes["site"][leaf[own]]]
@@ -193,7 +227,7 @@ class LiveConfidenceTree:
             parts[0].append(slots[pairs.example])
             parts[1].append(self.tree.trials["site"][pairs.node])
         at, sites = (np.concatenate(part) for part in parts)
-        return slots, np.stack([at, sites, self.store.y[at]]).astype(np.int32)
+        return slots, np.stack([at, sites, self.masses(at), self.store.y[at]]).astype(self.delta)
 
     @property
     def deepest(self) -> int:
@@ -223,8 +257,8 @@ class LiveConfidenceTree:
         below = np.empty(int(self.tree.reg[NODES]), dtype=np.int64)
         below = below[: list_nodes(nodes, node, below)]
         gone = np.concatenate([nodes["site"][below], trials["site"][below], nodes["site"][[node]]])
-        slots = np.empty(int(self.tree.counts[node].sum()), dtype=np.int32)
-        take_rows(self.tree, self.members, node, slots)
+        slots = np.empty(int(self.tree.counts[node].sum()) if self.unit == 1 else len(self.members), dtype=np.int32)
+        slots = slots[: take_rows(self.tree, self.members, node, slots)]
         self.members["leaf"][slots] = node
         link_members(self.tree, self.members, slots)
         self.recorded.forget()
@@ -269,7 +303,7 @@ class LiveConfidenceTree:
 
     def entry_of(self, change: LeafSplit) -> Logged:
         """A split as the log takes it, before it is made."""
-        new = change.split
+        new = change.split.times(1 / self.unit)
         compared = [(change.feature, change.cut), (new.rival_feature, new.rival_cut)]
         at = [self.threshold(*split) for split in compared]
         return Logged(new.stamp, int(self.tree.nodes["depth"][change.node]), change.feature, new, *at)
@@ -330,16 +364,25 @@ class LiveConfidenceTree:
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, position = (
-            canonical_tree(self.tree, self.splits, self.recorded, trials=self._period > 0),
-            preorder(self.tree)[1],
-        )
+        classes = int(self.store.y[slots].max(initial=1)) + 1  # an example that weighs 0 is in no count
+        trials = self._period > 0
+        arrays = canonical_tree(self.tree, self.splits, self.recorded, trials=trials, classes=classes)
+        position = preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
+        arrays |= unit_array(self.unit) | self.weighting.state()
         return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
+
+    def _restore_weights(self, state: Arrays) -> None:
+        """Continue with the weights of a state; its examples are in the store."""
+        slots = np.arange(len(state["id"]), dtype=np.int32)
+        self.weighting.restore(state)
+        self.weighting.enter(self.store, slots)
+        self.unit = unit_of(state)
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
-        self.store.fill(state["id"], state["y"], state["born"])
+        self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
+        self._restore_weights(state)
         self.tree, self.splits = live_tree(state)
         self.recorded.forget()
         self.members = listed(self.tree, state["leaf"], self.store.capacity)

@@ -3,6 +3,9 @@
 Phi(Y | F) as Theorems 1 to 3 estimate it (De Rosa, Cesa-Bianchi), for K classes. With l_k and r_k examples of class k
 on the two sides of m: the Gini index is 1 - sum p_k^2, the entropy half of nats, the index of Kearns and Mansour
 sqrt(p (1 - p)), the error 1 - max p_k; each side counts by its share of the m.
+
+Counts may be masses (``raydt.trees.masses``), whose squares have up to 96 bits: they are floats, exact up to 94,906,265
+rows.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.finders.scores import xlogx_of
 from raydt.learners.confidence_tree.bounds import Criterion
 
 GINI, ENTROPY, KEARNS_MANSOUR, ERROR = range(4)
@@ -26,12 +30,13 @@ BEST, RIVAL = 0, 1
 
 
 @inlined_kernel
-def _of_sums(criterion: int, table: Any, n: int, squares: int, logs: float, product: float, most: int) -> float:
+def _of_sums(criterion: int, table: Any, n: int, squares: float, logs: float, product: float, most: int) -> float:
     """Impurity of one side times its n examples, by sums over its classes."""
     if criterion == GINI:
-        return float(n * n - squares) / float(n) if n > 0 else 0.0
+        rows = np.float64(n)
+        return (rows * rows - squares) / rows if n > 0 else 0.0
     if criterion == ENTROPY:
-        nats: float = 0.5 * (table[n] - logs)
+        nats: float = 0.5 * (xlogx_of(table, n) - logs)
         return nats
     return math.sqrt(product) if criterion == KEARNS_MANSOUR else float(n - most)
 
@@ -40,10 +45,10 @@ def _of_sums(criterion: int, table: Any, n: int, squares: int, logs: float, prod
 def phi(criterion: int, table: Any, left: Any, totals: Any) -> float:
     """Phi of a split with class counts ``left`` out of ``totals``, both of shape (K,). O(K).
 
-    ``table`` has k log k up to the sum of ``totals``, for entropy. With all or nothing on the left it is the impurity
-    of the node itself.
+    ``table`` has k log k up to the sum of ``totals``, for entropy; it is empty of masses. With all or nothing on the
+    left it is the impurity of the node itself.
     """
-    n_left, n_right, squares_left, squares_right = 0, 0, 0, 0
+    n_left, n_right, squares_left, squares_right = 0, 0, 0.0, 0.0
     logs_left, logs_right, product_left, product_right = 0.0, 0.0, 1.0, 1.0
     most_left, most_right = 0, 0
     for k in range(len(totals)):
@@ -52,11 +57,11 @@ def phi(criterion: int, table: Any, left: Any, totals: Any) -> float:
         n_left += a
         n_right += b
         if criterion == GINI:
-            squares_left += a * a
-            squares_right += b * b
+            squares_left += np.float64(a) * np.float64(a)
+            squares_right += np.float64(b) * np.float64(b)
         elif criterion == ENTROPY:
-            logs_left += table[a]
-            logs_right += table[b]
+            logs_left += xlogx_of(table, a)
+            logs_right += xlogx_of(table, b)
         elif criterion == KEARNS_MANSOUR:
             product_left *= np.float64(a)
             product_right *= np.float64(b)

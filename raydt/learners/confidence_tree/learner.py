@@ -17,7 +17,18 @@ from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
 from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 from raydt.messages import Message, message
-from raydt.trees.state_schema import Arrays, Schema, check_classes, check_leaves, check_sums, check_trees, require
+from raydt.trees.masses import masses_of
+from raydt.trees.state_schema import (
+    Arrays,
+    Ints,
+    Schema,
+    check_classes,
+    check_leaves,
+    check_sums,
+    check_trees,
+    require,
+    unit_of,
+)
 
 
 class ConfidenceTree(Learner):
@@ -37,6 +48,7 @@ class ConfidenceTree(Learner):
         "splits": COUNTS_WORK,
         "ties": COUNTS_WORK,
         "restarted": COUNTS_WORK,
+        "weighed": "another time with the same rows gives the same weights of classes",
         "was_right": "predictions of the past cannot be made again from the tree that there is now",
         **{
             f"trial_{name}": "tallies of predictions of the past, which cannot be made again"
@@ -59,7 +71,7 @@ class ConfidenceTree(Learner):
         check_classes(model, "counts", n["labels"])
         if groups is not None:
             check_sums(model, "counts", inner)
-            check_leaves(model, model["y"])
+            check_leaves(*_leaves(model))
             check_state(options, features, model, groups, n)
         elif "naive_leaf" in model:
             check_naive(features, model, n)
@@ -77,6 +89,8 @@ class ConfidenceTree(Learner):
                 classes=options.most_classes(sparse=False),
                 sparse_classes=options.most_classes(sparse=True),
                 with_classes="criterion: gini" if options.criterion == "kearns_mansour" else "",
+                weights=True,
+                class_weight=options.weights_by_label,
             ),
             warmup=WARMUP,
             rebuilds=False,
@@ -93,14 +107,28 @@ class ConfidenceTree(Learner):
 
     def cases(self) -> Sequence[Case]:
         """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""
-        hasty = {"c": 0.001, "grace_period": 1}
+        hasty = {"c": 0.001, "grace_period": 1, "leaf_prediction": "adaptive"}
+        slow = {"rule": "hoeffding", "delta": 0.5, "grace_period": 3, "leaf_prediction": "adaptive"}
+        normal = hasty | {"leaf_prediction": "adaptive_normal", "max_bins": 32, "renew_bins": 20}
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
-            Case("three classes", {"rule": "hoeffding", "delta": 0.5, "grace_period": 3}, classes=3, warmup=6),
+            Case("three classes", slow, classes=3, warmup=6),
+            Case("weights", hasty | {"drift_period": 3, "renew_bins": 3}, sparse=True, weighted=True, warmup=6),
+            Case("balanced", hasty | {"class_weight": "balanced"}, missing=True, warmup=6),
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
+            Case("normal leaves", normal, missing=True, classes=3, warmup=6),
             Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
         )
+
+
+def _leaves(state: Arrays) -> tuple[Arrays, Ints, Ints | None]:
+    """Return a state as ``check_leaves`` takes it: here examples that weigh 0 are in a leaf, too."""
+    if unit_of(state) == 1:
+        return state, state["y"], None
+    mass, leaf = masses_of(state), state["leaf"]
+    require((state["feature"][leaf] < 0).all(), "leaf", "states.inner_leaf")
+    return {**state, "leaf": np.where(mass > 0, leaf, -1)}, state["y"], mass
 
 
 def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:

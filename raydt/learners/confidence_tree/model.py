@@ -10,6 +10,7 @@ import numpy.typing as npt
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.schema import SPLITS, TRIALS
 from raydt.learners.confidence_tree.tree import ConfidenceTreeArrays, new_tree, with_room
+from raydt.trees.masses import unit_array
 from raydt.trees.records import FREE, LEAF, LEAVES, NODES, USED, preorder
 from raydt.trees.state_schema import NODE_ARRAYS
 
@@ -35,6 +36,11 @@ class SplitRecord(NamedTuple):
     epsilon: float
     own: tuple[int, ...]  #: ``own``, ``left``: Class counts of the m, and of those on the left.
     left: tuple[int, ...]
+
+    def times(self, factor: float) -> SplitRecord:
+        """The same record in other units of its counts."""
+        own, left = (tuple(round(count * factor) for count in counts) for counts in (self.own, self.left))
+        return self._replace(m=round(self.m * factor), t=round(self.t * factor), own=own, left=left)
 
 
 def splits_as_arrays(splits: list[SplitRecord], classes: int) -> Arrays:
@@ -100,10 +106,14 @@ def canonical_tree(
     recorded: SplitArrays,
     *,
     trials: bool = False,
+    classes: int = 2,
 ) -> Arrays:
-    """All arrays by node and those of the splits; with ``trials`` those of the trials, too."""
+    """All arrays by node and those of the splits; with ``trials`` those of the trials, too.
+
+    Counts are of at least so many ``classes``.
+    """
     order = preorder(tree)[0]
-    arrays = node_arrays(tree, max((len(record.own) for record in splits.values()), default=2))
+    arrays = node_arrays(tree, max([classes, *(len(record.own) for record in splits.values())]))
     classes = arrays["counts"].shape[1]
     of_trials: Arrays = {}
     if trials:
@@ -127,14 +137,14 @@ def filled(arrays: Arrays) -> Arrays:
     return model
 
 
-def predictive(arrays: Arrays) -> Arrays:
+def predictive(arrays: Arrays, unit: int) -> Arrays:
     """Arrays that predictions need (:func:`filled`), and arrays that are only read.
 
     That is ``live``, the examples that each node really has, and the ``SHOWN`` columns of the splits, under ``split_``
-    and their names.
+    and their names; and ``unit``, the units of one row, where counts are masses.
     """
     shown = {f"split_{name}": arrays[f"split_{name}"] for name in SHOWN}
-    return filled(arrays) | shown | {"live": arrays["counts"].sum(axis=1)}
+    return filled(arrays) | shown | unit_array(unit) | {"live": arrays["counts"].sum(axis=1)}
 
 
 def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitRecord]]:

@@ -10,7 +10,9 @@ none is impossible. A class without examples has no score. Of a numeric feature 
 bins count instead of the bins, which are too narrow to estimate shares from; of the sparse features those that are 1.
 
 T is rounded to a multiple of 2^-20 once, by the coordinator, and travels as a table of whole numbers: sums over
-features do not depend on their order, on shards, or on a processor's logarithm. T(0) is 0.
+features do not depend on their order, on shards, or on a processor's logarithm. T(0) is 0. Masses
+(``raydt.trees.masses``) may be any numbers: there is no table of them, and whoever needs T makes it of operations that
+have the same bits everywhere; T of the mass of n rows is T(n).
 
 Source: Gama, Rocha, Medas, Accurate decision trees for mining high-speed data streams, KDD 2003 (naive Bayes leaves);
 Holmes, Kirkby, Pfahringer, Stress-testing Hoeffding trees, PKDD 2005 (the choice by what has been right more often).
@@ -18,12 +20,15 @@ Holmes, Kirkby, Pfahringer, Stress-testing Hoeffding trees, PKDD 2005 (the choic
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.elementary import log_of, natural_log
+from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.batches.binning import Bins
+from raydt.examples import weights
 from raydt.examples.features import CATEGORICAL
 
 Ints = npt.NDArray[np.int64]
@@ -42,6 +47,8 @@ UNIT = 1 << 20
 LARGEST_LOG = 1 << 26
 #: Entries of the smallest table.
 _SHORTEST = 1 << 10
+#: Units of a mass that make 1 / ``PARTS`` of a row.
+_PART = weights.UNIT // PARTS
 
 
 def log_table(n: int, table: Ints | None = None) -> Ints:
@@ -49,8 +56,21 @@ def log_table(n: int, table: Ints | None = None) -> Ints:
     if table is not None and n < len(table):
         return table
     size = max(_SHORTEST, 1 << n.bit_length())
-    longer: Ints = np.rint(UNIT * np.log(PARTS * np.arange(size) + 1.0)).astype(np.int64)
+    longer: Ints = np.rint(UNIT * natural_log(np.arange(1.0, PARTS * size + 1.0, PARTS))).astype(np.int64)
     return longer
+
+
+@inlined_kernel
+def log_count(table: Any, n: int) -> int:
+    """T(n) of n rows, from the table; without a table n is a mass."""
+    value: int = table[n] if len(table) > 0 else np.int64(np.rint(UNIT * log_of(np.float64(n + _PART) / _PART)))
+    return value
+
+
+@kernel
+def _log_masses(masses: Any, out: Any) -> None:
+    for i in range(len(masses)):
+        out[i] = log_count(out[:0], masses[i])
 
 
 class SharedLogs:
@@ -61,8 +81,17 @@ class SharedLogs:
 
     def reach(self, counts: Ints) -> Ints:
         """The table, long enough for some counts. O(entries) when it grows, and then it doubles at least."""
-        self.table = log_table(int(counts.max(initial=0)), self.table)
+        if len(self.table):
+            self.table = log_table(int(counts.max(initial=0)), self.table)
         return self.table
+
+    def of(self, counts: Ints) -> Ints:
+        """T of some counts."""
+        if len(self.table):
+            return self.reach(counts)[counts]
+        found = np.empty(counts.shape, dtype=np.int64)
+        _log_masses(np.ascontiguousarray(counts).ravel(), found.ravel())
+        return found
 
     def unsent(self, counts: Ints) -> Ints:
         """The table to send with what is scored by some counts; empty if the shards have it."""
@@ -73,9 +102,9 @@ class SharedLogs:
         self._sent = len(table)
         return more
 
-    def send_again(self) -> None:
-        """After a restore: the shards have nothing of the table."""
-        self._sent = 0
+    def restart(self, *, masses: bool) -> None:
+        """After a restore: the shards have nothing of the table; there is none of masses."""
+        self.table, self._sent = np.empty(0, dtype=np.int64) if masses else log_table(0), 0
 
 
 class Pools(NamedTuple):

@@ -28,16 +28,17 @@ def shares_now(
     which = np.flatnonzero(live.by_naive(leaves))
     if not len(which):
         return shares
-    deltas = np.zeros((4, len(which)), dtype=np.int32)  # of no sign: the rows are only scored
+    deltas = np.zeros((4, len(which)), dtype=live.delta)  # of no sign: the rows are only scored
     deltas[SLOT] = live.store.capacity + np.arange(len(which))
     deltas[SITE] = live.tree.nodes["site"][leaves[which]]
     yield from on_shards.put(deltas[SLOT], rows.take(which))
     priors = live.tree.own[leaves[which]]
     payload = live.to_count(deltas, np.arange(len(which)), logs.unsent(priors))
     replies = yield Ask("count", payload)
-    scores = sum((reply[1] for reply in replies), logs.table[priors])
+    of_priors = logs.of(priors)
+    scores = sum((reply[1] for reply in replies), of_priors)
     if live.normal:
-        normals = sum((reply[2] for reply in replies), logs.table[priors])
+        normals = sum((reply[2] for reply in replies), of_priors)
         scores = np.where(live.by_normal(leaves[which])[:, None], normals, scores)
     odds = odds_of(scores, priors > 0)[:, :n_classes]
     shares[which] = 0.0

@@ -18,7 +18,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins, code_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
-from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
+from raydt.learners.confidence_tree.naive_bayes import UNIT, SharedLogs, pools_of
 from raydt.learners.confidence_tree.normal_bayes import distance, normal_scores
 from raydt.learners.confidence_tree.schema import NAIVE
 from raydt.messages import message
@@ -37,18 +37,20 @@ CELLS = ("leaf", "feature", "group", "class", "log")
 _FEW_ROWS = 1 << 11
 
 
-def naive_arrays(leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints], bins: Bins, table: Ints) -> Arrays:
+def naive_arrays(
+    leaves: npt.NDArray[Any], priors: Ints, replies: Sequence[Ints], bins: Bins, logs: SharedLogs
+) -> Arrays:
     """Return the arrays ``NAIVE`` of a model for its leaves that predict by naive Bayes, and the bins.
 
     ``leaves`` are their positions in preorder, shape (n,), ``priors`` has shape (n, K). Each reply of a shard, shape
-    (5, cells), has the first four of ``CELLS``, and the number counted. ``table`` is T, up to the largest number.
+    (5, cells), has the first four of ``CELLS``, and the number counted. ``logs`` gives T.
     """
     cells = np.concatenate([np.empty((5, 0), dtype=np.int64), *replies], axis=1)
     cells = cells[:, np.lexsort(cells[3::-1])]
-    cells[4] = table[cells[4]]
+    cells[4] = logs.of(cells[4])
     columns = {of.name: cells[i].astype(of.dtype) for i, of in enumerate(NAIVE[2:])}
     classes = max(2, int(np.flatnonzero(priors.any(axis=0)).max(initial=-1)) + 1)
-    prior = table[priors[:, :classes]]
+    prior = logs.of(priors[:, :classes])
     return {"naive_leaf": leaves.astype(np.int32), "naive_prior": prior, **columns, **bins.arrays()}
 
 

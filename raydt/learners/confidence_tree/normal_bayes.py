@@ -8,8 +8,9 @@ scores sum up to s and their squares to q, the class has there
 
     m = s / (n + 1),  v = (q + 1) / (n + 1) - m^2,  T(n) - T(n_k) - log(v) / 2 - (z - m)^2 / (2 v)
 
-as if one example at distance 1 from the middle had come before all others. m and v are rounded to whole numbers, so
-that a saved model scores as the tree does. What is counted out leaves s and q as it came. Missing numbers, categories
+as if one example at distance 1 from the middle had come before all others. Sums are floats, exact up to 2^27 examples,
+since those of masses (``raydt.trees.masses``) have more than 64 bits. m and v are rounded to whole numbers, so that a
+saved model scores as the tree does. What is counted out leaves s and q as it came. Missing numbers, categories
 and features of few values count as in ``naive_bayes``.
 """
 
@@ -24,7 +25,8 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.batches.binning import Bins
 from raydt.examples.features import NUMERIC
-from raydt.learners.confidence_tree.naive_bayes import POOLS, UNIT
+from raydt.examples.weights import UNIT as ROW
+from raydt.learners.confidence_tree.naive_bayes import POOLS, UNIT, SharedLogs, log_count
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,17 +61,18 @@ def normal_scores(bins: Bins) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uin
 
 
 @inlined_kernel
-def mean_of(n: int, s: int) -> int:
-    """Mean of n scores whose sum is s, with the one before all others."""
-    mean: int = np.int64(np.floor(np.float64(s) / np.float64(n + 1) + 0.5))
+def mean_of(n: int, s: float, unit: int) -> int:
+    """Mean of n scores whose sum is s, with the one before all others; a row is ``unit`` units of a count."""
+    mean: int = np.int64(np.floor(s / np.float64(n + unit) + 0.5))
     return mean
 
 
 @inlined_kernel
-def variance_of(n: int, s: int, q: int) -> int:
+def variance_of(n: int, s: float, q: float, unit: int) -> int:
     """Variance of n scores of these sums of scores and of their squares, with the one before all others."""
-    mean = np.float64(s) / np.float64(n + 1)
-    variance = np.int64((np.float64(q + SCORE * SCORE) / np.float64(n + 1) - mean * mean) / SCORE)
+    mean = s / np.float64(n + unit)
+    first = np.float64(SCORE * SCORE) * np.float64(unit)
+    variance = np.int64(((q + first) / np.float64(n + unit) - mean * mean) / SCORE)
     bounded: int = min(max(variance, np.int64(LEAST)), np.int64((1 << MOST_BITS) - 1))
     return bounded
 
@@ -95,19 +98,20 @@ def distance(score: int, mean: int, variance: int) -> int:
 @inlined_kernel
 def sum_scores(bins: Any, score: Any, first: int, last: int, sums: Any) -> None:
     """Sum up the scores, and their squares, of the examples of each class in the bins before ``last``. O(bins x K)."""
-    sums[:] = 0
+    sums[:] = 0.0
     for b in range(first, last):
-        z = np.int64(score[b])
+        z = np.float64(score[b])
         for k in range(sums.shape[1]):
-            n = np.int64(bins[b, k])
+            n = np.float64(bins[b, k])
             sums[0, k] += n * z
-            sums[1, k] += n * z * z
+            sums[1, k] += n * (z * z)
 
 
 @inlined_kernel
 def score_normal(held: Any, naive: Any, site: int, slot: int, counted: Any, scores: Any) -> None:
     """Scores of one row at one site into ``scores``, shape (K,), from those of counts. O(features x bins x K)."""
     columns, table, totals = held.columns, naive.table, held.counts.totals[site]
+    unit = np.int64(1) if len(table) > 0 else np.int64(ROW)  # there is no table of masses
     bins = held.counts.bins[site]
     for k in range(len(scores)):
         scores[k] = counted[k]
@@ -122,17 +126,17 @@ def score_normal(held: Any, naive: Any, site: int, slot: int, counted: Any, scor
             for b in range(naive.low[code], naive.stop[code]):
                 together += bins[b, k]
             n = np.int64(totals[k] - bins[last, k])
-            variance = variance_of(n, naive.sums[0, k], naive.sums[1, k])
-            log = table[n] - half_log(variance, naive.halves)
-            apart = distance(np.int64(naive.score[code]), mean_of(n, naive.sums[0, k]), variance)
-            scores[k] += log - apart - table[together]
+            variance = variance_of(n, naive.sums[0, k], naive.sums[1, k], unit)
+            log = log_count(table, n) - half_log(variance, naive.halves)
+            apart = distance(np.int64(naive.score[code]), mean_of(n, naive.sums[0, k], unit), variance)
+            scores[k] += log - apart - log_count(table, together)
 
 
 @kernel
-def summarise(bins: Any, first: Any, normal: Any, score: Any, sums: Any, out: Any) -> None:
+def summarise(bins: Any, first: Any, normal: Any, score: Any, unit: int, sums: Any, out: Any) -> None:
     """Numbers, mean and variance of every class and normal feature at some sites into ``out``, (3, sites, normal, K).
 
-    ``bins`` has the counts of these sites, ``sums``, shape (2, K), is scratch.
+    ``bins`` has the counts of these sites, of which a row is ``unit`` units; ``sums``, shape (2, K), is scratch.
     """
     for site in range(len(bins)):
         c = 0
@@ -145,8 +149,8 @@ def summarise(bins: Any, first: Any, normal: Any, score: Any, sums: Any, out: An
                 n = np.int64(0)
                 for b in range(first[j], last):
                     n += bins[site, b, k]
-                out[0, site, c, k], out[1, site, c, k] = n, mean_of(n, sums[0, k])
-                out[2, site, c, k] = variance_of(n, sums[0, k], sums[1, k])
+                out[0, site, c, k], out[1, site, c, k] = n, mean_of(n, sums[0, k], unit)
+                out[2, site, c, k] = variance_of(n, sums[0, k], sums[1, k], unit)
             c += 1
 
 
@@ -157,14 +161,14 @@ def take_half_logs(variance: Any, halves: Any, out: Any) -> None:
         out[i] = half_log(variance[i], halves)
 
 
-def normal_arrays(leaves: npt.NDArray[Any], parts: Ints, table: Ints) -> dict[str, npt.NDArray[Any]]:
+def normal_arrays(leaves: npt.NDArray[Any], parts: Ints, table: SharedLogs) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of a model for leaves with normal features, given their places among those of naive Bayes.
 
     ``parts``, shape (3, leaves, normal features, K), is what :func:`summarise` gives.
     """
     halves = np.empty(parts[2].size, dtype=np.int64)
     take_half_logs(np.ascontiguousarray(parts[2]).reshape(-1), half_logs(), halves)
-    logs = table[parts[0]] - halves.reshape(parts[2].shape)
+    logs = table.of(parts[0]) - halves.reshape(parts[2].shape)
     given = {"leaf": leaves.astype(np.int32), "log": logs}
     return {f"normal_{name}": array for name, array in given.items()} | {
         "normal_mean": parts[1].astype(np.int32),

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from raydt.audits.audit_report import noted
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
+from raydt.learners.class_weight import ClassWeight
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, LeafPrediction
 from raydt.messages import message
@@ -52,7 +53,7 @@ def _or_null(schema: dict[str, Any]) -> None:
         schema["enum"].append(None)
 
 
-class ConfidenceTreeOptions(LearnerOptions):
+class ConfidenceTreeOptions(LearnerOptions, ClassWeight):
     """A tree that splits a leaf when a confidence interval says so (De Rosa, Cesa-Bianchi), under deletions too."""
 
     retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {

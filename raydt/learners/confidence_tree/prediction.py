@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.evaluation.ranking import LEVELS
-from raydt.learners.confidence_tree.naive_bayes import UNIT
+from raydt.learners.confidence_tree.naive_bayes import UNIT, log_count
 from raydt.learners.sequential import ADD, REMOVE
+from raydt.trees.masses import mass_of
 
 #: What is kept of an example: who was right about it when it came; where drift is followed also whether its prediction
 #: is no error of the tree: it was right, or its leaf had counted few examples yet (``BLAMELESS``).
@@ -32,7 +33,7 @@ def naive_class(prior: Any, scores: Any, table: Any) -> int:
     highest = np.int64(0)
     for k in range(len(prior)):
         if prior[k] > 0:
-            score = table[prior[k]] + scores[k]
+            score = log_count(table, prior[k]) + scores[k]
             if best < 0 or score > highest:
                 best, highest = k, score
     return best
@@ -53,14 +54,14 @@ def _naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
     """The share of class 1 among the first two classes, as a level; one of them has examples."""
     if prior[0] == 0 or prior[1] == 0:
         return LEVELS if prior[1] > 0 else 0
-    difference = table[prior[1]] + scores[1] - table[prior[0]] - scores[0]
+    difference = log_count(table, prior[1]) + scores[1] - log_count(table, prior[0]) - scores[0]
     level: int = np.searchsorted(odds, difference, side="right")
     return level
 
 
 @inner_kernel
 def tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
-    """Count in or out at a leaf, if it has counted an example, who was right about that."""
+    """Count in or out at a leaf, if it has counted an example, who was right about that; ``by`` is the mass of it."""
     here = tree.nodes[leaf]
     if stamp > here.created:
         here.majority_right += by * (right & 1)
@@ -87,7 +88,7 @@ def settle(
     ``right`` says by slot who was right about each live example; ``scores``, shape (rows scored, K), are those of naive
     Bayes, summed over the shards, on counts and with normal features (without rows if no leaf chooses these);
     ``tables`` are T of ``naive_bayes`` and :func:`level_odds`. ``rules``: adaptive, else
-    naive Bayes always; and, where drift is followed, one more than the examples below which a leaf is not blamed (0:
+    naive Bayes always; and, where drift is followed, one more than the count below which a leaf is not blamed (0:
     ``BLAMELESS`` is not kept).
     """
     (adaptive, young), (table, odds), (counts, normals) = rules, tables, scores
@@ -98,7 +99,8 @@ def settle(
         if step.kind == REMOVE:
             if adaptive and not void[i]:
                 stamp = 2 * examples.born[step.slot] + 1
-                tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1)
+                mass = mass_of(examples.weight, step.slot)
+                tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -mass)
             continue
         # Steps that were rolled back were scored, too: they take their row of ``scores`` and nothing else.
         entry = counted.scored[row]
@@ -126,7 +128,7 @@ def settle(
             if young > 0 and (step.prediction == label or prior.sum() < young - 1):
                 who |= BLAMELESS
             right[step.slot] = who
-            tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1)
+            tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, mass_of(examples.weight, step.slot))
 
 
 @kernel
@@ -134,4 +136,5 @@ def tally_rows(tree: Any, examples: Any, right: Any, slots: Any) -> None:
     """Tally at their leaves who was right about some examples. O(examples)."""
     for slot in slots:
         stamp = 2 * examples.born[slot] + 1
-        tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1)
+        mass = mass_of(examples.weight, slot)
+        tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), mass)

@@ -21,8 +21,10 @@ import numpy.typing as npt
 from raydt.audits.recorded_bins import FeatureBins, derived_bins, recorded_bins
 from raydt.audits.recorded_tree import FOREVER, Bools, Floats, Ints, RecordedTree, each
 from raydt.audits.routed_history import RoutedHistory
+from raydt.audits.weights import class_factors, effective, given_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.weights import UNIT
 
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
@@ -56,16 +58,21 @@ class SplitCandidates:
         return bool((self.left[other] == left).all() or (self.left[other] == totals - left).all())
 
 
-def phi_of(criterion: str, left: Ints, totals: Ints) -> Floats:
-    """Phi of splits with class counts ``left``, shape (n, K), of rows with class counts ``totals``, (K,) or (n, K)."""
+def phi_of(criterion: str, left: Ints, totals: Ints, unit: int = 1) -> Floats:
+    """Phi of splits with class counts ``left``, shape (n, K), of rows with class counts ``totals``, (K,) or (n, K).
+
+    A row is ``unit`` units of a count.
+    """
     both = []
     for side in (left, totals - left):
-        n = side.sum(axis=1)
+        n, counts = side.sum(axis=1), side.astype(np.float64)
         if criterion == "gini":
-            both.append(np.where(n > 0, (n * n - (side * side).sum(axis=1)).astype(float) / np.maximum(n, 1), 0.0))
+            squares = np.zeros(len(n))
+            for k in range(counts.shape[1]):  # in this order, in which nothing but squares is rounded
+                squares += counts[:, k] * counts[:, k]
+            both.append(np.where(n > 0, (n.astype(float) * n - squares) / np.maximum(n, 1), 0.0))
         elif criterion == "entropy":
-            nats = np.array([0.0, *(k * math.log(k) for k in range(1, int(n.max(initial=0)) + 1))])
-            both.append(0.5 * (nats[n] - nats[side].sum(axis=1)))
+            both.append(0.5 * (_nats(n, unit) - _nats(side, unit).sum(axis=1)))
         elif criterion == "kearns_mansour":
             both.append(np.sqrt(side[:, 0].astype(float) * side[:, 1]))
         else:
@@ -74,7 +81,13 @@ def phi_of(criterion: str, left: Ints, totals: Ints) -> Floats:
     return phi
 
 
-def theorem_width(criterion: str, delta: float, m: int, t: int, depth: int, d: int, classes: int) -> float:
+def _nats(counts: Ints, unit: int) -> Floats:
+    """k log k of counts of k rows, in units."""
+    found: Floats = counts.astype(np.float64) * np.log(np.maximum(counts, 1) / unit)
+    return found
+
+
+def theorem_width(criterion: str, delta: float, m: float, t: float, depth: int, d: int, classes: int) -> float:
     """Eqs. (4), (5), (6) with delta of eq. (7); infinite for a criterion that none of them is about."""
     log = math.log((depth + 1) * (depth + 2) * t * d * m / delta)
     if criterion == "gini":
@@ -86,12 +99,12 @@ def theorem_width(criterion: str, delta: float, m: int, t: int, depth: int, d: i
     return math.inf
 
 
-def delta_at(options: ConfidenceTreeOptions, t: int) -> float:
+def delta_at(options: ConfidenceTreeOptions, t: float) -> float:
     """Delta, which may fall with the examples."""
     return 1 / t if isinstance(options.delta, str) else options.delta
 
 
-def width_of(options: ConfidenceTreeOptions, d: int, m: int, t: int, depth: int, classes: int) -> float:
+def width_of(options: ConfidenceTreeOptions, d: int, m: float, t: float, depth: int, classes: int) -> float:
     """Half width of the rule's interval, in the rule's unit."""
     entropy, delta = options.resolved_criterion == "entropy", delta_at(options, t)
     hoeffding = math.sqrt(-math.log(delta) / (2 * m))
@@ -136,13 +149,20 @@ class RecountedTree(RoutedHistory):
         self.options, self.y = options, history.y.astype(np.int64)
         warmup = int(state["warmup"][0])
         self.fixed = 0 < warmup <= int(state["seq"][0])  #: Whether the warm-up is over.
+        factors, self.wrong_weights = class_factors(options, state, history) if self.fixed else (None, [])
+        #: Of all counts a row is so much: 1 unless they are masses.
+        self.unit = UNIT if "unit" in state else 1
+        #: Shape (examples,): how much each counts.
+        self.mass = np.ones(len(self.y), np.int64)
+        if self.unit > 1:
+            self.mass = effective(given_weights(history.weight, len(self.y)), self.y, factors)
         self.first = self.born < 2 * warmup
         self.taken = (~self.first | (self.died >= 2 * warmup)) & self.fixed  #: Whether the tree ever took an example.
         #: Of the dense features, as recorded.
         self.bins = recorded_bins(state, replace(features, sparse=0))[0] if self.fixed else []
         #: Of a complete history: all bins there ever were, derived, and the time from after which each were used.
         self.versions: list[tuple[int, Sequence[FeatureBins]]] = []
-        self.renewed = self.lived = 0  #: Examples taken when the bins were made last, and those live then.
+        self.renewed = self.lived = 0  #: Counts of the examples taken when bins were made last, and of those live then.
         if self.fixed and self.complete:
             self._derive_bins()
         #: Shape (examples, dense features): bin of each value.
@@ -189,8 +209,14 @@ class RecountedTree(RoutedHistory):
 
     def _sums(self, rows: Ints, node: Ints) -> Ints:
         """Class counts by node."""
-        sums = np.bincount(node * self.classes + self.y[rows], minlength=self.live_counts.size)
-        return sums.reshape(self.live_counts.shape)
+        return self.counts(node * self.classes + self.y[rows], rows, self.live_counts.size).reshape(
+            self.live_counts.shape
+        )
+
+    def counts(self, key: Ints, rows: Ints, size: int) -> Ints:
+        """Sum up how much rows count by a key below ``size``."""
+        mass = None if self.unit == 1 else self.mass[rows]
+        return np.bincount(key, mass, minlength=size).astype(np.int64)  # exact: sums are far below 2**53
 
     def members(self, node: int) -> Ints:
         """Examples that were ever taken and route through a node."""
@@ -205,21 +231,41 @@ class RecountedTree(RoutedHistory):
         return come
 
     def comparisons(self) -> Ints:
-        """Times at which trials were compared: just after every ``drift_period``-th insertion, after the warm-up."""
-        period, come = self.options.drift_period, np.sort(self.born[self.taken])
-        first = int((self.first & self.taken).sum())
-        after = np.arange(1, len(come) + 1) if period else np.empty(0, np.int64)
-        times: Ints = come[(after[: len(come)] % max(period, 1) == 0) & (after > first)] if period else after
+        """Times at which trials were compared: just after every ``drift_period``-th insertion, after the warm-up.
+
+        Of masses: after an insertion with which their sum reaches or passes a multiple of so many rows.
+        """
+        period = self.options.drift_period * self.unit
+        if not period:
+            return np.empty(0, np.int64)
+        rows, after = self._in_order()
+        passed = np.diff(after // period, prepend=0) > 0
+        times: Ints = self.born[rows[passed & ~self.first[rows]]]
         return times
+
+    def _in_order(self) -> tuple[Ints, Ints]:
+        """Examples that were taken, in the order of their insertion, and their count up to each."""
+        rows = np.flatnonzero(self.taken)
+        rows = rows[np.argsort(self.born[rows])]
+        return rows, np.cumsum(self.mass[rows])
 
     def known_then(self, stamp: int) -> tuple[int, int]:
         """Examples that the tree had taken up to some time, and K then."""
-        before = self.y[self.taken & (self.born <= stamp)]
-        return len(before), max(2, int(before.max(initial=0)) + 1)
+        before = self.taken & (self.born <= stamp)
+        return int(self.mass[before].sum()), max(2, int(self.y[before].max(initial=0)) + 1)
 
     def counts_of(self, rows: Ints) -> Ints:
         """Class counts of some rows, shape (K,)."""
-        return np.bincount(self.y[rows], minlength=self.classes)
+        return self.counts(self.y[rows], rows, self.classes)
+
+    def since(self, rows: Ints) -> int:
+        """Count since the last check of a leaf to which some examples came: one is due after each grace period."""
+        since, grace = 0, self.options.grace_period * self.unit
+        if self.unit == 1:
+            return len(rows) % grace
+        for mass in self.mass[rows[np.argsort(self.born[rows])]].tolist():
+            since = since + mass if since + mass < grace else 0
+        return since
 
     def bins_at(self, stamp: int) -> Sequence[FeatureBins]:
         """Bins of the dense features by which a split of some time was found: those made before."""
@@ -232,7 +278,7 @@ class RecountedTree(RoutedHistory):
         """
         parts: list[tuple[Ints, ...]] = []
         for j, bins in enumerate(self.bins_at(stamp)):
-            table = self._table(bins.codes(self.X[rows, j]), self.y[rows], bins.bins)
+            table = self._table(bins.codes(self.X[rows, j]), rows, bins.bins)
             filled = np.flatnonzero(table.any(axis=1))
             if bins.categorical:
                 cuts = filled[filled < len(bins.values)][: 1 if len(filled) == 2 else None]
@@ -243,13 +289,13 @@ class RecountedTree(RoutedHistory):
             parts.append((np.full(len(cuts), j), cuts, left))
         ones = self.sparse[rows]
         index, place = np.unique(ones.indices, return_inverse=True)
-        holds = self._table(place, np.repeat(self.y[rows], ones.lengths), len(index))
+        holds = self._table(place, np.repeat(rows, ones.lengths), len(index))
         dense, totals = len(self.features.names), self.counts_of(rows)
         parts.append((index.astype(np.int64) + dense, np.zeros(len(index), np.int64), totals - holds))
         feature, cut, left = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        parted = (left.sum(axis=1) > 0) & (left.sum(axis=1) < len(rows))
+        parted = (left.sum(axis=1) > 0) & (left.sum(axis=1) < totals.sum())
         feature, cut, left = feature[parted].astype(np.int64), cut[parted], left[parted]
-        phi = phi_of(self.options.resolved_criterion, left, totals)
+        phi = phi_of(self.options.resolved_criterion, left, totals, self.unit)
         order = np.lexsort((cut, feature, phi))
         return SplitCandidates(feature[order], cut[order], phi[order], left[order])
 
@@ -262,22 +308,21 @@ class RecountedTree(RoutedHistory):
             return float(bins.values[cut])
         return math.inf if cut == len(bins.values) and bins.seen and not bins.categorical else math.nan
 
-    def _table(self, bin_of: Ints, y: Ints, bins: int) -> Ints:
+    def _table(self, bin_of: Ints, rows: Ints, bins: int) -> Ints:
         """Class counts by bin, shape (bins, K)."""
-        flat = np.bincount(bin_of * self.classes + y, minlength=bins * self.classes)
-        return flat.reshape(bins, self.classes)
+        return self.counts(bin_of * self.classes + self.y[rows], rows, bins * self.classes).reshape(bins, self.classes)
 
     def _derive_bins(self) -> None:
         """All bins: from the rows of the warm-up that were live at its end, then from those live at each renewal."""
-        rows, least = self.first & self.taken, self.options.renewal if self.features.names else 0
-        come = np.sort(self.born[self.taken])
+        rows, least = self.first & self.taken, self.options.renewal * self.unit if self.features.names else 0
+        come, after = self._in_order()
         self.versions.append((-1, self._bins_of(rows)))
-        self.renewed = self.lived = int(rows.sum())
-        while least and self.renewed + max(self.lived, least) <= len(come):
-            self.renewed += max(self.lived, least)
-            now = int(come[self.renewed - 1])
+        self.renewed = self.lived = int(self.mass[rows].sum())
+        while least and len(after) and self.renewed + max(self.lived, least) <= after[-1]:
+            last = int(np.searchsorted(after, self.renewed + max(self.lived, least)))
+            self.renewed, now = int(after[last]), int(self.born[come[last]])
             rows = self.taken & (self.born <= now) & (self.died > now)
-            self.lived = int(rows.sum())
+            self.lived = int(self.mass[rows].sum())
             self.versions.append((now, self._bins_of(rows)))
 
     def _bins_of(self, rows: Bools) -> Sequence[FeatureBins]:

@@ -15,12 +15,14 @@ from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, LARGEST_LOG, po
 from raydt.learners.confidence_tree.normal_bayes import LEAST, MOST_BITS, normal_scores
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT, NORMAL_RIGHT
+from raydt.trees.masses import masses_of
 from raydt.trees.state_schema import (
     BINS,
     EXAMPLES,
     HELD_OR_MISSING,
     LEAF,
     NODE_ARRAYS,
+    UNIT_ARRAY,
     UPDATES,
     Array,
     Arrays,
@@ -30,9 +32,13 @@ from raydt.trees.state_schema import (
     check_counters,
     counter,
     finite,
+    of_weights,
     require,
     routes,
     row_arrays,
+    unit_of,
+    weighed,
+    weight_arrays,
 )
 
 #: A time is a stamp: 2 seq, or 2 seq + 1.
@@ -41,7 +47,7 @@ _LAST = 2 * UPDATES
 _COUNTING = (
     Array("cut", np.int32, ("nodes",), -1, 2**16 + 1),
     Array("created", np.int64, ("nodes",), -1, _LAST),
-    Array("since", np.int64, ("nodes",), 0, "grace_period"),
+    Array("since", np.int64, ("nodes",), 0),
     Array("place", np.int32, ("nodes",), -1),
     Array("own", np.int64, ("nodes", "counted"), 0, EXAMPLES),
 )
@@ -93,10 +99,11 @@ SEEN = ("place", "feature", "n1", "c11")
 def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, state: bool) -> Schema:
     """Return the declared arrays; bins are there once the warm-up is over."""
     bins = BINS if "bins_kinds" in model else ()
+    declared, masses = (weighed, of_weights) if UNIT_ARRAY.name in model else (tuple, tuple)
     if not state:
         shown = tuple(of for of in (LIVE, *SPLITS) if of.name in model)  # models of the first builds have none
         naive = NAIVE + BINS if "naive_leaf" in model else ()
-        return Schema(NODE_ARRAYS + naive + (NORMAL if naive and "normal_leaf" in model else ()) + shown)
+        return Schema(declared(NODE_ARRAYS + naive + (NORMAL if naive and "normal_leaf" in model else ()) + shown))
     right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
     if options.leaf_prediction == "adaptive_normal":
         right |= NORMAL_RIGHT
@@ -106,24 +113,24 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
         Array("totals", np.int64, ("places", "known"), 0),
         Array("bins", np.int32, ("places", "bins", "known"), 0),
     )
-    return Schema(
-        (
-            *map(counter, SCALARS),
-            *NODE_ARRAYS,
-            *(of._replace(below=options.grace_period) if of.below == "grace_period" else of for of in _COUNTING),
-            *(TRIALS if options.drift_period else ()),
-            *SPLITS,
-            *bins,
-            *row_arrays(False),
-            LEAF,
-            *((Array("was_right", np.uint8, ("rows",), 0, right + 1),) if tallied else ()),
-        ),
-        (
-            HELD_OR_MISSING,
-            *(of._replace(shape=tuple("columns" if n == "dense" else n for n in of.shape)) for of in group if bins),
-            *(Array(name, np.int32, ("counters",), 0) for name in SEEN if sparse),
-        ),
+    weights = weight_arrays(model, balanced=options.class_weight == "balanced" and len(bins) > 0)
+    arrays = (
+        *map(counter, SCALARS),
+        *NODE_ARRAYS,
+        *_COUNTING,
+        *(TRIALS if options.drift_period else ()),
+        *SPLITS,
+        *bins,
+        *row_arrays(False),
+        LEAF,
+        *((Array("was_right", np.uint8, ("rows",), 0, right + 1),) if tallied else ()),
     )
+    of_group = (
+        HELD_OR_MISSING,
+        *(of._replace(shape=tuple("columns" if n == "dense" else n for n in of.shape)) for of in group if bins),
+        *(Array(name, np.int32, ("counters",), 0) for name in SEEN if sparse),
+    )
+    return Schema((*declared(arrays), *weights), masses(of_group))
 
 
 def check_naive(features: Features, model: Arrays, n: Mapping[str, int]) -> None:
@@ -155,6 +162,9 @@ def check_state(
 ) -> None:
     """Require that nodes count the examples they say, at places that are there. O(examples x depth + statistics)."""
     y, leaves, place = state["y"], state["feature"] < 0, state["place"].astype(np.int64)
+    mass, unit = masses_of(state), unit_of(state)
+    require(unit > 1 or not {"weight", "class_weight"} & state.keys(), UNIT_ARRAY.name, "states.missing")
+    require((state["since"] < options.grace_period * unit).all(), "since", "states.too_large", below="grace_period")
     fixed = 0 < n["warmup"] <= n["seq"]
     require(("bins_kinds" in state) == fixed, "bins_kinds", "states.warmup")
     require(n["inner"] == (~leaves).sum(), "split_stamp", "states.nodes")
@@ -162,20 +172,22 @@ def check_state(
     require(fixed or leaves.all(), "feature", "states.warmup")
     most = min(max(2, n["labels"]), options.most_classes(sparse=features.sparse > 0))
     require(2 <= n["classes"] <= most, "classes", "states.number", what="classes")
-    due = n["renewed"] + max(n["lived"], options.renewal)
+    balanced = len(state.get("class_weight", ()))
+    require(balanced <= n["classes"], "class_weight", "states.columns", columns=balanced)
+    due = n["renewed"] + max(n["lived"], options.renewal * unit)
     renews = options.renewal > 0 and len(features.names) > 0
     require(not renews or n["t"] < due, "renewed", "states.renewal")
     rows, nodes = routes(state)
     came = np.where(fixed, 2 * state["born"][rows] + 1, -1)
     mine = leaves[nodes] & (came > state["created"][nodes])
-    _require_counted(state, "own", rows[mine], nodes[mine])
+    _require_counted(state, "own", mass, rows[mine], nodes[mine])
     require(np.array_equal(place >= 0, leaves), "place", "states.nodes")
     row, at, own = rows[mine], place[nodes[mine]], state["own"]
     if options.drift_period:
-        _check_tallies(state, options.drift_period)
+        _check_tallies(state, options.drift_period * unit)
         began = state["trial_began"][nodes]
         tried = (began >= 0) & (came > began) & (came <= n["compared"])
-        _require_counted(state, "trial_own", rows[tried], nodes[tried])
+        _require_counted(state, "trial_own", mass, rows[tried], nodes[tried])
         of_trials = state["trial_place"].astype(np.int64)
         require(np.array_equal(of_trials >= 0, state["trial_began"] >= 0), "trial_place", "states.nodes")
         row, at = np.concatenate([row, rows[tried]]), np.concatenate([at, of_trials[nodes[tried]]])
@@ -192,15 +204,17 @@ def check_state(
         if bins is None:
             require("totals" not in group, "totals", "states.warmup")
         else:
+            require(unit == 1 or not group["bins"].size or group["bins"].dtype == np.int64, "bins", "states.counts")
             _check_statistics(group, bins.select(features.group_columns(number)), by_place)
         if features.sparse:
-            check_counters(group, SEEN, at, y[row], SparseRows.of_arrays(group, features.sparse)[row])
+            ones = SparseRows.of_arrays(group, features.sparse)[row]
+            check_counters(group, SEEN, at, y[row], ones, mass[row])
 
 
-def _require_counted(state: Arrays, name: str, rows: Ints, nodes: Ints) -> None:
+def _require_counted(state: Arrays, name: str, mass: Ints, rows: Ints, nodes: Ints) -> None:
     """Require that an array counts the classes of these rows at these nodes."""
     found = np.zeros_like(state[name])
-    np.add.at(found, (nodes, state["y"][rows]), 1)
+    np.add.at(found, (nodes, state["y"][rows]), mass[rows])
     require(np.array_equal(found, state[name]), name, "states.counts")
 
 

@@ -13,7 +13,8 @@ from raydt.arrays.memory import grown
 from raydt.batches.binning import Bins, encode, joined, learn_bins
 from raydt.batches.rows_on_shards import ShardWithRows, without_rows
 from raydt.examples.features import Features
-from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, with_entries, with_units
+from raydt.examples.weights import UNIT
+from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, release, weighed, with_entries, with_units
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
@@ -70,12 +71,13 @@ class ConfidenceTreeShard(ShardWithRows):
         return self._learn(slots).arrays()
 
     def _on_renew(self, slots: Any, counted: Any) -> dict[str, Any]:
-        """Make the bins again from some rows; ``counted`` are slot, site and class of each row that is counted."""
-        bins = self._learn(slots)
+        """Make the bins again from some rows; ``counted`` are deltas of each row that is counted."""
+        bins, counted = self._learn(slots), np.array(counted)
+        self._weigh(counted)
         if len(self.groups):
             sites, classes = self._counts.totals.shape
-            by_bin = np.zeros((sites, int(self._columns.first[-1]), classes), dtype=np.int32)
-            recount(by_bin, self._columns.first, self._codes, np.array(counted))
+            by_bin = np.zeros((sites, int(self._columns.first[-1]), classes), dtype=self._counts.bins.dtype)
+            recount(by_bin, self._columns.first, self._codes, counted)
             self._counts = Statistics(self._counts.totals, by_bin)
         return bins.arrays()
 
@@ -138,11 +140,12 @@ class ConfidenceTreeShard(ShardWithRows):
         scores, normal_rows = np.zeros((len(scored), classes), dtype=np.int64), len(scored) if self._normal else 0
         if not len(self.groups):
             return np.empty((len(checks), 0, 2, COUNTS + classes), dtype=np.int64), scores, scores[:normal_rows]
+        deltas, asked = np.array(deltas), np.array(checks)
+        self._weigh(deltas)
         if len(logs):
             self._logs = np.array(logs)
         self._room_for(sites, classes)
         wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
-        deltas, asked = np.array(deltas), np.array(checks)
         found = np.empty((len(asked), len(self.groups), 2, COUNTS + classes), dtype=np.int64)
         self._held.make_room(deltas[SLOT])
         scores = np.zeros((len(scored), classes), dtype=np.int64)
@@ -157,7 +160,7 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def naive(self, asked: Any, table: Any, found: Any, found_normal: Any) -> Naive:
         """Return what rows are scored by, and where their scores go, both of shape (rows, K)."""
-        sums = np.empty((2, found.shape[1]), dtype=np.int64)
+        sums = np.empty((2, found.shape[1]))
         pools, (score, normal) = self._pools, self._scores
         return Naive(asked, table, pools.low, pools.stop, found, normal, score, _HALVES, sums, found_normal)
 
@@ -169,8 +172,20 @@ class ConfidenceTreeShard(ShardWithRows):
         if out.size:
             self._room_for(int(np.max(sites)) + 1, classes)
             bins = self._counts.bins[np.array(sites)]
-            summarise(bins, self._columns.first, normal, score, np.empty((2, classes), dtype=np.int64), out)
+            unit = UNIT if self._weighted else 1
+            summarise(bins, self._columns.first, normal, score, unit, np.empty((2, classes)), out)
         return out
+
+    @property
+    def _weighted(self) -> bool:
+        """Whether all counts are masses."""
+        return self._counts.bins.dtype == np.int64
+
+    def _weigh(self, deltas: npt.NDArray[Any]) -> None:
+        """Make all counts masses with the first deltas that are."""
+        if deltas.dtype == np.int64 and not self._weighted:
+            self._counts, self._pool = self._counts.weighed(), weighed(self._pool)
+            self._table, self._logs = np.empty(0), np.empty(0, dtype=np.int64)
 
     def _on_naive(self, sites: Any) -> npt.NDArray[np.int64]:
         """What naive Bayes takes from some sites, shape (5, cells).
@@ -259,7 +274,8 @@ class ConfidenceTreeShard(ShardWithRows):
             begin, end, _ = self._held.ones
             free_dead(self._pool)
             self._pool = with_entries(self._pool, int((end[slots] - begin[slots]).sum()))
-        self._table = table_of(self._entropy, len(self._held.X), self._table)
+        if not self._weighted:
+            self._table = table_of(self._entropy, len(self._held.X), self._table)
         o = self._options
         criterion = CRITERIA.index(o.resolved_criterion)
         left = np.empty(self._counts.totals.shape[1], dtype=np.int64)
@@ -301,11 +317,11 @@ class ConfidenceTreeShard(ShardWithRows):
             return
         self._begin(joined([Bins.from_arrays(part) for part in parts]))
         counted = np.concatenate([part["bins"] for part in parts], axis=1)
+        self._weigh(counted)  # before there are any
         self._counts = Statistics(np.array(parts[0]["totals"]), counted)
         if not self._features.sparse:
             return
         self._pool = with_units(self._pool, len(self._counts.totals) * len(parts))
-        self._table = table_of(self._entropy, len(self._held.X), self._table)
         for i, part in enumerate(parts):
             self._pool = with_entries(self._pool, len(part["feature"]))
             unit = part["place"].astype(np.int64) * len(parts) + i

@@ -58,19 +58,21 @@ class Decider:
         self._criterion = CRITERIA.index(rule.criterion)
         self._table = xlogx_table(0)
 
-    def decide(self, window: StepWindow, times: Times, replies: list[Any]) -> list[LeafSplit]:
+    def decide(self, window: StepWindow, times: Times, replies: list[Any], unit: int) -> list[LeafSplit]:
         """List the changes that the checks of a window come to: the first of each leaf.
 
-        ``replies`` are the candidates of all shards.
+        ``replies`` are the candidates of all shards; of all counts a row is ``unit`` units. A node with less than one
+        row knows nothing.
         """
         checks = window.counted.checks
         if not len(checks):
             return []
         owns = np.ascontiguousarray(window.counted.owns)
-        found, scores, impurity = self._merged(owns, replies)
+        found, scores, impurity = self._merged(owns, replies, unit)
         m, t, classes = owns.sum(axis=1), times.t[checks["step"]], times.classes[checks["step"]]
-        of_checks = zip(m.tolist(), t.tolist(), checks["depth"].tolist(), classes.tolist(), strict=True)
-        width = np.array([self._rule.width(*of_check) if of_check[0] else math.inf for of_check in of_checks])
+        rows, taken = (m, t) if unit == 1 else (m / unit, t / unit)
+        of_checks = zip(rows.tolist(), taken.tolist(), checks["depth"].tolist(), classes.tolist(), strict=True)
+        width = np.array([self._rule.width(*of_check) if of_check[0] >= 1 else math.inf for of_check in of_checks])
         rival = np.where(found[:, RIVAL, FEATURE] >= 0, scores[:, RIVAL], impurity)
         # Most checks of leaves come to nothing, which takes long to find out one by one.
         some = self._rule.beats(scores[:, BEST], rival, width) | (width <= self._rule.tie_threshold)
@@ -91,12 +93,14 @@ class Decider:
             changes[node] = LeafSplit(node, step, best[FEATURE], best[CUT], record)
         return list(changes.values())
 
-    def _merged(self, owns: Int64, replies: list[Any]) -> tuple[Int64, Floats, Floats]:
+    def _merged(self, owns: Int64, replies: list[Any], unit: int) -> tuple[Int64, Floats, Floats]:
         """Return the best candidate and its rival of each check, their scores, and the impurity of the node."""
         checks, classes = owns.shape
         found = np.empty((checks, 2, COUNTS + classes), dtype=np.int64)
         scores, impurity = np.empty((checks, 2)), np.empty(checks)
-        self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
+        if unit == 1:
+            self._table = table_of(self._rule.criterion == "entropy", int(owns.sum(axis=1).max()), self._table)
+        table = self._table if unit == 1 else self._table[:0]  # there is none of masses
         candidates = np.ascontiguousarray(np.concatenate(replies, axis=1))
-        merge(self._criterion, self._by_feature, self._table, owns, candidates, found, scores, impurity)
+        merge(self._criterion, self._by_feature, table, owns, candidates, found, scores, impurity)
         return found, scores, impurity

@@ -16,14 +16,17 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import empty
 from raydt.arrays.sparse import group_of
 from raydt.batches.binning import Bins
+from raydt.examples import weights
 from raydt.examples.features import CATEGORICAL
 from raydt.finders.pool import find
 from raydt.finders.scan import count
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
+from raydt.learners.confidence_tree.naive_bayes import log_count
 from raydt.learners.confidence_tree.normal_bayes import score_normal
 
 #: Rows of an array of deltas, what shards count: slot of the example, site of the node that counts it, sign (1: in, -1:
-#: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2.
+#: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2. Where
+#: counts are masses (``raydt.trees.masses``) deltas are int64, and the sign is times the example's mass.
 SLOT, SITE, SIGN, LABEL = range(4)
 
 
@@ -50,7 +53,8 @@ class Statistics(NamedTuple):
     """Counts by site."""
 
     totals: npt.NDArray[np.int64]  #: Shape (sites, K).
-    bins: npt.NDArray[np.int32]  #: Shape (sites, bins of all columns, K).
+    #: Shape (sites, bins of all columns, K): int32, of masses int64.
+    bins: npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
     @classmethod
     def none(cls) -> Statistics:
@@ -63,12 +67,17 @@ class Statistics(NamedTuple):
         if sites <= have and classes <= known:
             return self
         capacity, classes = (max(sites, have * 3 // 2) if sites > have else have), max(classes, known)
-        grown = Statistics(np.zeros((capacity, classes), dtype=np.int64), empty((capacity, bins, classes), np.int32))
+        by_bin = empty((capacity, bins, classes), self.bins.dtype)
+        grown = Statistics(np.zeros((capacity, classes), dtype=np.int64), by_bin)
         grown.bins[:] = 0
         grown.totals[:have, :known] = self.totals
         if have:
             grown.bins[:have, :, :known] = self.bins
         return grown
+
+    def weighed(self) -> Statistics:
+        """Make the counts masses."""
+        return Statistics(self.totals * weights.UNIT, self.bins.astype(np.int64) * weights.UNIT)
 
     def without_room(self) -> Statistics:
         """The same counts up to the last place and class that counts something, two classes at least; views.
@@ -142,11 +151,11 @@ class Checks(NamedTuple):
 
 @kernel
 def recount(by_bin: Any, first: Any, codes: Any, counted: Any) -> None:
-    """Count rows by bin, shape (sites, bins, K); ``counted`` has slot, site and class of each."""
+    """Count rows by bin, shape (sites, bins, K); ``counted`` are deltas."""
     for i in range(counted.shape[1]):
-        slot, site, label = counted[0, i], counted[1, i], counted[2, i]
+        slot, site, label = counted[SLOT, i], counted[SITE, i], counted[LABEL, i]
         for j in range(codes.shape[1]):
-            by_bin[site, first[j] + codes[slot, j], label] += 1
+            by_bin[site, first[j] + codes[slot, j], label] += counted[SIGN, i]
 
 
 @inlined_kernel
@@ -178,19 +187,19 @@ def score_dense(held: Any, naive: Any, site: int, slot: int, scores: Any) -> Non
     bins = held.counts.bins[site]
     classes = len(totals)
     for k in range(classes):
-        scores[k] = -table[totals[k]] * len(columns.feature)
+        scores[k] = -log_count(table, totals[k]) * len(columns.feature)
     for j in range(len(columns.feature)):
         code = columns.first[j] + held.codes[slot, j]
         low, stop = naive.low[code], naive.stop[code]
         if stop - low == 1:
             for k in range(classes):
-                scores[k] += table[bins[code, k]]
+                scores[k] += log_count(table, np.int64(bins[code, k]))
         else:
             for k in range(classes):
                 n = 0
                 for b in range(low, stop):
                     n += bins[b, k]
-                scores[k] += table[n]
+                scores[k] += log_count(table, np.int64(n))
 
 
 @inlined_kernel
@@ -204,8 +213,8 @@ def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
             index = sparse.rows.values[i]
             e = find(held.pool, site * per + group_of(index, sparse.of) - sparse.first, index)
             n1, c11 = (np.int64(held.pool.n1[e]), np.int64(held.pool.c11[e])) if e >= 0 else (np.int64(0), np.int64(0))
-            scores[0] += table[n1 - c11] - table[totals[0]]
-            scores[1] += table[c11] - table[totals[1]]
+            scores[0] += log_count(table, n1 - c11) - log_count(table, totals[0])
+            scores[1] += log_count(table, c11) - log_count(table, totals[1])
 
 
 @inner_kernel

@@ -6,6 +6,8 @@ after it was made, or since what it was restarted with (``drift``), and when it 
 ``naive_right`` (and ``normal_right``) say how many of the latter the majority and naive Bayes predicted when they came:
 they leave with their example.
 
+Where examples have weights all counts are masses (``raydt.trees.masses``).
+
 A window of steps is processed as if no check changed the tree, and rolled back after a change (``window_length``).
 """
 
@@ -21,6 +23,7 @@ from raydt.arrays.memory import grown
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.statistics import LABEL, SIGN, SITE, SLOT
 from raydt.learners.sequential import ADD, LOOK, REMOVE
+from raydt.trees.masses import mass_of
 from raydt.trees.records import LEAF, NODES, count_path, level_at, link, majority, route, split_node, total, unlink
 
 #: One node; ``site`` is where the shards keep its statistics (-1: nowhere), ``created`` the stamp of the step that made
@@ -103,6 +106,15 @@ def with_room(tree: ConfidenceTreeArrays, nodes: int, classes: int) -> Confidenc
     return ConfidenceTreeArrays(grown(tree.nodes, capacity), counts, own, tree.reg, grown(tree.trials, capacity), fresh)
 
 
+class WeighedExamples(NamedTuple):
+    """The live examples by slot: leaf and neighbours, class, number of the update that inserted each, weight."""
+
+    members: npt.NDArray[np.void]
+    y: npt.NDArray[np.int32]
+    born: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.uint32]  #: In units; empty while counts are numbers of rows.
+
+
 class Path(NamedTuple):
     """Steps on their way through the tree."""
 
@@ -116,7 +128,7 @@ class WalkRules(NamedTuple):
     """How steps are taken."""
 
     categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).
-    grace: int  #: Grace period; 0 for steps that no node counts (a warm-up).
+    grace: int  #: Grace period, a count; 0 for steps that no node counts (a warm-up).
     scored: bool  #: Whether the majority is predicted for a row that comes.
     naive: bool  #: Whether the shards are to score it, too.
 
@@ -125,8 +137,8 @@ class CountedRows(NamedTuple):
     """Rows counted at nodes, in order, and the checks they made due."""
 
     entries: npt.NDArray[np.void]
-    #: Shape (4, entries): what shards have to count, by SLOT, SITE, SIGN and LABEL.
-    deltas: npt.NDArray[np.int32]
+    #: Shape (4, entries): what shards have to count, by SLOT, SITE, SIGN and LABEL; int64 of masses.
+    deltas: npt.NDArray[np.int32] | npt.NDArray[np.int64]
     checks: npt.NDArray[np.void]
     owns: npt.NDArray[np.int64]  #: Shape (checks, K): ``own`` of the node at each check.
     scored: npt.NDArray[np.int64]  #: Shape (rows,): the entries before which naive Bayes has to score their row.
@@ -134,7 +146,7 @@ class CountedRows(NamedTuple):
 
 
 @inner_kernel
-def _predicted(tree: Any, y: Any, path: Any, step: int, leaf: int, counts: Any) -> tuple[int, int]:
+def _predicted(tree: Any, examples: Any, path: Any, step: int, leaf: int, counts: Any) -> tuple[int, int]:
     """Majority of a leaf or, where it has no examples, of the nearest node above that has some just before ``step``.
 
     And the share of class 1 there, as a level.
@@ -150,9 +162,10 @@ def _predicted(tree: Any, y: Any, path: Any, step: int, leaf: int, counts: Any) 
             counts[0, k] = tree.counts[node, k]
         if node != leaf:
             for i in range(step + 1, path.end):
-                kind = path.steps[i].kind
+                kind, slot = path.steps[i].kind, path.steps[i].slot
                 if path.leaves[i] >= 0 and kind != LOOK and _is_above(tree, node, path.leaves[i]):
-                    counts[0, y[path.steps[i].slot]] -= 1 if kind == ADD else -1
+                    mass = mass_of(examples.weight, slot)
+                    counts[0, examples.y[slot]] -= mass if kind == ADD else -mass
         if total(counts, 0) > 0 or tree.nodes[node].parent < 0:
             return majority(counts, 0), level_at(counts, 0)
         node = np.int64(tree.nodes[node].parent)
@@ -191,7 +204,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
         else:
             leaf = route(tree, rules.categorical, rows, np.int64(step.row))
             if rules.scored or step.kind == LOOK:
-                step.prediction, step.level = _predicted(tree, examples.y, path, i, leaf, counts)
+                step.prediction, step.level = _predicted(tree, examples, path, i, leaf, counts)
         path.leaves[i] = leaf
         # The shards score a row by what its leaf had counted before it; these counts change with the next lines.
         if naive and step.kind != REMOVE:
@@ -204,7 +217,8 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
                 _enter(tree, out, made, leaf, i, step.slot, 0, 0)
                 made += 1
             continue
-        label, by = examples.y[step.slot], 1 if step.kind == ADD else -1
+        label, mass = examples.y[step.slot], mass_of(examples.weight, step.slot)
+        by = mass if step.kind == ADD else -mass
         step.path = count_path(tree, leaf, label, by)
         if step.kind == ADD:
             link(tree, examples.members, leaf, step.slot)
@@ -218,7 +232,7 @@ def walk(tree: Any, examples: Any, rows: Any, path: Any, rules: Any, out: Any, c
             _enter(tree, out, made, leaf, i, step.slot, by, label)
             made += 1
             if step.kind == ADD:
-                tree.nodes[leaf].since += 1
+                tree.nodes[leaf].since += mass
                 if tree.nodes[leaf].since >= rules.grace:
                     tree.nodes[leaf].since = 0
                     if _is_mixed(tree.own, leaf):
@@ -262,10 +276,10 @@ def roll_back(tree: Any, examples: Any, path: Any, altered: Any, entries: Any, d
         leaf, path.leaves[i] = path.leaves[i], -1
         kind, slot = path.steps[i].kind, path.steps[i].slot
         if kind == ADD:
-            count_path(tree, leaf, examples.y[slot], -1)
+            count_path(tree, leaf, examples.y[slot], -mass_of(examples.weight, slot))
             unlink(tree, examples.members, slot)
         elif kind == REMOVE:
-            count_path(tree, leaf, examples.y[slot], 1)
+            count_path(tree, leaf, examples.y[slot], mass_of(examples.weight, slot))
             link(tree, examples.members, leaf, slot)
 
 
@@ -286,9 +300,19 @@ def split(tree: Any, examples: Any, tests: Any, slots: Any, ends: Any, right: An
         _start(tree, b, test.stamp, test.right_site)
         while i < ends[t]:
             child = b if right[i] else a
-            tree.counts[child, examples.y[slots[i]]] += 1
+            tree.counts[child, examples.y[slots[i]]] += mass_of(examples.weight, slots[i])
             link(tree, examples.members, child, slots[i])
             i += 1
+
+
+@kernel
+def count_rows(tree: Any, members: Any, leaves: Any, rows: Any) -> None:
+    """Count the examples in the lists of some leaves. O(examples)."""
+    for i in range(len(leaves)):
+        slot, n = tree.nodes[leaves[i]].head, 0
+        while slot >= 0:
+            slot, n = members[slot].next, n + 1
+        rows[i] = n
 
 
 @inner_kernel

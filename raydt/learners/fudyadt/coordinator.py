@@ -105,7 +105,7 @@ class FuDyADTCoordinator(TreeCoordinator):
     ) -> tuple[bool | None, Exchange[Any] | None]:
         """Apply one update without a batch, where the tree has classes and the features of all examples are here."""
         live, one, store = self.live, self._one, self.store
-        if not live.takes_rows or code >= live.tree.counts.shape[1]:
+        if not live.takes_rows or live.weighted or code >= live.tree.counts.shape[1]:
             return None, None
         X, kind = one.take(row).X, ADD
         if op == INSERT:

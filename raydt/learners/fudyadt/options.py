@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from raydt.examples.weights import UNIT
 from raydt.learners.base import Promise
 from raydt.learners.class_weight import ClassWeight
 from raydt.learners.fully_dynamic import FullyDynamicOptions, epsilon_bound
@@ -102,12 +101,6 @@ class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
     def rules(self, scheduled: bool = True) -> TreeRules:
         """The options as the kernels take them."""
         return super().rules(scheduled)._replace(certified=self.certified, slack=self.beta - MARGIN)
-
-    def weighed_rules(self) -> TreeRules:
-        """The options as the kernels take them where rows have weights."""
-        rules, least = self.rules(), self.min_samples_split
-        by_size = Fraction(rules.epsilon) * least < 1
-        return rules._replace(unit=UNIT, min_samples_split=least * UNIT, by_size=by_size)
 
     def rules_of(self, labels: LabelRange) -> TreeRules:
         """The options as the kernels take them where labels are numbers: masses are in units squared."""

@@ -30,8 +30,10 @@ from raydt.audits.tree_audit import (
     found,
     report_of,
 )
+from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.weights import UNIT
 from raydt.learners.sparse_tree.recompute import FeatureCounts, RecountedSparseTree, Sets
 from raydt.messages import Message, message
 
@@ -61,10 +63,15 @@ def audit(
     if history.y.max(initial=0) > 1 or state["counts"].shape[1] != 2:
         third = message("audits.value", name="number of classes", found="more than 2", expected=2)
         return AuditReport("violated", "violated", third, failures=[third])
-    truth = RecountedSparseTree(tree, features, options.finder == "updent", history)
     warming, scheduled = bool(np.any(state["warmup_left"] > 0)), len(features.names) > 0
+    weight, broken = counted_weights(options, state, history, resolved=not warming)
+    if "unit" not in state:
+        weight = None
+    elif weight is None:
+        weight = np.full(len(history.y), UNIT, np.int64)
+    truth = RecountedSparseTree(tree, features, options.finder == "updent", history, weight)
     epsilon = Fraction(options.resolved_epsilon()) if scheduled else None
-    broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
+    broken += compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     if history.complete:
         broken += compare_counters(truth, epsilon, history.warmup, warming) + _built(options, truth, warming)
         broken += compare_warmup(state, history)
@@ -95,7 +102,7 @@ def _may_split(options: SparseTreeOptions, truth: RecountedSparseTree, sets: Set
     """Whether neither size, nor depth, nor purity makes a leaf of each node."""
     n, depth = sets.counts.sum(axis=1), FOREVER if options.max_depth is None else options.max_depth
     impure = (sets.counts > 0).all(axis=1)
-    return np.asarray((n >= options.min_samples_split) & (truth.tree.depth < depth) & impure, np.bool_)
+    return np.asarray((n >= options.min_samples_split * truth.unit) & (truth.tree.depth < depth) & impure, np.bool_)
 
 
 def _built(options: SparseTreeOptions, truth: RecountedSparseTree, warming: bool) -> list[Message]:
@@ -128,7 +135,7 @@ def _structures(
     counted = FeatureCounts(*(column[order] for column in all_of))
     kept = truth.tree.depth[counted.node] < (FOREVER if options.max_depth is None else options.max_depth)
     group_of = features.groups_of(counted.feature)
-    buckets = BucketLimits.of(options.finder, options.finder_alpha)
+    buckets = BucketLimits.of(options.finder, options.finder_alpha, truth.unit)
     counts = truth.live_counts
     broken: list[Message] = []
     for number, group in sorted(groups.items()):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.digest import Part
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.batches.window_length import WindowLength
 from raydt.errors import ConfigError, InputError
@@ -32,6 +33,8 @@ from raydt.trees.counted_tree import WARMUP_LEFT, target_of
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.records import NODES
 
+#: What a warm-up is needed for where classes are balanced.
+NEEDS_CLASSES = message("learners.needs_classes")
 #: Steps of the shortest window, which is the first, and of the longest.
 SHORTEST, LONGEST = 16, 4096
 
@@ -49,7 +52,7 @@ class SparseTreeCoordinator(TreeCoordinator):
             raise ConfigError(message("learners.dense_epsilon"))
         self.features = features
         self.live = Builder(options, features, shards)
-        self._rows, self._rules = RowsOnShards(features, shards), options.watch_rules()
+        self._weighting, self._rows = self.live.weighting, RowsOnShards(features, shards)
         # Dense features have no structure: for them a node is rebuilt by schedule, as an exact tree does.
         self._scheduled = len(features.names) > 0
         self._length = WindowLength(SHORTEST, LONGEST, SHORTEST)
@@ -64,6 +67,8 @@ class SparseTreeCoordinator(TreeCoordinator):
         self.live.reserve(inserts_of(batch))
         if batch.start == 0:
             self.live.tree.reg[WARMUP_LEFT] = batch.warmup
+            if self.live.weighting.is_open and not batch.warmup:
+                raise ConfigError(message("learners.no_warmup", kind="sparse_tree", needs=NEEDS_CLASSES))
 
     def _catch_up(self) -> Exchange[None]:
         """After a restore: send the tree to the shards, so that they can set up their structures."""
@@ -71,7 +76,8 @@ class SparseTreeCoordinator(TreeCoordinator):
             n = int(self.live.tree.reg[NODES])
             nodes, counts = self.live.tree.nodes[:n], self.live.tree.counts[:n]
             shape = {name: nodes[name].copy() for name in ("parent", "left", "right", "depth")}
-            yield Tell("resume", {**shape, "n": counts.sum(axis=1), "c1": counts[:, 1].copy()})
+            counted = {"n": counts.sum(axis=1), "c1": counts[:, 1].copy(), "unit": self.live.rules.unit}
+            yield Tell("resume", shape | counted)
             self._tree_unsent = False
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
@@ -80,6 +86,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         rows = RowBlock.of(batch.X, batch.sparse)
         yield from self._rows.put(admitted.new[added], rows.take(admitted.row[added]))
         steps, position = steps_of(batch, part, admitted)
+        self.live.weigh()
         log = new_log(len(steps))
         leaf_of = np.empty(len(steps), dtype=np.int64)
         step = 0
@@ -100,13 +107,14 @@ class SparseTreeCoordinator(TreeCoordinator):
         live, y = self.live, self.store.y
         warmup = int(live.tree.reg[WARMUP_LEFT])
         limit = self._end_of_warmup(steps, begin, warmup) if warmup else min(len(steps), begin + self._length.steps)
-        rules = StepRules(live.categorical, self._rules, self._scheduled, warmup == 0)
+        weighed = live.weighed
+        rules = StepRules(live.categorical, live.watch_rules, self._scheduled, weighed, warmup == 0)
         stop, broken = walk(live.tree, live.examples, rows, steps, leaf_of, begin, limit, rules)
         done, beaten = stop, -1
         if not warmup:
             done, beaten = yield from self._watch(steps, leaf_of, begin, stop)
         if done < stop:
-            roll_back(live.tree, y, steps, leaf_of, done, stop)
+            roll_back(live.tree, y, weighed.weight, steps, leaf_of, done, stop)
             broken = -1
         steps["prediction"][done:stop] = -1
         list_steps(live.tree, live.members, steps, leaf_of, begin, done)
@@ -116,6 +124,7 @@ class SparseTreeCoordinator(TreeCoordinator):
             left = warmup - int((steps["kind"][begin:done] == ADD).sum())
             live.tree.reg[WARMUP_LEFT] = left
             if left == 0:
+                live.balance(stamp // 2 + 1)
                 yield from live.rebuild(0, stamp, log)
             return done
         worst = self._upper(beaten, broken)
@@ -132,13 +141,14 @@ class SparseTreeCoordinator(TreeCoordinator):
         self, steps: npt.NDArray[np.void], leaf_of: npt.NDArray[np.int64], begin: int, stop: int
     ) -> Exchange[tuple[int, int]]:
         """Have the shards take steps; the step after the first change, and the root-most node it beats (-1: none)."""
-        moved = np.flatnonzero(steps["kind"][begin:stop] != LOOK) + begin
+        moved = np.flatnonzero((steps["kind"][begin:stop] != LOOK) & (leaf_of[begin:stop] >= 0)) + begin
         if not len(moved):
             return stop, -1
-        slots = steps["slot"][moved]
+        slots, weights = steps["slot"][moved], self.live.weights
+        sign = np.where(steps["kind"][moved] == ADD, 1, -1)
         payload = {
             "keep": self.live.take_keep(),
-            "sign": np.where(steps["kind"][moved] == ADD, 1, -1).astype(np.int8),
+            "sign": sign * weights[slots] if len(weights) else sign.astype(np.int8),
             "label": self.store.y[slots].astype(np.int8),
             "slot": slots,
             "leaf": leaf_of[moved],
@@ -163,16 +173,31 @@ class SparseTreeCoordinator(TreeCoordinator):
 
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
-        return self.live.rows_of(route(self.live.tree, self.live.categorical, row, 0))
+        rows = self.live.rows_of(route(self.live.tree, self.live.categorical, row, 0))
+        if self.live.rules.unit == 1:
+            return rows
+        slots = self.store.slots()  # those that weigh 0 are in no leaf
+        return np.concatenate([rows, slots[self.live.weights[slots] == 0]])
 
     def finish(self) -> Exchange[None]:
         """Build the model of a warm-up that the stream did not complete."""
         yield from self._catch_up()
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
+            self.live.balance(self._seq)
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
+
+    def state(self, slots: Slots) -> Arrays:
+        """Canonical arrays of the tree, the leaf of each example, and the totals."""
+        return super().state(slots) | self._weighting_state()
+
+    def _digested_numbers(self) -> list[Part]:
+        return list(self._weighting_state().items())
+
+    def _weighting_state(self) -> Arrays:
+        return self.live.weighting.state()
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""

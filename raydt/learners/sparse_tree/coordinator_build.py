@@ -10,17 +10,22 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.examples.features import Features
-from raydt.examples.store import ExampleStore
+from raydt.examples.store import USED, ExampleStore
+from raydt.examples.weights import NONE, Weighting, Weights, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.learners.rebuild_log import SHARDS, record
+from raydt.learners.sparse_tree.coordinator_update import WeighedRows
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.rules import keep_leaves
 from raydt.learners.sparse_tree.shard_build import MISSING
 from raydt.learners.tree_coordinator import LiveTree
 from raydt.trees.canonical_arrays import Arrays
 from raydt.trees.counted_tree import start_node, with_room
+from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import NODES, link_members, list_nodes, split_node, take_rows
+from raydt.trees.state_schema import unit_of
+from raydt.trees.weighted_counts import weigh
 
 Slots = npt.NDArray[np.int32]
 
@@ -30,7 +35,8 @@ class Builder(LiveTree):
 
     def __init__(self, options: SparseTreeOptions, features: Features, shards: int) -> None:
         super().__init__(features, options.rules(len(features.names) > 0), ExampleStore(0))
-        self.shards, self._watch_rules = shards, options.watch_rules()
+        self.shards, self.watch_rules = shards, options.watch_rules()
+        self._options, self.weighting = options, Weighting(options.class_weight == "balanced")
         #: Steps of the last window up to its first change; the shards roll back the others with the next message.
         self.keep = 0
         self._table = xlogx_table(0)
@@ -42,14 +48,62 @@ class Builder(LiveTree):
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
+        self.rules, self.watch_rules = self._options.rules(len(self.features.names) > 0), self._options.watch_rules()
+        if unit_of(state) > 1:
+            self._count_masses()
         super().restore(state)
+        self.weighting.restore(state)
+        self.weighting.enter(self.store, np.arange(len(state["id"]), dtype=np.int32))
         self.keep = 0
+
+    # ---------------------------------------------------------------- weights
+
+    @property
+    def weights(self) -> Weights:
+        """What examples count, by slot; empty while counts are numbers of rows."""
+        return NONE if self.rules.unit == 1 else masses_by_slot(self.weighting, self.store)
+
+    @property
+    def weighed(self) -> WeighedRows:
+        """What rows count, for kernels."""
+        return WeighedRows(self.weights, self.rules.min_samples_split if self.rules.by_size else 0)
+
+    def _count_masses(self) -> None:
+        self.rules = self._options.weighed_rules(len(self.features.names) > 0)
+        self.watch_rules = self._options.watch_rules().weighed()
+
+    def weigh(self) -> None:
+        """Make all counts masses with the first example that has another weight than 1."""
+        if self.rules.unit == 1 and self.store.uneven:
+            rows = self.tree.counts.sum(axis=1)
+            self._count_masses()
+            weigh(self.tree, self.rules)
+            self.tree.statistics["pairs"] = rows
+
+    def balance(self, seq: int) -> None:
+        """Find the weights of classes, if they are wanted, by the examples in the root, before update ``seq``."""
+        if not self.weighting.is_open:
+            return
+        slots = self.rows_of(0)
+        self.weighting.resolve(sums_by_class(self.store.weights(slots), self.store.y[slots], 2), seq)
+        self.weighting.enter(self.store, np.arange(int(self.store.reg[USED]), dtype=np.int32))
+        if self.rules.unit == 1:
+            self._count_masses()
+        take_rows(self.tree, self.members, 0, slots)
+        weight = self.weights[slots]
+        self.members["leaf"][slots] = np.where(weight > 0, 0, -1)
+        link_members(self.tree, self.members, slots[weight > 0])
+        self.tree.counts[0] = sums_by_class(weight, self.store.y[slots], 2)
+        self.tree.statistics["pairs"][0] = np.count_nonzero(weight)
+
+    # ---------------------------------------------------------------- rebuilding
 
     def rebuild(self, root: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree."""
         began = time.perf_counter()
-        n = int(self.tree.counts[root].sum())
-        self._table = table_of(self._watch_rules.entropy, n, self._table)
+        weighted, weights = self.rules.unit > 1, self.weights
+        n = int(self.tree.statistics["pairs"][root] if weighted else self.tree.counts[root].sum())
+        self._table = np.empty(0) if weighted else table_of(self.watch_rules.entropy, n, self._table)
         slots = np.empty(n, dtype=np.int32)
         gone = self._nodes_from(root)
         take_rows(self.tree, self.members, root, slots)
@@ -68,6 +122,7 @@ class Builder(LiveTree):
                 "ends": ends,
                 "slots": slots,
                 "labels": self.store.y[slots].astype(np.int8),
+                "masses": weights[slots] if weighted else weights,
             }
             replies = yield Ask("build", payload)
             splits, nodes, ends, slots = self._grow(nodes, ends, slots, replies)
@@ -86,6 +141,8 @@ class Builder(LiveTree):
         """Make fresh leaves of nodes, with their rows listed."""
         begin = 0
         for node, end in zip(nodes.tolist(), ends.tolist(), strict=True):
+            if self.rules.unit > 1:
+                self.tree.statistics["pairs"][node] = end - begin
             start_node(self.tree, node, stamp, self.rules)
             self.members["leaf"][slots[begin:end]] = node
             link_members(self.tree, self.members, slots[begin:end])
@@ -102,8 +159,8 @@ class Builder(LiveTree):
         counts = self.tree.counts[nodes]
         totals = np.stack([counts.sum(axis=1), counts[:, 1]], axis=1)
         winner = np.empty(len(nodes), dtype=np.int64)
-        best_candidates(self._watch_rules.entropy, self._table, totals, found, winner)
-        keep_leaves(self._watch_rules, self._table, totals, self.tree.nodes["depth"][nodes], found, winner)
+        best_candidates(self.watch_rules.entropy, self._table, totals, found, winner)
+        keep_leaves(self.watch_rules, self._table, totals, self.tree.nodes["depth"][nodes], found, winner)
         self.tree = with_room(self.tree, 2 * len(nodes), 2)
         t, begin = self.tree, 0
         for i, (node, end) in enumerate(zip(nodes.tolist(), ends.tolist(), strict=True)):

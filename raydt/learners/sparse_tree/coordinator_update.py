@@ -2,7 +2,8 @@
 
 A window of steps is taken as if no node had to be rebuilt, and rolled back after the first that shows otherwise
 (``speculation``). It ends with a step that decides sides of missing numbers, which are provisional until it is final.
-Class counts are kept at all nodes, not only at leaves.
+Class counts are kept at all nodes, not only at leaves. Where they are masses (``raydt.trees.masses``), ``pairs`` counts
+the rows of a node, and a row that weighs 0 is in no leaf (-1).
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ from raydt.arrays.sparse import is_one
 from raydt.learners.sequential import ADD, LOOK, REMOVE
 from raydt.learners.sparse_tree.rules import WatchRules, must_be_leaf
 from raydt.trees.counted_tree import TO_RIGHT, UNDECIDED, passes_left, side_of_missing
+from raydt.trees.masses import mass_of
 from raydt.trees.records import count_path, level_at, link, majority, unlink
 
 #: What a provisional side of missing numbers adds to the side.
 PROVISIONAL = 2
+
+
+class WeighedRows(NamedTuple):
+    """What rows count."""
+
+    weight: npt.NDArray[np.uint32]  #: By slot, in units; empty while counts are numbers of rows.
+    #: Size below which nodes are leaves, if a node has to be rebuilt, too, that has passed it since BUILD; 0: not.
+    size: int
 
 
 class StepRules(NamedTuple):
@@ -29,6 +39,7 @@ class StepRules(NamedTuple):
     categorical: npt.NDArray[np.bool_]  #: Shape (dense features,).
     watch: WatchRules
     scheduled: bool  #: Whether a node must be rebuilt that took more than epsilon * s updates, too.
+    weighed: WeighedRows
     watched: bool  #: Otherwise (in a warm-up) nothing is predicted or tested, and c stays.
 
 
@@ -90,20 +101,29 @@ def walk(
             if rules.watched or kind == LOOK:
                 steps[i].prediction, steps[i].level = majority(tree.counts, leaf), level_at(tree.counts, leaf)
             if kind == ADD:
+                if mass_of(rules.weighed.weight, slot) == 0:
+                    leaf = np.int64(-1)
                 examples.members[slot].leaf = leaf
         leaf_of[i] = leaf
-        if kind == LOOK:
+        if kind == LOOK or leaf < 0:
             continue
-        by = 1 if kind == ADD else -1
+        mass = mass_of(rules.weighed.weight, slot)
+        by, row = (mass, 1) if kind == ADD else (-mass, -1)
         decided = kind == ADD and _decide(tree, len(rules.categorical), rows, np.int64(steps[i].row), leaf)
         count_path(tree, leaf, examples.y[slot], by)
         broken = -1  # the last one found is the root-most, as the path is taken from the leaf up
         node = leaf
         while node >= 0:
+            if len(rules.weighed.weight) > 0:
+                tree.statistics[node].pairs += row
             if rules.watched:
-                tree.statistics[node].c += 1
+                tree.statistics[node].c += mass
                 n1 = tree.counts[node, 1]
-                if tree.nodes[node].feature >= 0 and must_be_leaf(rules.watch, tree.counts[node, 0] + n1, n1):
+                n = tree.counts[node, 0] + n1
+                if tree.nodes[node].feature >= 0 and must_be_leaf(rules.watch, n, n1):
+                    broken = node
+                size = rules.weighed.size
+                if rules.scheduled and size > 0 and (tree.statistics[node].s >= size) != (n >= size):
                     broken = node
                 if rules.scheduled and tree.statistics[node].c > tree.statistics[node].allowed:
                     broken = node
@@ -114,28 +134,31 @@ def walk(
 
 
 @kernel
-def roll_back(tree: Any, y: Any, steps: Any, leaf_of: Any, keep: int, stop: int) -> None:
-    """Roll back the counts of the steps from ``keep`` to before ``stop``."""
+def roll_back(tree: Any, y: Any, weight: Any, steps: Any, leaf_of: Any, keep: int, stop: int) -> None:
+    """Roll back the counts of the steps from ``keep`` to before ``stop``; ``weight`` is as in ``WeighedRows``."""
     for i in range(keep, stop):
         kind = steps[i].kind
-        if kind == LOOK:
+        if kind == LOOK or leaf_of[i] < 0:
             continue
-        count_path(tree, leaf_of[i], y[steps[i].slot], 1 if kind == REMOVE else -1)
+        mass = mass_of(weight, steps[i].slot)
+        count_path(tree, leaf_of[i], y[steps[i].slot], mass if kind == REMOVE else -mass)
         _end_decision(tree, leaf_of[i], False)
         node = leaf_of[i]
         while node >= 0:
-            tree.statistics[node].c -= 1
+            tree.statistics[node].c -= mass
+            if len(weight) > 0:
+                tree.statistics[node].pairs += 1 if kind == REMOVE else -1
             node = tree.nodes[node].parent
 
 
 @kernel
 def list_steps(tree: Any, members: Any, steps: Any, leaf_of: Any, begin: int, stop: int) -> None:
     """Put the examples of steps that are final into the lists of their leaves, or take them out; note their paths."""
-    if begin < stop and steps[stop - 1].kind == ADD:
+    if begin < stop and steps[stop - 1].kind == ADD and leaf_of[stop - 1] >= 0:
         _end_decision(tree, leaf_of[stop - 1], True)
     for i in range(begin, stop):
         kind, slot = steps[i].kind, steps[i].slot
-        if kind == LOOK:
+        if kind == LOOK or leaf_of[i] < 0:
             continue
         if kind == ADD:
             link(tree, members, leaf_of[i], slot)

@@ -16,18 +16,26 @@ from raydt.learners.sparse_tree.coordinator import SparseTreeCoordinator
 from raydt.learners.sparse_tree.describe import SparseTreeDescription
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard import STATE, SparseTreeShard
+from raydt.messages import message
 from raydt.trees.canonical_arrays import Arrays, check_tree, state_arrays, tree_arrays
+from raydt.trees.masses import masses_of
 from raydt.trees.predictor import TreePredictor
 from raydt.trees.state_schema import (
     HELD_OR_MISSING,
+    UNIT_ARRAY,
     Array,
     Schema,
     check_classes,
     check_counters,
     check_leaves,
     depths_of,
+    of_weights,
     require,
     routes,
+    unit_of,
+    weighed,
+    weight_arrays,
+    weights_of_state,
 )
 
 
@@ -45,17 +53,22 @@ class SparseTree(Learner):
         "threshold": "that of a leaf is not used",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
+        "weighed": "another time with the same rows gives the same weights of classes",
         "bucket": "intervals overlap: a feature may be in either of two",
     }
 
     def schema(self, options: SparseTreeOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """A tree by nodes, and counters by node and sparse feature."""
+        weighted = UNIT_ARRAY.name in model
+        declared, counted = (weighed, of_weights) if weighted else (tuple, tuple)
         if not state:
-            return Schema(tree_arrays(model))
-        buckets = len(buckets_of(options.finder, options.finder_alpha).s)
+            return Schema(declared(tree_arrays(model)))
+        buckets = len(buckets_of(options.finder, options.finder_alpha, masses=weighted).s)
         counters = (Array(name, np.int32, ("counters",)) for name in STATE[:-1])
         bucket = Array("bucket", np.int16, ("counters",), 0, buckets)
-        return Schema(tree_arrays(model) + state_arrays(False), (HELD_OR_MISSING, *counters, bucket))
+        weights = weight_arrays(model, balanced="class_weight" in model)
+        arrays = declared(tree_arrays(model) + state_arrays(False, weighted))
+        return Schema((*arrays, *weights), counted((HELD_OR_MISSING, *counters, bucket)))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
@@ -76,12 +89,19 @@ class SparseTree(Learner):
         if groups is None:
             return
         require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
-        check_leaves(model, model["y"])
+        weight, mass = weights_of_state(model) if unit_of(model) > 1 else None, masses_of(model)
+        known = {"weight", "class_weight"} & model.keys()
+        require(weight is not None or not known, UNIT_ARRAY.name, "states.missing")
+        balanced = options.class_weight == "balanced" and n["warmup_left"] == 0
+        require(balanced == ("class_weight" in model), "class_weight", "states.missing")
+        check_leaves(model, model["y"], weight)
         rows, nodes = routes(model)
+        rows, nodes = rows[nodes >= 0], nodes[nodes >= 0]
         counted = (depth[nodes] < options.depth_limit) & (n["warmup_left"] == 0)
         rows, nodes = rows[counted], nodes[counted]
         for group in groups.values():
-            check_counters(group, STATE[:-1], nodes, model["y"][rows], SparseRows.of_arrays(group, n["sparse"])[rows])
+            ones = SparseRows.of_arrays(group, n["sparse"])[rows]
+            check_counters(group, STATE[:-1], nodes, model["y"][rows], ones, mass[rows])
 
     def traits(self, options: SparseTreeOptions) -> Traits:
         """Sparse features and two classes; dense ones need a schedule, whose theorem is about the Gini index."""
@@ -95,7 +115,10 @@ class SparseTree(Learner):
                 classes=2,
                 sparse_classes=2,
                 with_dense="" if dense else "finder: updgini",
-            )
+                weights=True,
+                class_weight=options.weights_by_label,
+            ),
+            warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
         )
 
     def cases(self) -> Sequence[Case]:
@@ -105,6 +128,15 @@ class SparseTree(Learner):
             Case("updent", often | {"finder": "updent"}, dense=False, sparse=True),
             Case("updgini", often | {"finder": "updgini", "epsilon": 0.5}, sparse=True, warmup=6),
             Case("updgini, missing", often | {"finder": "updgini", "epsilon": 0.5}, sparse=True, missing=True),
+            Case("updent, weights", often | {"finder": "updent"}, dense=False, sparse=True, weighted=True),
+            Case(
+                "updgini, balanced",
+                often | {"finder": "updgini", "epsilon": 0.5, "class_weight": "balanced"},
+                sparse=True,
+                missing=True,
+                weighted=True,
+                warmup=6,
+            ),
         )
 
 

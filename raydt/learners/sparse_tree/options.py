@@ -7,12 +7,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import Promise
+from raydt.learners.class_weight import ClassWeight
 from raydt.learners.fully_dynamic import FullyDynamicOptions
 from raydt.learners.sparse_tree.rules import WatchRules
 from raydt.messages import message
 
 
-class SparseTreeOptions(FullyDynamicOptions):
+class SparseTreeOptions(FullyDynamicOptions, ClassWeight):
     """A fully dynamic tree for sparse binary features and two classes, rebuilt where a split is beaten."""
 
     kind: Literal["sparse_tree"] = "sparse_tree"

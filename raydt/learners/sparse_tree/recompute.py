@@ -9,15 +9,16 @@ Not here: verdicts (``audit``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from raydt.arrays.sparse import SparseRows
 from raydt.audits.finder_counters import score_of_counts
-from raydt.audits.recorded_tree import Bools, Floats, Ints, RecordedTree, best_splits
+from raydt.audits.recorded_tree import Bools, Floats, Ints, RecordedTree, best_of, best_splits, each
 from raydt.audits.routed_history import BuildHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.weights import UNIT
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,11 @@ class Sets:
 class RecountedSparseTree(BuildHistory):
     """All that a history says about a recorded tree."""
 
-    def __init__(self, tree: RecordedTree, features: Features, entropy: bool, history: History) -> None:
-        super().__init__(tree, features, history)
+    def __init__(
+        self, tree: RecordedTree, features: Features, entropy: bool, history: History, weight: Ints | None = None
+    ) -> None:
+        super().__init__(tree, features, history, weight)
+        self.unit = 1 if weight is None else UNIT  #: A row is so many units of a count.
         self.y = history.y.astype(np.int64)
         self._entropy, self._columns = entropy, self.ranked_columns()
         self.now = Sets.none(len(tree))  #: Of S(v).
@@ -70,28 +74,40 @@ class RecountedSparseTree(BuildHistory):
         """Count the rows of the nodes of one level."""
         at, local = np.unique(node, return_inverse=True)
         y = self.y[rows]
-        n = np.bincount(local, minlength=len(at))
-        c1 = np.bincount(local[y == 1], minlength=len(at))
+        n = self.added(local, rows, len(at))
+        c1 = self.added(local[y == 1], rows[y == 1], len(at))
         sets.counts[at, 0], sets.counts[at, 1] = n - c1, c1
-        n1 = np.bincount(local[right], minlength=len(at))
-        c11 = np.bincount(local[right & (y == 1)], minlength=len(at))
+        n1 = self.added(local[right], rows[right], len(at))
+        ones = right & (y == 1)
+        c11 = self.added(local[ones], rows[ones], len(at))
         zero = np.zeros(len(at), np.int64)
-        sets.impurity[at] = score_of_counts(self._entropy, n, c1, zero, zero)
-        sets.score[at] = score_of_counts(self._entropy, n, c1, n1, c11)
+        sets.impurity[at] = score_of_counts(self._entropy, n, c1, zero, zero, self.unit)
+        sets.score[at] = score_of_counts(self._entropy, n, c1, n1, c11, self.unit)
         if self._columns and len(at):
-            gain = best_splits(self._columns, rows, y, local, np.stack([n - c1, c1], axis=1))[0]
-            sets.dense[at] = np.where(gain >= 0, sets.impurity[at] - gain / np.maximum(n * n, 1), np.inf)
-        counted = _count(self.sparse[rows], local, y)
-        scores = score_of_counts(self._entropy, n[counted.node], c1[counted.node], counted.n1, counted.c11)
+            gain = self._dense_gain(rows, local, np.stack([n - c1, c1], axis=1))
+            square = np.maximum(n.astype(np.float64) * n, 1.0)
+            sets.dense[at] = np.where(gain >= 0, sets.impurity[at] - gain / square, np.inf)
+        counted = self._count(rows, local)
+        of_nodes = n[counted.node], c1[counted.node], counted.n1, counted.c11
+        scores = score_of_counts(self._entropy, *of_nodes, self.unit)
         np.minimum.at(sets.least, at[counted.node], scores)
         return FeatureCounts(at[counted.node], counted.feature, counted.n1, counted.c11)
 
+    def _dense_gain(self, rows: Ints, node: Ints, counts: Ints) -> Floats:
+        """Gain of the best dense split of each node, times the square of its count; below 0 where there is none."""
+        if self.weight is None:
+            return best_splits(self._columns, rows, self.y[rows], node, counts)[0]
+        of_rows = rows, self.y[rows], self.weight[rows], node, counts
+        tasks = [partial(column.best_splits_of_weights, *of_rows) for column in self._columns]
+        return best_of(len(counts), each(tasks, len(rows)))[0]
 
-def _count(sparse: SparseRows, node: Ints, y: Ints) -> FeatureCounts:
-    """Count the features of rows by their node."""
-    width = max(1, sparse.n_features)
-    key, place = np.unique(np.repeat(node, sparse.lengths) * width + sparse.indices, return_inverse=True)
-    of_one = np.repeat(y, sparse.lengths) == 1
-    at, feature = np.divmod(key, width)
-    n1, c11 = np.bincount(place, minlength=len(key)), np.bincount(place[of_one], minlength=len(key))
-    return FeatureCounts(at, feature, n1, c11)
+    def _count(self, rows: Ints, node: Ints) -> FeatureCounts:
+        """Count the features of rows by their node."""
+        sparse = self.sparse[rows]
+        width = max(1, sparse.n_features)
+        key, place = np.unique(np.repeat(node, sparse.lengths) * width + sparse.indices, return_inverse=True)
+        of_ones = np.repeat(rows, sparse.lengths)
+        of_class = self.y[of_ones] == 1
+        at, feature = np.divmod(key, width)
+        n1 = self.added(place, of_ones, len(key))
+        return FeatureCounts(at, feature, n1, self.added(place[of_class], of_ones[of_class], len(key)))

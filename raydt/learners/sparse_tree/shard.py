@@ -12,7 +12,8 @@ from raydt.arrays.kernel import kernel
 from raydt.arrays.memory import empty, grown
 from raydt.batches.rows_on_shards import HeldRows, ShardWithRows
 from raydt.examples.features import Features
-from raydt.finders.buckets import buckets_of
+from raydt.examples.weights import UNIT
+from raydt.finders.buckets import among_masses, buckets_of
 from raydt.finders.pool import (
     LIVE,
     NOTES,
@@ -27,7 +28,7 @@ from raydt.finders.pool import (
 )
 from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.finders.structure import Structure, attach
-from raydt.learners.sparse_tree.dense_split_search import best_cut
+from raydt.learners.sparse_tree.dense_split_search import best_cut, totals_of
 from raydt.learners.sparse_tree.options import SparseTreeOptions
 from raydt.learners.sparse_tree.shard_build import (
     CANDIDATE,
@@ -61,12 +62,12 @@ class SparseTreeShard(ShardWithRows):
             for i, columns in enumerate(map(features.group_columns, groups.tolist()))
             if len(columns)
         ]
-        self._kinds = features.kinds
-        self._rules = options.watch_rules()
-        self._buckets = buckets_of(options.finder, options.finder_alpha)
+        self._kinds, self._options = features.kinds, options
         self._clear()
 
     def _clear(self) -> None:
+        self._rules, self._weighted = self._options.watch_rules(), False
+        self._buckets = buckets_of(self._options.finder, self._options.finder_alpha)
         self._pool: Pool = new_pool(len(self._buckets.s))
         self._nodes = np.empty(0, dtype=NODE)
         self._table = xlogx_table(0)
@@ -75,6 +76,22 @@ class SparseTreeShard(ShardWithRows):
         self._saved: dict[int, dict[str, Any]] = {}
         self._room_for(1)
         self._nodes[0] = (-1, -1, -1, 0, 0, 0)
+
+    def _weigh(self) -> None:
+        """Make all counts masses; no step may have to be rolled back."""
+        if self._weighted:
+            return
+        former, pool = self._buckets, self._pool
+        self._weighted, self._rules, self._table = True, self._rules.weighed(), np.empty(0)
+        self._buckets = buckets_of(self._options.finder, self._options.finder_alpha, masses=True)
+        for name in ("n", "c1"):
+            self._nodes[name] *= UNIT
+        used = np.flatnonzero((pool.unit[: pool.reg[USED]] >= 0) & (pool.bucket[: pool.reg[USED]] >= 0))
+        self._pool = with_units(new_pool(len(self._buckets.s), np.int64), len(pool.first))
+        self._pool = with_entries(self._pool, len(used))
+        n1, c11 = (getattr(pool, name)[used].astype(np.int64) * UNIT for name in ("n1", "c11"))
+        bucket = among_masses(former, self._buckets, pool.bucket[used])
+        _fill(self._structure, pool.unit[used].astype(np.int64), pool.feature[used], n1, c11, bucket)
 
     @property
     def _owned(self) -> Groups:
@@ -112,12 +129,14 @@ class SparseTreeShard(ShardWithRows):
         self._held.restore(state)
         self._saved = {g: {name: state[g][name] for name in STATE} for g in self.groups.tolist()}
 
-    def _on_resume(self, parent: Any, left: Any, right: Any, depth: Any, n: Any, c1: Any) -> None:
+    def _on_resume(self, parent: Any, left: Any, right: Any, depth: Any, n: Any, c1: Any, unit: int) -> None:
         """Take the tree that was restored: its nodes in preorder."""
+        if unit > 1:
+            self._weigh()
         self._room_for(len(n))
         for name, array in zip(NODE.names or (), (parent, left, right, depth, n, c1), strict=True):
             self._nodes[name][: len(n)] = array
-        self._table = table_of(self._buckets.entropy, int(n[0]), self._table)
+        self._table = self._table_of(int(n[0]))
         for i, g in enumerate(self.groups.tolist()):
             part = self._saved[g]
             units = part["node"].astype(np.int64) * len(self.groups) + i
@@ -136,11 +155,13 @@ class SparseTreeShard(ShardWithRows):
         self._roll_back(keep)
         if not len(self.groups):
             return np.array([len(sign), -1], dtype=np.int64)
+        if sign.dtype == np.int64:
+            self._weigh()
         marks = np.empty(len(sign), dtype=np.int64)
         self._steps = steps = ShardSteps(np.array(sign), np.array(label), np.array(slot), np.array(leaf), marks)
         reg = self._pool.reg
         reg[NOTES] = -1 if alone else 0
-        self._table = table_of(self._buckets.entropy, int(self._nodes["n"][0]) + len(sign), self._table)
+        self._table = self._table_of(int(self._nodes["n"][0]) + len(sign))
         step, node, asked = 0, -1, 0
         while step < len(sign) and node < 0:
             first, rows = int(slot[step]), self._held.ones
@@ -155,12 +176,16 @@ class SparseTreeShard(ShardWithRows):
         self._done = step
         return np.array([step, node], dtype=np.int64)
 
+    def _table_of(self, rows: int) -> npt.NDArray[np.float64]:
+        """k log k of so many rows; none of masses."""
+        return self._table if self._weighted else table_of(self._buckets.entropy, rows, self._table)
+
     def _room_for_notes(self, room: int) -> int:
         """Room in the journal for two changes of every entry in a step, and more; notes up to which that is so."""
         in_a_step = 2 * (int(self._pool.reg[LIVE]) + room)
         used = int(self._pool.reg[NOTES])
         if used + 2 * in_a_step > len(self._pool.journal):
-            journal = empty((used + 4 * in_a_step, 4), np.int32)
+            journal = empty((used + 4 * in_a_step, 4), self._pool.journal.dtype)
             journal[:used] = self._pool.journal[:used]
             self._pool = self._pool._replace(journal=journal)
         return len(self._pool.journal) - in_a_step
@@ -191,11 +216,14 @@ class SparseTreeShard(ShardWithRows):
         shard has for its node.
         """
         self._roll_back(keep)
-        nodes, ends, slots, labels = opened = LevelRows(*(np.array(level[name]) for name in LevelRows._fields))
+        opened = LevelRows(*(np.array(level[name]) for name in LevelRows._fields))
+        nodes, ends, slots, labels, masses = opened
         per = len(self.groups)
         found, right = np.full((len(nodes), per, CANDIDATE), -1, dtype=np.int64), np.zeros(len(slots), dtype=np.bool_)
         if not per:
             return {"found": found, "sides": np.packbits(right)}
+        if len(masses):
+            self._weigh()
         release_nodes(self._pool, per, np.array(gone))
         self._room_for(int(max(nodes.max(initial=-1), splits[:, 1:].max(initial=-1))) + 1)
         t = self._nodes
@@ -204,7 +232,7 @@ class SparseTreeShard(ShardWithRows):
         t["left"][nodes] = t["right"][nodes] = -1
         t["depth"][nodes] = level["depth"]
         rows = self._held.ones
-        self._table = table_of(self._buckets.entropy, len(slots), self._table)
+        self._table = self._table_of(len(slots))
         self._pool = with_entries(self._pool, self._most_entries(rows.end[slots] - rows.begin[slots], ends))
         dense = len(self._features.names)
         rest = rows, opened, self._rules.max_depth, dense, LevelCandidates(found, right)
@@ -213,7 +241,8 @@ class SparseTreeShard(ShardWithRows):
             begins = [0, *ends[:-1].tolist()]
             for i, (begin, end) in enumerate(zip(begins, ends.tolist(), strict=True)):
                 if end > begin and t["depth"][nodes[i]] < self._rules.max_depth:
-                    self._compare(slots[begin:end], labels[begin:end], found[i], right[begin:end])
+                    of_node = slots[begin:end], labels[begin:end], masses[begin:end]
+                    self._compare(*of_node, found[i], right[begin:end])
         return {"found": found, "sides": np.packbits(right)}
 
     def _most_entries(self, ones: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
@@ -221,14 +250,15 @@ class SparseTreeShard(ShardWithRows):
         up_to = np.concatenate([[0], np.cumsum(ones)])[np.concatenate([[0], ends])]
         return int(np.minimum(np.diff(up_to), self._features.sparse).sum())
 
-    def _compare(self, rows: Any, ones: Any, found: Any, right: Any) -> None:
+    def _compare(self, rows: Any, ones: Any, masses: Any, found: Any, right: Any) -> None:
         """Let dense features compete with the sparse ones that were found for a node."""
-        entropy, totals = self._rules.entropy, np.array([[len(rows), ones.sum()]])
+        entropy, totals = self._rules.entropy, np.array([totals_of(ones, masses)])
         winner = np.empty(1, dtype=np.int64)
         changed = False
         X = self._held.X[rows]
         for g, columns, own in self._dense:
-            column, *counts, threshold, side = best_cut(entropy, self._table, X[:, own], self._kinds[columns], ones)
+            kinds = self._kinds[columns]
+            column, *counts, threshold, side = best_cut(entropy, self._table, X[:, own], kinds, ones, masses)
             if column < 0:
                 continue
             cut = np.array([columns[column], *counts, np.float64(threshold).view(np.int64), side])

@@ -14,6 +14,7 @@ from raydt.finders.scores import score_of
 from raydt.finders.structure import assign
 from raydt.learners.sparse_tree.shard_nodes import unit_of
 from raydt.trees.counted_tree import UNDECIDED
+from raydt.trees.masses import mass_of
 
 #: A candidate: feature (-1: none), rows and rows of class 1 on its right, bits of the threshold, and the side of
 #: missing numbers.
@@ -31,14 +32,15 @@ def release_nodes(pool: Any, groups: int, nodes: Any) -> None:
 
 
 @inner_kernel
-def _count(pool: Any, groups: Any, rows: Any, node: int, slot: Any, label: Any) -> None:
+def _count(pool: Any, groups: Any, rows: Any, node: int, slot: Any, label: Any, masses: Any) -> None:
     """Count the ones of a new node's rows."""
     for i in range(len(slot)):
+        mass = mass_of(masses, i)
         for k in range(rows.begin[slot[i]], rows.end[slot[i]]):
             j = rows.values[k]
             e = find_or_add(pool, unit_of(groups, node, j), j)
-            pool.n1[e] += 1
-            pool.c11[e] += label[i]
+            pool.n1[e] += mass
+            pool.c11[e] += mass * label[i]
 
 
 @inner_kernel
@@ -70,6 +72,7 @@ class LevelRows(NamedTuple):
     ends: npt.NDArray[np.int64]  #: Shape (nodes,): where the rows of each node end.
     slots: npt.NDArray[np.int32]  #: Shape (rows,).
     labels: npt.NDArray[np.int8]  #: Shape (rows,).
+    masses: npt.NDArray[np.uint32]  #: Shape (rows,): in units; empty while counts are numbers of rows.
 
 
 class LevelCandidates(NamedTuple):
@@ -91,13 +94,15 @@ def open_nodes(
     begin = 0
     for i in range(len(level.nodes)):
         node, end = level.nodes[i], level.ends[i]
-        slot, label = level.slots[begin:end], level.labels[begin:end]
-        n, c1 = end - begin, 0
-        for r in range(n):
-            c1 += label[r]
+        slot, label, masses = level.slots[begin:end], level.labels[begin:end], level.masses[begin:end]
+        n, c1 = np.int64(0), np.int64(0)
+        for r in range(end - begin):
+            mass = mass_of(masses, r)
+            n += mass
+            c1 += mass * label[r]
         nodes[node].n, nodes[node].c1 = n, c1
         if nodes[node].depth < max_depth:
-            _count(pool, groups, rows, node, slot, label)
+            _count(pool, groups, rows, node, slot, label, masses)
             chosen, least = np.int64(-1), np.inf
             for group in range(groups.owned):
                 e = _enter(structure, node * groups.owned + group, n, c1)

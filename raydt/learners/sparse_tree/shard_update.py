@@ -18,7 +18,8 @@ from raydt.learners.sparse_tree.shard_nodes import unit_of
 class ShardSteps(NamedTuple):
     """Rows that come and go."""
 
-    sign: npt.NDArray[np.int8]  #: Shape (steps,): 1: a row is inserted, -1: it is deleted.
+    #: Shape (steps,): 1: a row is inserted, -1: it is deleted; times its mass (int64) where counts are masses.
+    sign: npt.NDArray[Any]
     label: npt.NDArray[np.int8]  #: Shape (steps,).
     slot: npt.NDArray[np.int32]  #: Shape (steps,).
     leaf: npt.NDArray[np.int64]  #: Shape (steps,).

@@ -1,0 +1,46 @@
+"""Masses: what learners count where examples have weights.
+
+A count is a number of rows as long as all weights are 1. With the first other weight all counts become *masses*: whole
+numbers of units of ``2**-16`` (``raydt.examples.weights``), to which an example adds its weight. Ratios of counts, and
+the scores that are made of products of them, have the same bits for either, because floats scale by powers of two
+exactly. Whatever compares a count with a number of rows takes ``unit`` units for a row: 1, or ``UNIT`` of masses.
+
+States and models have ``unit`` where counts are masses. They stay so when the last weight other than 1 is deleted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inlined_kernel
+from raydt.examples.store import ExampleStore
+from raydt.examples.weights import DTYPE, UNIT, Weighting, Weights
+from raydt.trees.state_schema import UNIT_ARRAY, Arrays, Ints, unit_of, weights_of_state
+
+
+@inlined_kernel
+def mass_of(weights: Any, slot: int) -> int:
+    """Mass of one example, by the weights of all slots in units; 1 if there are none."""
+    mass: int = np.int64(weights[slot]) if len(weights) > 0 else np.int64(1)
+    return mass
+
+
+def masses_by_slot(weighting: Weighting, store: ExampleStore) -> Weights:
+    """What all examples of a store count, by slot, in units; all one row if those with other weights are gone."""
+    weights = weighting.by_slot(store)
+    return weights if len(weights) else np.full(store.capacity, UNIT, dtype=DTYPE)
+
+
+def unit_array(unit: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the array that says in a state or model that counts are masses; none if they are not."""
+    return {UNIT_ARRAY.name: np.array([unit], dtype=UNIT_ARRAY.dtype)} if unit > 1 else {}
+
+
+def masses_of(state: Arrays) -> Ints:
+    """Mass of each example of a state, shape (rows,); 1 where counts are numbers of rows."""
+    if unit_of(state) == 1:
+        return np.ones(len(state["y"]), dtype=np.int64)
+    return weights_of_state(state).astype(np.int64)
