@@ -20,7 +20,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -89,8 +89,11 @@ class Channel:
 
         ProcessLostError names the shard whose connection has ended.
         """
+        pieces, former = list[memoryview](), None
         for index, frame in self._links.begin(parts):
-            self._peers[index].outgoing.extend(packed(frame))
+            if frame.content is not former:  # neighbours may get the same
+                pieces, former = packed(frame), frame.content
+            self._peers[index].outgoing.extend(pieces)
         polled, received = select.poll(), None
         for index in self._peers:
             self._send(index, polled)
@@ -121,7 +124,7 @@ class Channel:
     def _send(self, index: int, polled: select.poll) -> None:
         """Send a shard as much as there is room for, and have the rest polled for."""
         peer = self._peers[index]
-        with self._broken(index), contextlib.suppress(BlockingIOError):
+        try:
             while peer.outgoing:
                 count = peer.socket.sendmsg([piece for piece, _ in zip(peer.outgoing, range(_PIECES), strict=False)])
                 self.sent += count
@@ -129,27 +132,30 @@ class Channel:
                     count -= len(peer.outgoing.popleft())
                 if count:
                     peer.outgoing[0] = peer.outgoing[0][count:]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise self._cut(index, error) from error
         polled.register(peer.socket, select.POLLIN | (select.POLLOUT if peer.outgoing else 0))
 
     def _receive(self, index: int) -> None:
         """Take what has come from a shard, up to the end of a frame: nothing after the last one matters."""
-        peer = self._peers[index]
-        with self._broken(index), contextlib.suppress(BlockingIOError):
-            frame = None
+        peer, frame = self._peers[index], None
+        try:
             while frame is None:
                 count = peer.socket.recv_into(peer.reader.space)
                 if not count:
                     raise ConnectionError("it was closed")
                 frame = peer.reader.take(count)
             self._links.receive(index, frame)
-
-    @contextlib.contextmanager
-    def _broken(self, index: int) -> Iterator[None]:
-        """Context in which whatever ends the connection to a shard means that the shard is lost."""
-        try:
-            yield
+        except BlockingIOError:
+            pass
         except (OSError, ExchangeError) as error:
-            raise _lost("exchange.cut", index, shard=self.index, reason=_reason(error)) from error
+            raise self._cut(index, error) from error
+
+    def _cut(self, index: int, error: Exception) -> ProcessLostError:
+        """Whatever ends the connection to a shard means that the shard is lost."""
+        return _lost("exchange.cut", index, shard=self.index, reason=_reason(error))
 
     # ---------------------------------------------------------------- how connections are made
 

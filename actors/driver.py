@@ -76,9 +76,9 @@ class RayDriver:
             self._watch.collect(unanswered, self.shards)
 
     def _ended(self, found: list[tuple[list[Ended], int]]) -> list[list[Ended]]:
-        """Count what processes have sent each other on a pass, two rounds for each meeting; returns how it ended."""
+        """Count what processes have sent each other on a pass, a round for each meeting; returns how it ended."""
         ended = [of_process for of_process, _ in found]
-        self.traffic.rounds += 2 * ended[0][0].met
+        self.traffic.rounds += ended[0][0].met
         self.traffic.bytes += sum(sent for _, sent in found)
         return ended
 

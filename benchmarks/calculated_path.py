@@ -33,7 +33,7 @@ from works import Work
 
 from raydt.exchange.blocks import Block
 from raydt.exchange.driver import InProcessDriver, Traffic
-from raydt.exchange.messages import COMBINED, GO_ON, Ask, Ended, Exchange, Tell
+from raydt.exchange.messages import MET, Ask, Ended, Exchange, Tell
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.parallel.threads import limited
@@ -116,14 +116,14 @@ class TimedDriver(InProcessDriver):
             seconds.append(time.process_time() - began)
         self.seconds.append(seconds)
         self.told &= isinstance(request, Tell)
-        meets = request.method in (COMBINED, GO_ON)
+        meets = request.method == MET
         self.messages, self.swaps = self.messages + (not meets), self.swaps + meets
-        if request.method == COMBINED:
+        if meets:
             self.sent += size_of(request.each) / len(self.shards)
         else:
             self.sent += size_of(request.payload)
-            if not isinstance(replies[0], list):  # parts for a meeting
-                self.sent += size_of([reply.result if isinstance(reply, Ended) else reply for reply in replies])
+        if not isinstance(replies[0], list):  # parts for a meeting
+            self.sent += size_of([reply.result if isinstance(reply, Ended) else reply for reply in replies])
         return replies
 
 

@@ -28,7 +28,6 @@ COMMANDS = {
     "tenths": ("cumulative", "chronological tenths added, then removed in reverse (Table 7)"),
     "partial": ("partial", "updating the first iterations and training the others again, beside all of either"),
     "tolerance": ("tolerance", "accuracy and time of a window by kind of derivatives and tolerance"),
-    "rounds": ("rounds", "exchanges with shards, in process and on Ray"),
     "cells": ("cells", "ns to find the bin of a value beside numpy.searchsorted, and to add a row to a histogram"),
     "threads": ("threads", "training and updates with one thread and more, beside LightGBM with as many: wall time"),
 }

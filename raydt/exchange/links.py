@@ -1,6 +1,6 @@
 """What shards swap among themselves, without I/O: numbered frames of arrays, and who is admitted.
 
-On a pass (:class:`~raydt.exchange.messages.Combine`) shards swap parts and answers. Each swap has the next number
+On a pass (:class:`~raydt.exchange.messages.Combine`) shards swap parts. Each swap has the next number
 within the epoch, whatever pass it belongs to; a shard sends one frame to every other shard and waits for one of each.
 Whoever has all frames of a swap may begin the next, so a shard is at most one swap ahead of another. Where processes
 have several shards each, what is said here of a shard holds for a process (:func:`swap_together`).
@@ -16,6 +16,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ Content = npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
 _MAGIC, _HEAD = b"rdt1", struct.Struct("<4sQQIQ")
 #: The longest description: of some ten thousand arrays.
 _MOST_DESCRIBED = 1 << 20
+#: Descriptions that are kept, since most frames of a pass are like others before.
+_ALIKE = 64
 #: Kinds of numbers that a frame may have, as in ``numpy.dtype.kind``.
 _KINDS = "biuf"
 #: Arrays begin at multiples of so many bytes.
@@ -52,7 +55,7 @@ def packed(frame: Frame) -> list[memoryview]:
     bare = isinstance(frame.content, np.ndarray)
     named: Mapping[str, Any] = {"": frame.content} if bare else frame.content  # type: ignore[assignment]
     arrays = {name: np.asarray(array, order="C") for name, array in named.items()}
-    described = json.dumps([[name, array.dtype.str, *array.shape] for name, array in arrays.items()]).encode()
+    described = _description(tuple((name, array.dtype.str, *array.shape) for name, array in arrays.items()))
     pieces: list[memoryview] = []
     for array in arrays.values():
         pieces.append(array.reshape(-1).view(np.uint8).data)
@@ -61,13 +64,18 @@ def packed(frame: Frame) -> list[memoryview]:
     return [piece for piece in (memoryview(head + described), *pieces) if len(piece)]
 
 
+@lru_cache(maxsize=_ALIKE)
+def _description(arrays: tuple[Any, ...]) -> bytes:
+    return json.dumps(arrays).encode()
+
+
 class FrameReader:
     """Takes the bytes of frames as they come: fill :attr:`space`, then say how many bytes are new."""
 
     def __init__(self) -> None:
         self._begin(_HEAD.size)
         self._head: tuple[Any, ...] | None = None
-        self._described: list[Any] | None = None
+        self._described: Sequence[Any] | None = None
 
     @property
     def space(self) -> memoryview:
@@ -110,7 +118,8 @@ def _require(holds: bool) -> None:
         raise ExchangeError(message("exchange.no_frame"))
 
 
-def _described(text: bytes, length: int) -> list[Any]:
+@lru_cache(maxsize=_ALIKE)
+def _described(text: bytes, length: int) -> Sequence[Any]:
     """Names, types and shapes of the arrays in ``length`` bytes."""
     found, size = [], 0
     try:
@@ -127,7 +136,7 @@ def _described(text: bytes, length: int) -> list[Any]:
     return found
 
 
-def _unpacked(body: npt.NDArray[np.uint8], described: list[Any]) -> Content:
+def _unpacked(body: npt.NDArray[np.uint8], described: Sequence[Any]) -> Content:
     """The arrays, as views of ``body``."""
     arrays, begin = {}, 0
     for name, dtype, shape in described:

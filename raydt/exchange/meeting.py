@@ -1,9 +1,9 @@
 """Passes that all shards make together, meeting where they put something together.
 
 A shard's half of a pass is a generator of *steps*. At a meeting it yields a list of parts, one for each shard, and
-receives the parts that all shards have made for it. Then it yields one answer and receives the answers of all. All
-shards meet equally often: what they decide from answers, they decide alike. The coordinator has no part in it: it only
-has the shards begin the pass (:class:`~raydt.exchange.messages.Combine`).
+receives the parts that all shards have made for it. All shards meet equally often: what they decide from the same
+parts, they decide alike. The coordinator has no part in it: it only has the shards begin the pass
+(:class:`~raydt.exchange.messages.Combine`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from raydt.exchange.messages import COMBINED, GO_ON, Combine, Ended, Exchange, Payload
+from raydt.exchange.messages import MET, Combine, Ended, Exchange, Payload
 from raydt.parallel.threads import run
 
 T = TypeVar("T")
 
-#: A shard's half of a pass: yields parts and answers by turns, receives those of all shards, returns a result.
-Steps = Generator[Any, Any, T]
-
-#: A shard's half of a pass as others see it: yields what it has for each shard, receives what each has for it.
-Swaps = Generator[list[Any], list[Any], T]
+#: A shard's half of a pass: yields what it has for each shard, receives what each has for it, returns a result.
+Steps = Generator[list[Any], Sequence[Any], T]
 
 #: Bytes of the parts of all shards from which on threads put them together: to do that takes some 0.1 ms.
 _HANDED_OUT = 1 << 18
@@ -32,12 +29,11 @@ def together(method: str, payload: Payload, each: Sequence[Payload] | None = Non
     return (yield Combine(method, payload, each))
 
 
-def swaps(handle: Callable[[str, Payload], Any], method: str, payload: Payload) -> Swaps[Ended]:
+def swaps(handle: Callable[[str, Payload], Any], method: str, payload: Payload) -> Steps[Ended]:
     """Make a pass by the requests that ``handle`` answers for one shard; returns how it ended."""
     parts = handle(method, payload)
     while not isinstance(parts, Ended):
-        answer = handle(COMBINED, {"parts": (yield list(parts))})
-        parts = handle(GO_ON, {"answers": (yield [answer] * len(parts))})
+        parts = handle(MET, {"parts": (yield parts)})
     return parts
 
 
@@ -53,10 +49,10 @@ class Meeting:
         self._steps, self._met = steps, 0
         return self._step(None)
 
-    def receive(self, method: str, payload: Payload) -> Any:
-        """Take :data:`COMBINED` and return the answer, or :data:`GO_ON` and return as :meth:`begin`."""
-        self._met += method == GO_ON
-        return self._step(payload["parts" if method == COMBINED else "answers"])
+    def receive(self, parts: Sequence[Any]) -> Any:
+        """Take what :data:`MET` has, and return as :meth:`begin`."""
+        self._met += 1
+        return self._step(parts)
 
     def _step(self, received: Any) -> Any:
         assert self._steps is not None
@@ -70,19 +66,19 @@ class Meeting:
 def side_by_side(halves: Sequence[Steps[T]]) -> list[T]:
     """Make a pass of shards that are threads of this process, and return the results of their halves.
 
-    All shards make a step at the same time, over memory that they share. What puts small parts together stays in the
-    calling thread: it takes less than to hand it out.
+    All shards make a step at the same time, over memory that they share. What puts small parts together, another one of
+    each shard for each, stays in the calling thread: it takes less than to hand it out.
     """
     received: list[Any] = [None] * len(halves)
-    combines = False
+    few = False
     while True:
         steps = [partial(advanced, half, given) for half, given in zip(halves, received, strict=True)]
-        few = combines and sum(getattr(part, "nbytes", 0) for parts in received for part in parts) < _HANDED_OUT
-        made = [step() for step in steps] if few else run(steps)
+        made: list[Any] = [step() for step in steps] if few else run(steps)
         if isinstance(made[0], StopIteration):
             return [end.value for end in made]
-        combines = not combines
-        received = [list(parts) for parts in zip(*made, strict=True)] if combines else [made] * len(made)
+        owned = made[0][0] is not made[0][-1]
+        few = owned and sum(getattr(part, "nbytes", 0) for parts in made for part in parts) < _HANDED_OUT
+        received = list(zip(*made, strict=True))
 
 
 def advanced(half: Steps[T], received: Any) -> Any:

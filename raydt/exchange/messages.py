@@ -52,12 +52,11 @@ class Combine(Ask):
     """A pass that the shards make together, on which they meet to put together what each of them has a part of.
 
     At a meeting each shard has one part for every shard, in shard order. Each gets the parts made for it by the request
-    :data:`COMBINED`, and has one answer for all: it *owns* what it puts together, for instance the sums of a range of
-    features. It gets the answers of all, in shard order, by the request :data:`GO_ON`, and goes on to the next meeting,
-    or to the end. All shards meet equally often. The generator receives the :class:`Ended` of each.
+    :data:`MET`, and goes on to the next meeting, or to the end. So a shard may *own* what it puts together, for
+    instance the sums of a range of features, and tell all what it has found. All shards meet equally often. The
+    generator receives the :class:`Ended` of each.
 
-    Shards meet among themselves (``links``), or the driver takes parts and answers from one to the other
-    (:func:`in_requests`).
+    Shards meet among themselves (``links``), or the driver takes parts from one to the other (:func:`in_requests`).
     """
 
 
@@ -68,8 +67,8 @@ class Ended(NamedTuple):
     met: int  #: How often the shards have met.
 
 
-#: The requests of a meeting: ``parts``, one of each shard, and then ``answers``, one of each shard.
-COMBINED, GO_ON = "combined", "go_on"
+#: The request by which shards that have met go on: ``parts``, one of each shard.
+MET = "met"
 
 
 #: A coordinator's algorithm: yields requests, receives the replies of all shards, returns a result.
@@ -86,9 +85,7 @@ def in_requests(exchange: Exchange[T]) -> Exchange[T]:
             else:
                 replies = yield Ask(request.method, request.payload, request.each)
                 while not isinstance(replies[0], Ended):
-                    each = [{"parts": [parts[owner] for parts in replies]} for owner in range(len(replies))]
-                    answers = yield Ask(COMBINED, {}, each)
-                    replies = yield Ask(GO_ON, {"answers": answers})
+                    replies = yield Ask(MET, {}, [{"parts": parts} for parts in zip(*replies, strict=True)])
             request = exchange.send(replies)
     except StopIteration as end:
         result: T = end.value

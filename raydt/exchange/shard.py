@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
-from raydt.exchange.meeting import Swaps, swaps
+from raydt.exchange.meeting import Steps, swaps
 from raydt.exchange.messages import SET_ASIDE, Ended, GroupSnapshot, Payload, Position, ShardWorker
 from raydt.exchange.snapshot import Parts
 from raydt.messages import message
@@ -51,7 +51,7 @@ class FeatureShard:
         handle = self._set_aside if method == SET_ASIDE else self.worker.handle
         return self._answered(seq, self._timed(handle, method, payload))
 
-    def combine(self, epoch: int, seq: int, method: str, payload: Payload) -> Swaps[Ended]:
+    def combine(self, epoch: int, seq: int, method: str, payload: Payload) -> Steps[Ended]:
         """Deliver message ``seq``, a pass with the other shards: yields and receives what they swap.
 
         Returns how it ended. Raises as :meth:`receive`; after an error in between the shard is at no defined

@@ -23,7 +23,7 @@ from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
-from raydt.examples.weights import Weighting
+from raydt.examples.weighting import Weighting
 from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
 

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel
 from raydt.examples.store import ExampleStore
-from raydt.examples.weights import DTYPE, UNIT, Weighting, Weights
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import DTYPE, UNIT, Weights
 from raydt.trees.state_schema import UNIT_ARRAY, Arrays, Ints, unit_of, weights_of_state
 
 

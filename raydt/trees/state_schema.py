@@ -19,7 +19,8 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
-from raydt.examples.weights import LARGEST_SUM, LEAST, MOST, UNIT, Weighting, Weights, filled
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import LARGEST_SUM, LEAST, MOST, UNIT, Weights, filled
 from raydt.messages import message
 
 Arrays = Mapping[str, npt.NDArray[Any]]

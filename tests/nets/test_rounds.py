@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from raydt.exchange.driver import InProcessDriver, Traffic
-from raydt.exchange.messages import COMBINED, GO_ON, Ask, Combine, Exchange
+from raydt.exchange.messages import MET, Ask, Combine, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.owned_coordinator import OwnedGBDTCoordinator
 from raydt.learners.gbdt.row_shard import RowShard
@@ -90,15 +90,13 @@ class RecordingDriver(InProcessDriver):
             return result
 
     def _ask(self, request: Ask) -> list[Any]:
-        if request.method == COMBINED:
+        if request.method == MET:
             assert request.each is not None
             swapped = sum(
                 size_of(part) for owner, one in enumerate(request.each) for maker, part in enumerate(one["parts"])
                 if owner != maker
             )  # fmt: skip
             self._note(self._pass, met=1, swapped=swapped)
-        elif request.method == GO_ON:
-            self._note(self._pass, swapped=(len(self.shards) - 1) * size_of(request.payload["answers"]))
         return super()._ask(request)
 
     def _note(self, method: str, **counts: int) -> None:
@@ -255,7 +253,6 @@ def test_an_extra_meeting_of_a_pass_is_found(boosted: Trial, tmp_path: Path, mon
     def longer(self: RowShard, *arguments: Any) -> Iterator[Any]:
         yield from steps(self, *arguments)
         yield [np.empty(0, np.int64)] * 2
-        yield np.empty(0, np.int64)
 
     monkeypatch.setattr(RowShard, "train_steps", longer)
     found = recorded(boosted, boosted.stream(tmp_path), 2)

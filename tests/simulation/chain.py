@@ -17,7 +17,7 @@ from raydt.examples.reading import Reading
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import DELETE, DELETE_VALUE, QUERY, UNKNOWN_VALUE, UPDATE, BatchResult, Refusal
 from raydt.exchange.meeting import Meeting, together
-from raydt.exchange.messages import COMBINED, GO_ON, Ask, Tell
+from raydt.exchange.messages import MET, Ask, Tell
 from raydt.learners.base import Learner, LearnerOptions, Traits
 
 #: Updates of one round, so that a batch takes several.
@@ -38,8 +38,8 @@ class ChainShard:
         self.marks = {group: np.zeros(0, np.int64) for group in self.groups}
 
     def handle(self, method, payload):
-        if method in (COMBINED, GO_ON):
-            return self.meeting.receive(method, payload)
+        if method == MET:
+            return self.meeting.receive(**payload)
         return getattr(self, f"on_{method}")(**payload)
 
     def ones_of(self, slots):
@@ -92,10 +92,10 @@ class ChainShard:
         return self.meeting.begin(self.mixed(shards))
 
     def mixed(self, shards):
-        """Two meetings: the shards add up their chains, and then what has become of them."""
+        """Four meetings: the shards add up their chains, compare the sums, and then so with what has become of them."""
         for _ in range(2):
             parts = yield [np.array([sum(self.chains.values()), owner]) for owner in range(shards)]
-            answers = yield np.array([sum(int(part[0]) for part in parts)])
+            answers = yield [np.array([sum(int(part[0]) for part in parts)])] * shards
             assert len({int(answer[0]) for answer in answers}) == 1, "shards have made different sums"
             for group, chain in self.chains.items():
                 self.chains[group] = (chain * 31 + int(answers[0][0])) % MODULUS

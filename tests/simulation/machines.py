@@ -13,7 +13,7 @@ import numpy as np
 
 from raydt.errors import SequenceGapError, StaleEpochError
 from raydt.exchange.links import Frame, Links
-from raydt.exchange.meeting import Swaps
+from raydt.exchange.meeting import Steps
 from raydt.exchange.messages import Ask, Combine, Ended, Exchange, Tell
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.batch_coordinator import BatchCoordinator
@@ -71,7 +71,7 @@ class ShardMachine(Machine):
     def __init__(self, index: int, epoch: int, shard: FeatureShard) -> None:
         super().__init__(f"shard {index}", epoch)
         self.shard = shard
-        self._pass: Swaps[Ended] | None = None
+        self._pass: Steps[Ended] | None = None
         self._links = Links(index, 1, epoch)
 
     def begin_epoch(self, epoch: int, shards: int) -> None:

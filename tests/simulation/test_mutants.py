@@ -10,7 +10,7 @@ import pytest
 import raydt.folders.checkpoint
 from raydt.examples.store import ExampleStore
 from raydt.exchange.links import Links
-from raydt.exchange.messages import COMBINED, GO_ON, GroupSnapshot
+from raydt.exchange.messages import MET, GroupSnapshot
 from raydt.exchange.shard import FeatureShard
 from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
@@ -181,7 +181,7 @@ def a_snapshot_is_taken_one_message_early(patch):
     receive, set_aside = FeatureShard.receive, FeatureShard._set_aside
 
     def remembering(self, epoch, seq, method, payload):
-        if (epoch, seq) == (self.epoch, self.seq + 1) and method not in (COMBINED, GO_ON):  # no pass is under way
+        if (epoch, seq) == (self.epoch, self.seq + 1) and method != MET:  # no pass is under way
             self.earlier, self.now = getattr(self, "now", None), copy.deepcopy(self.worker)
         return receive(self, epoch, seq, method, payload)
 

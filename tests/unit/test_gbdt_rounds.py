@@ -10,10 +10,12 @@ import numpy.typing as npt
 import pytest
 
 from raydt.examples.features import Features
-from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.updates import DELETE, INSERT, UpdateBatch
+from raydt.exchange.messages import MET
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.options import GBDTOptions
+from raydt.learners.gbdt.split_search import FIELDS
 from raydt.sessions.session import InProcessSession
 
 FEATURES = Features(("a", "b", "c", "d"), (False, False, False, True))
@@ -57,8 +59,8 @@ class Told:
     @property
     def searched(self) -> list[int]:
         """Leaves that the owners searched in each round of the only tree."""
-        answers = [payload["answers"][0] for method, payload in self.requests if method == "go_on"]
-        return [len(answer) for answer in answers if answer.ndim == 2]
+        parts = [payload["parts"][0] for method, payload in self.requests if method == MET]
+        return [len(part) for part in parts if np.ndim(part) == 2 and part.shape[1] == FIELDS]
 
     @property
     def trees(self) -> Any:
@@ -97,6 +99,17 @@ def test_a_balanced_tree_takes_as_many_rounds_as_it_is_deep() -> None:
     # The root, then the children of one leaf, of two, of three; those of the last split are asked for by nobody.
     assert asked["train"] == 1
     assert told.searched == [1, 2, 4, 6]
+
+
+def test_a_subtree_grows_again_from_the_split_that_was_found_with_the_rank() -> None:
+    told = Told(2, max_iter=1, max_leaf_nodes=8, retrain="never")
+    X, target = bits_of(64)
+    told.train(X, target)
+    told.requests.clear()
+    told.apply(DELETE, np.flatnonzero(target >> 2))
+    assert told.depth(0) == 2
+    # The other two digits are left: nobody meets for the root.
+    assert told.searched == [2, 4]
 
 
 @pytest.mark.parametrize("shards", [2, 3])

@@ -218,6 +218,7 @@ def test_many_batches_share_points_and_the_first_training_is_none() -> None:
             "trees_checked": checked,
             "trees_retrained": checked // 4,
             "inserts": np.append(100, np.full(n, 25)),
+            "trained": np.append(100, np.zeros(n, np.int64)),
             "seconds": np.arange(n + 1) / 1000,
         }
 

@@ -19,7 +19,8 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.examples.weights import UNIT, Weighting, sums_by_class
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import UNIT, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.finder import NO_FEATURE, FinderName
 from raydt.finders.scores import table_of, xlogx_table

@@ -14,7 +14,8 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
-from raydt.examples.weights import NONE, UNIT, Weighting, Weights
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import NONE, UNIT, Weights
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, SplitArrays, SplitRecord, canonical_tree, live_tree

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.store import ExampleStore
-from raydt.examples.weights import UNIT, Weighting, Weights, filled, sums_by_class
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import UNIT, Weights, filled, sums_by_class
 from raydt.trees.state_schema import UNIT_ARRAY
 
 Slots = npt.NDArray[np.int32]

@@ -17,7 +17,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.meeting import Meeting, Steps
-from raydt.exchange.messages import COMBINED, GO_ON, Payload
+from raydt.exchange.messages import MET, Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
 from raydt.learners.forest.model import each_tree
 from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps, TreeArrays
@@ -108,8 +108,8 @@ class ForestShard:
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``; ``numbers`` are those of this shard's trees."""
-        if method in (COMBINED, GO_ON):
-            return self._meeting.receive(method, payload)
+        if method == MET:
+            return self._meeting.receive(**payload)
         payload = dict(payload)
         if (numbers := payload.pop("numbers", None)) is not None:
             self.trees.deal(np.array(numbers))
@@ -253,7 +253,6 @@ class ForestShard:
             some = X[begin : min(begin + TOLD_ROWS, n)]
             for theirs, part in zip(columns, (yield [some[:, self.columns]] * shards), strict=True):
                 some[:, theirs] = part
-            yield np.empty(0)
         self.trees.know(np.array(order))
         self._put(slots, ids, X[:n], y, weight)
         self.trees.collect(np.full(n, ADD, dtype=np.int32), slots)

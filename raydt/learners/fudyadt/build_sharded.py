@@ -3,7 +3,7 @@
 A shard sorts its columns once. At a meeting it gives all others, for every open node, the best split of its columns;
 and it *owns* a range of the rows: from every shard it gets one bit for each of them, the side on which that shard's
 best split puts the row. All choose the same winners by the total order, and split the same nodes. The owner of a row
-takes the bit of the winner at the row's node, moves the row down, and answers with the bits of its rows. So a row costs
+takes the bit of the winner at the row's node, moves the row down, and tells all the bits of its rows. So a row costs
 two bits a level, however many shards there are, and everything else is divided. At the end the coordinator gets the
 winners, from which it makes the same nodes, and from each owner the nodes of its rows.
 
@@ -288,9 +288,9 @@ def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: 
         nodes = children.below[:count]
         if int(tree.statistics["n"][nodes].sum()) < order.few:
             nodes = nodes[:0]
-        answers = yield as_bits(sides) if len(nodes) else bits[:0]
         if len(nodes):
-            level = level._replace(side=flags_of(np.concatenate(answers), n))
+            taken = yield [as_bits(sides)] * shards
+            level = level._replace(side=flags_of(np.concatenate(taken), n))
             bounds = np.empty((2 * len(children.keep), 2), dtype=np.int64)
             next_level(level, children.keep, children.size_left, bounds)
             level = level._replace(bounds=bounds[: len(nodes)].copy())

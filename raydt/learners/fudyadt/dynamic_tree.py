@@ -16,7 +16,8 @@ from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import dtype_of
 from raydt.examples.updates import UpdateBatch
-from raydt.examples.weights import Weighting, sums_by_class
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import sums_by_class
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange, Tell

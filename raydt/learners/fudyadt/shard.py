@@ -15,7 +15,7 @@ from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import Meeting
-from raydt.exchange.messages import COMBINED, GO_ON, Payload
+from raydt.exchange.messages import MET, Payload
 from raydt.learners.fudyadt.build import NO_NUMBERS
 from raydt.learners.fudyadt.build_sharded import BuildOrder, ShardColumns, Sorted, build_steps, flags_of
 from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
@@ -42,8 +42,8 @@ class FuDyADTShard:
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: ``rows``, ``read``, ``labels``, ``build`` and its meetings, ``gather`` or ``equal``."""
-        if method in (COMBINED, GO_ON):
-            return self._meeting.receive(method, payload)
+        if method == MET:
+            return self._meeting.receive(**payload)
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 

@@ -35,7 +35,8 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
-from raydt.examples.weights import Weighting, filled, sums_by_class
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import filled, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
@@ -203,9 +204,7 @@ class GBDTCoordinator(BatchCoordinator):
             self._record.add_training(self._seq, live)
             counts.trained = live
             yield from self._train()
-        elif former is not None:
-            counts.add((yield from self._delete()))
-        counts.add((yield from self._insert()))
+        counts.add((yield from self._change(former is not None and not counts.trained)))
         if counts.trees_checked and not counts.trained:
             assert self.ensemble is not None
             self._record.add_update(counts.work(self.ensemble, changes), changes)
@@ -266,18 +265,16 @@ class GBDTCoordinator(BatchCoordinator):
         self._note(taken)
         return counts
 
-    def _delete(self) -> Exchange[Counts]:
-        """Delete rows from the trees."""
-        yield from ()
-        slots = self._pending.deletes
-        return self._update(slots, DELETED, slots[:0])
+    def _change(self, deletes: bool) -> Exchange[Counts]:
+        """Delete rows from the trees, if there are some in these, and insert those that wait.
 
-    def _insert(self) -> Exchange[Counts]:
-        """Insert rows into the trees; a class that was never seen gets trees of its own first."""
+        A class that was never seen gets trees of its own between.
+        """
         yield from ()
         slots, y = self._pending.inserts, self.store.y
-        self._note(slots)
         anew = slots[:0]
+        counts = self._update(self._pending.deletes, DELETED, anew) if deletes else Counts()
+        self._note(slots)
         if len(slots) and not self.options.regression:
             assert self._trainer is not None
             classes = int(y[slots].max()) + 1
@@ -285,7 +282,8 @@ class GBDTCoordinator(BatchCoordinator):
                 anew = np.setdiff1d(self.store.slots(), slots).astype(np.int32)
                 self._note_all()
                 self._trainer.extend(classes, self._targets, anew)
-        return self._update(slots, INSERTED, anew)
+        counts.add(self._update(slots, INSERTED, anew))
+        return counts
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""

@@ -87,11 +87,10 @@ class GBDTDescription(RebuildingDescription):
 
     def lines(self, summary: Mapping[str, Any]) -> Lines:
         """Return size, rebuilds of parts of trees, and trainings of all trees."""
-        trainings = summary.get("trainings")  # runs of version 0.1 trained once, and did not record it
-        more = [("trainings", f"{counted(trainings, 'training')} of all trees")] if trainings is not None else []
+        more = ("trainings", f"{counted(summary['trainings'], 'training')} of all trees")
         trees = 2 * summary["leaves"] - summary["nodes"]  # every node has two children or none
         size = ("trees", f"{counted(trees, 'tree')}, {shape_in_words(summary)}")
-        return [size, *(line for line in super().lines(summary) if line[0] != "tree"), *more]
+        return [size, *(line for line in super().lines(summary) if line[0] != "tree"), more]
 
     def effects(self, call: Call) -> Effects:
         """Return costs of the whole call, from the log: it is applied at once, and what is done has no single cause."""
@@ -235,25 +234,19 @@ def importances(model: Columns, names: Names) -> Table:
 # ---------------------------------------------------------------- the batches
 
 
-def _trained(events: Columns) -> npt.NDArray[Any]:
-    """Return the rows that all trees were trained on, by entry; runs of version 0.1 trained once, unrecorded."""
-    if "trained" in events or not events:
-        return events.get("trained", np.empty(0))
-    return np.where(events["trees_checked"] == 0, events["inserts"], 0)
-
-
 def first_training(events: Columns) -> npt.NDArray[np.bool_]:
     """Return which entry is that of the first training, if any."""
-    trained = _trained(events) > 0
+    trained = events.get("trained", np.empty(0)) > 0
     first: npt.NDArray[np.bool_] = trained & (np.cumsum(trained) == 1)
     return first
 
 
 def batches_of(events: Columns) -> Columns:
     """Return the batches D' without the first training."""
-    trained = _trained(events)
-    there = ((events.get("trees_checked", np.empty(0)) > 0) | (trained > 0)) & ~first_training(events)
-    return {name: column[there] for name, column in {**events, "trained": trained}.items()} if there.any() else {}
+    if not events:
+        return {}
+    there = ((events["trees_checked"] > 0) | (events["trained"] > 0)) & ~first_training(events)
+    return {name: column[there] for name, column in events.items()} if there.any() else {}
 
 
 def retrained_share(batches: Columns) -> str:
@@ -305,7 +298,7 @@ def dearest(events: Columns) -> Table:
     trained = first_training(events)
     first = ""
     if trained.any():
-        n, took = int(_trained(events)[trained].sum()), float(events["seconds"][trained].sum())
+        n, took = int(events["trained"][trained].sum()), float(events["seconds"][trained].sum())
         first = f"The first training, on {counted(n, 'row')}, took {duration(took)}. "
     if not batches:
         return Table([], f"{first}No batch of updates was applied.")

@@ -8,10 +8,12 @@ histograms of all rows over their segments. In a round each shard opens the chil
 smaller child of each over its own rows; the owners add these parts, subtract them from the parents', and answer with
 their best splits. All shards make the same splits on the same answers. Only the owners know the gains of the children
 of a leaf, so leaves that may be split later are opened *ahead*, in the same round. They are found by growing as if no
-unknown child could be split; so a tree takes about as many rounds as it is deep.
+unknown child could be split; so a tree takes about as many rounds as it is deep. Of a split that failed the owners have
+the histogram, and have told its best split with the rank: so a subtree that grows again begins with its children.
 
 Invariants: the histogram of an open leaf lies in the pool. That of the smaller child is summed up from its rows, and
-the parent's, less that one, becomes the larger child's: exactly, since sums are integers. What is opened ahead changes
+the parent's, less that one, becomes the larger child's: exactly, since sums are integers. So does that of a leaf that
+grows again, where its sibling has one. What is opened ahead changes
 no result: only :func:`_put_split` makes splits.
 """
 
@@ -24,9 +26,21 @@ import numpy as np
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.arrays.sparse import is_one
 from raydt.learners.gbdt.cells import add_cells, add_places
-from raydt.learners.gbdt.split_search import CUT, FEATURE, FIELDS, LEFT_G, LEFT_H, gain_of, least_gain, scan
+from raydt.learners.gbdt.histograms import add_packed, beside, make_from_others, subtract
+from raydt.learners.gbdt.split_search import CUT, FEATURE, LEFT_G, LEFT_H, best_of_owners, gain_of, search
 from raydt.learners.gbdt.trees import FREE, LEAF, set_values
-from raydt.learners.gbdt.workspace import AHEAD, BUDGET, HISTOGRAM, MADE, MOST_AHEAD, NODE, OPENED, ORDER, SEARCHED
+from raydt.learners.gbdt.workspace import (
+    AHEAD,
+    BUDGET,
+    HISTOGRAM,
+    MADE,
+    MOST_AHEAD,
+    NODE,
+    OPENED,
+    ORDER,
+    ROOTS,
+    SEARCHED,
+)
 
 # -------------------------------------------------------------------- one leaf
 
@@ -83,21 +97,10 @@ def _copy(sums: Any, into: Any, begin: int, end: int) -> None:
 
 
 @inner_kernel
-def _keep_and_subtract(sums: Any, into: Any, less: Any) -> None:
-    """Copy a histogram, and subtract another one from it."""
-    for s in range(len(sums)):
-        G, H = sums[s, 0], sums[s, 1]
-        into[s, 0], into[s, 1] = G, H
-        sums[s, 0], sums[s, 1] = G - less[s, 0], H - less[s, 1]
-
-
-@inner_kernel
 def _search(local: Any, row: int, room: Any, e: int) -> None:
     """Find the best split of an open leaf among the features that this shard owns."""
-    leaf, found = room.leaf[e], room.found[e]
-    least = least_gain(leaf.G, leaf.H, local.units) if leaf.H > 0 else 0.0  # all rows may have a weight of 0
-    scan(room.pool[leaf.histogram], leaf.G, leaf.H, local, row, least, room.best, found)
-    leaf.gain = room.best[0] if found[FEATURE] >= 0 else 0.0
+    leaf = room.leaf[e]
+    leaf.gain = search(room.pool[leaf.histogram], leaf.G, leaf.H, local, row, room.found[e])
 
 
 # -------------------------------------------------------------------- the tree
@@ -110,6 +113,7 @@ def _open_roots(model: Any, t: int, room: Any, roots: int) -> None:
     feature, nodes = trees.feature[t], trees.feature.shape[1]
     budget = nodes // 2 + 1 - trees.leaves[t]
     register[:] = 0
+    register[ROOTS] = roots
     register[OPENED], register[BUDGET], register[AHEAD], register[ORDER] = roots, budget, MOST_AHEAD * budget, roots
     room.used[:] = False
     for node in range(nodes):
@@ -212,8 +216,11 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
         for e in range(roots):
             if room.root[e, 1] >= 0:
                 _copy(sums[room.root[e, 1]], pool[e], 0, segments)
-            else:
+            elif beside(trees, t, room, e)[0] < 0:
                 _sum_up(local, row, room, e, pool[e], squared)
+        for e in range(roots):
+            if room.root[e, 1] < 0 and beside(trees, t, room, e)[0] >= 0:
+                make_from_others(trees, local, t, room, e, 0, segments)
             if room.leaf[e].end - room.leaf[e].begin > 1:
                 _search(local, row, room, e)
     pooled = roots
@@ -224,19 +231,18 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
         leaf = room.leaf[best]
         a = _open_children(local, room, best)
         h = _put_split(trees, t, room, best)
+        _copy(pool[leaf.histogram], sums[h], 0, segments)
         if register[MADE] < register[BUDGET]:
             left, right = room.leaf[a], room.leaf[a + 1]
             left_rows, right_rows = left.end - left.begin, right.end - right.begin
             small, large = (a, a + 1) if left_rows <= right_rows else (a + 1, a)
             room.leaf[large].histogram, room.leaf[small].histogram = leaf.histogram, pooled
             _sum_up(local, row, room, small, pool[pooled], squared)
-            _keep_and_subtract(pool[leaf.histogram], sums[h], pool[pooled])
+            subtract(sums[h], pool[pooled], pool[leaf.histogram], 0, segments)
             pooled += 1
             for child in range(a, a + 2):
                 if room.leaf[child].end - room.leaf[child].begin > 1:
                     _search(local, row, room, child)
-        else:
-            _copy(pool[leaf.histogram], sums[h], 0, segments)
     _end_tree(model, t, room)
 
 
@@ -244,109 +250,69 @@ def grow_tree(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -
 
 
 @kernel
-def sum_up_roots(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -> int:
-    """Begin to grow a tree: sum up the roots without a histogram; return how many these are (``room.small``)."""
-    _open_roots(model, t, room, roots)
-    n = 0
-    for e in range(roots):
-        if room.root[e, 1] < 0:
-            _sum_up(local, row, room, e, room.parts[n], model.loss.squared)
-            room.small[n] = e
-            n += 1
-    return n
+def begin_growth(model: Any, local: Any, t: int, row: int, roots: int, room: Any) -> int:
+    """Begin to grow a tree from ``roots``; those with a histogram have been searched (``room.found``).
 
-
-@kernel
-def add_packed(packed: Any, head: Any, into: Any, begin: int, end: int) -> None:
-    """Add what all shards have sent, one after the other: their heads, and segments ``begin`` to before ``end``.
-
-    Each has sent a head, the number of its histograms, where in ``into`` these are, and their segments. ``head`` takes
-    the sum of the heads; those in ``into`` grow by the histograms.
+    Returns how many leaves were summed up, as :func:`next_leaves`: of the other roots those that have to be and, until
+    all are searched, children of the first ones.
     """
-    head[:] = 0
-    at, two = np.uint64(0), np.uint64(2)  # unsigned: no test for an index from the end
-    while at < np.uint64(len(packed)):
-        for i in range(np.uint64(len(head))):
-            head[i] += packed[at + i]
-        which = at + np.uint64(len(head) + 1)
-        n = np.uint64(packed[which - np.uint64(1)])
-        at = which + n
-        for i in range(n):
-            sums = into[packed[which + i]]
-            for s in range(np.uint64(begin), np.uint64(end)):
-                sums[s, 0] += packed[at]
-                sums[s, 1] += packed[at + np.uint64(1)]
-                at += two
-
-
-@inner_kernel
-def _add_small(local: Any, room: Any, n: int, head: Any, packed: Any) -> None:
-    """Put the sums of all shards' parts, of the leaves that these have summed up, into the pool."""
-    for i in range(n):
-        room.pool[room.small[i], local.begin : local.end] = 0
-    add_packed(packed, head, room.pool, local.begin, local.end)
+    _open_roots(model, t, room, roots)
+    n, squared, unknown = 0, model.loss.squared, False
+    for e in range(roots):
+        leaf, found, h = room.leaf[e], room.found[e], room.root[e, 1]
+        unknown |= h < 0
+        if h < 0 and beside(model.trees, t, room, e)[0] < 0:
+            room.step[n], room.small[n] = -1, e
+            _sum_up(local, row, room, e, room.parts[n], squared)
+            n += 1
+        elif h >= 0:
+            _copy(local.sums[t, h], room.pool[e], local.begin, local.end)
+            if found[FEATURE] >= 0:
+                leaf.gain = gain_of(found[LEFT_G], found[LEFT_H], leaf.G, leaf.H, local.units)
+    if unknown:
+        return int(_open_more(local, row, room, n, 0, squared))
+    room.register[SEARCHED] = roots
+    return int(_split(model, local, t, row, room))
 
 
 @kernel
-def search_roots(model: Any, local: Any, t: int, row: int, room: Any, n: int, head: Any, packed: Any) -> None:
-    """Put together the parts of ``n`` roots, and search all of them.
+def search_opened(model: Any, local: Any, t: int, row: int, room: Any, n: int, head: Any, packed: Any) -> None:
+    """Put together all shards' parts of ``n`` leaves, and search these and their larger siblings.
 
     ``head`` takes the sums of the rows of all shards, if it is not empty: then the tree is new.
     """
-    _add_small(local, room, n, head, packed)
+    for i in range(n):
+        room.pool[room.small[i], local.begin : local.end] = 0
+    add_packed(packed, head, room.pool, local.begin, local.end)
     if len(head):
+        root = room.leaf[0]
+        root.G, root.H = head[0], head[1]
         model.trees.G[t, 0], model.trees.H[t, 0] = head[0], head[1]
-    for e in range(room.register[OPENED]):
-        leaf, h = room.leaf[e], room.root[e, 1]
-        leaf.G, leaf.H = model.trees.G[t, leaf.node], model.trees.H[t, leaf.node]
-        if h >= 0:
-            _copy(local.sums[t, h], room.pool[e], local.begin, local.end)
-        _search(local, row, room, e)
-
-
-@kernel
-def search_children(local: Any, row: int, room: Any, n: int, head: Any, packed: Any) -> None:
-    """Put together the parts of the smaller children of ``n`` leaves, and search both of each; ``head`` is empty."""
-    _add_small(local, room, n, head, packed)
     for i in range(n):
         e, small = room.step[i], room.small[i]
-        a = room.leaf[e].left
-        above, less, into = room.pool[e], room.pool[small], room.pool[2 * a + 1 - small]
-        for s in range(local.begin, local.end):
-            into[s, 0] = above[s, 0] - less[s, 0]
-            into[s, 1] = above[s, 1] - less[s, 1]
-        _search(local, row, room, a)
-        _search(local, row, room, a + 1)
+        if e >= 0:
+            large = 2 * room.leaf[e].left + 1 - small
+            subtract(room.pool[e], room.pool[small], room.pool[large], local.begin, local.end)
+            _search(local, row, room, large)
+        _search(local, row, room, small)
+    for e in range(room.register[ROOTS] if room.register[SEARCHED] == 0 else 0):
+        if room.root[e, 1] < 0 and beside(model.trees, t, room, e)[0] >= 0:
+            make_from_others(model.trees, local, t, room, e, local.begin, local.end)
+            _search(local, row, room, e)
 
 
 @inner_kernel
-def _take_answers(local: Any, room: Any, answers: Any) -> None:
-    """Take the best split of all owners, of each leaf opened last: largest gain, then the smaller feature."""
-    register = room.register
-    for e in range(register[SEARCHED], register[OPENED]):
-        leaf, found, i = room.leaf[e], room.found[e], e - register[SEARCHED]
-        leaf.gain, found[FEATURE] = 0.0, -1
-        for owner in range(len(answers)):  # in the order of their features
-            split = answers[owner, i]
-            if split[FEATURE] < 0:
-                continue
-            gain = gain_of(split[LEFT_G], split[LEFT_H], leaf.G, leaf.H, local.units)
-            if gain > leaf.gain:
-                leaf.gain = gain
-                for field in range(FIELDS):
-                    found[field] = split[field]
-    register[SEARCHED] = register[OPENED]
+def _open_more(local: Any, row: int, room: Any, n: int, needed: int, squared: bool) -> int:
+    """Open the children of ``needed`` leaves and of others ahead, and sum up the smaller one of each.
 
-
-@inner_kernel
-def _look_ahead(room: Any) -> int:
-    """List the leaves whose children are to be opened (``room.step``), the one needed first; returns how many."""
+    ``n`` leaves are summed up already. Returns how many are then.
+    """
     register, gain, turn = room.register, room.ahead, room.turn
-    opened, order, n = register[OPENED], register[ORDER], 0
+    opened, order, begin = register[OPENED], register[ORDER], n
     for e in range(opened):
         leaf = room.leaf[e]
         gain[e], turn[e] = leaf.gain if leaf.order >= 0 else 0.0, leaf.order
-    for _ in range(register[BUDGET] - register[MADE] - 1):
+    for _ in range(register[BUDGET] - register[MADE] - 1):  # list them, the one needed first
         best = -1
         for e in range(opened):
             if gain[e] > 0.0 and (best < 0 or gain[e] > gain[best] or (gain[e] == gain[best] and turn[e] < turn[best])):
@@ -361,37 +327,47 @@ def _look_ahead(room: Any) -> int:
             for child in range(a, a + 2):
                 gain[child], turn[child] = room.leaf[child].gain, order
                 order += 1
-    return int(min(n, 1 + max(np.int64(0), register[AHEAD])))
+    n = min(n, begin + needed + max(np.int64(0), register[AHEAD]))
+    register[AHEAD] -= n - begin
+    for i in range(begin, n):
+        e = room.step[i]
+        a = _open_children(local, room, e)
+        small = a if 2 * room.leaf[a].H <= room.leaf[e].H else a + 1  # the same at all shards, unlike their rows
+        room.small[i] = small
+        _sum_up(local, row, room, small, room.parts[i], squared)
+    return int(n)
+
+
+@inner_kernel
+def _split(model: Any, local: Any, t: int, row: int, room: Any) -> int:
+    """Make all splits that are known; return as :func:`next_leaves`."""
+    trees, register = model.trees, room.register
+    while True:
+        best = _best_leaf(room) if register[MADE] < register[BUDGET] else -1
+        if best < 0:
+            _end_tree(model, t, room)
+            return -1
+        if room.leaf[best].left >= 0:
+            register[AHEAD] += 1
+        elif register[MADE] + 1 < register[BUDGET]:
+            return int(_open_more(local, row, room, 0, 1, model.loss.squared))
+        else:  # the children of the last split are searched by nobody
+            _open_children(local, room, best)
+        h = _put_split(trees, t, room, best)
+        _copy(room.pool[best], local.sums[t, h], local.begin, local.end)
 
 
 @kernel
 def next_leaves(model: Any, local: Any, t: int, row: int, room: Any, answers: Any) -> int:
     """Make all splits that are known from the answers of the owners, int64, shape (owners, leaves, FIELDS).
 
-    Then open the children of some leaves and sum up the smaller one of each over the own rows, and return of how many;
-    or 0, if the tree is grown.
+    Then open the children of some leaves and sum up the smaller one of each over the own rows, and return how many were
+    summed up (``room.small``); or -1, if the tree is grown.
     """
-    trees, register = model.trees, room.register
-    _take_answers(local, room, answers)
-    while True:
-        best = _best_leaf(room) if register[MADE] < register[BUDGET] else -1
-        if best < 0:
-            _end_tree(model, t, room)
-            return 0
-        if room.leaf[best].left >= 0:
-            register[AHEAD] += 1
-        elif register[MADE] + 1 < register[BUDGET]:
-            break
-        else:  # the children of the last split are searched by nobody
-            _open_children(local, room, best)
-        h = _put_split(trees, t, room, best)
-        _copy(room.pool[best], local.sums[t, h], local.begin, local.end)
-    n = _look_ahead(room)
-    register[AHEAD] -= n
-    for i in range(n):
-        e = room.step[i]
-        a = _open_children(local, room, e)
-        small = a if 2 * room.leaf[a].H <= room.leaf[e].H else a + 1  # the same at all shards, unlike their rows
-        room.small[i] = small
-        _sum_up(local, row, room, small, room.parts[i], model.loss.squared)
-    return n
+    register = room.register
+    for i in range(register[OPENED] - register[SEARCHED]):
+        e = register[SEARCHED] + i
+        leaf = room.leaf[e]
+        leaf.gain = best_of_owners(answers[:, i], leaf.G, leaf.H, local.units, room.found[e])
+    register[SEARCHED] = register[OPENED]
+    return int(_split(model, local, t, row, room))

@@ -20,7 +20,7 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import add_row, segments_of
 from raydt.learners.gbdt.derivatives import gradient, weight_of, weighted
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
-from raydt.learners.gbdt.workspace import DELETED, INSERTED
+from raydt.learners.gbdt.workspace import DELETED, INSERTED, ROOTS
 
 
 @inner_kernel
@@ -161,11 +161,11 @@ def change_sums(model: Any, local: Any, t: int, row: int, changed: int, nodes: i
                 add_pair(of_node, room.segments[e], dg, dh)
             node = -1 if bottom_up else np.int64(parent[node])
     if bottom_up:
-        _move_all_up(model.trees, local, t, nodes, room, 0, stored)
+        move_all_up(model.trees, local, t, nodes, room, 0, stored)
 
 
 @inner_kernel
-def _move_all_up(trees: Any, local: Any, t: int, nodes: int, room: Any, begin: int, end: int) -> None:
+def move_all_up(trees: Any, local: Any, t: int, nodes: int, room: Any, begin: int, end: int) -> None:
     """Add the changes of histograms (``room.delta``) to them and to all above, and make them 0."""
     sums, histogram = local.sums[t], trees.histogram[t]
     for q in range(nodes - 1, -1, -1):
@@ -185,16 +185,16 @@ def sum_up_changes(
 ) -> int:
     """Change the rows of a shard in one tree, and sum up by how much; returns how many histograms change.
 
-    ``head``, int64, shape (nodes, 5), takes the changes of leaves: G, H, their absolute values, and rows. Those of
+    ``head``, int64, shape (5 nodes,), takes the changes of leaves: G, H, their absolute values, and rows. Those of
     histograms are in ``room.delta``, for the nodes in ``room.changed``.
     """
     trees, segment = model.trees, local.candidates.segment[row_of(local.candidates, t // model.loss.trees)]
     changed, parent, n_changed = change_rows(model, local, batch, t, k, role, own, n, room), trees.parent[t], 0
     room.touched[:] = 0
-    for node in range(len(head)):
-        absolute = room.absolute[node]
-        head[node, 0], head[node, 1], head[node, 4] = room.G[node], room.H[node], room.rows[node]
-        head[node, 2], head[node, 3] = absolute[0], absolute[1]
+    for node in range(len(room.value)):
+        absolute, at = room.absolute[node], 5 * node
+        head[at], head[at + 1], head[at + 4] = room.G[node], room.H[node], room.rows[node]
+        head[at + 2], head[at + 3] = absolute[0], absolute[1]
         absolute[0] = absolute[1] = room.G[node] = room.H[node] = room.rows[node] = 0
     for i in range(changed):
         node = np.int64(parent[room.leaf[i]])
@@ -207,22 +207,6 @@ def sum_up_changes(
             n_changed += 1
         add_row(np.uint32(room.slots[i]), np.int64(room.g[i]), np.int64(room.h[i]), local.cells, segment, room.delta[h])
     return n_changed
-
-
-@inner_kernel
-def change_by_all(model: Any, local: Any, t: int, head: Any, room: Any) -> int:
-    """Change the sums of a tree by what all shards have changed; return how many nodes it has (``room.order``).
-
-    ``head`` is the sum of theirs, ``room.delta`` that of the histograms over the features that this shard owns.
-    """
-    for node in range(len(head)):
-        room.value[node] = model.trees.value[t, node]
-        room.G[node], room.H[node], room.rows[node] = head[node, 0], head[node, 1], head[node, 4]
-        room.absolute[node, 0], room.absolute[node, 1] = head[node, 2], head[node, 3]
-    nodes = list_nodes(model.trees, t, room)
-    change_nodes(model, t, nodes, room)
-    _move_all_up(model.trees, local, t, nodes, room, local.begin, local.end)
-    return int(nodes)
 
 
 @inner_kernel
@@ -283,3 +267,93 @@ def _add(sums: Any, into: Any) -> None:
     for s in range(len(sums)):
         into[s, 0] += sums[s, 0]
         into[s, 1] += sums[s, 1]
+
+
+@inner_kernel
+def subtract(sums: Any, less: Any, into: Any, begin: int, end: int) -> None:
+    """Put some segments of the difference of two histograms into a third one."""
+    for s in range(begin, end):
+        into[s, 0] = sums[s, 0] - less[s, 0]
+        into[s, 1] = sums[s, 1] - less[s, 1]
+
+
+@inner_kernel
+def beside(trees: Any, t: int, room: Any, e: int) -> tuple[int, int, int]:
+    """Return the histograms from which that of a root without one follows: of the parent, and of its other child.
+
+    -1 for the parent: it has to be summed up. -1 for the other child: it is that of another root, the third number,
+    which has to be summed up.
+    """
+    node = room.root[e, 0]
+    up = np.int64(trees.parent[t, node])
+    if up < 0:
+        return -1, -1, -1
+    left, above = np.int64(trees.left[t, up]), np.int64(trees.histogram[t, up])
+    other = np.int64(trees.right[t, up]) if left == node else left
+    if trees.feature[t, other] >= 0:
+        return above, np.int64(trees.histogram[t, other]), -1
+    for root in range(room.register[ROOTS]):
+        if room.root[root, 0] == other:
+            if room.root[root, 1] >= 0:
+                return above, room.root[root, 1], -1
+            H, of_other = trees.H[t, node], trees.H[t, other]  # the same at all shards
+            if of_other < H or (of_other == H and left == node):
+                return above, -1, np.int64(root)
+    return -1, -1, -1
+
+
+@inner_kernel
+def make_from_others(trees: Any, local: Any, t: int, room: Any, e: int, begin: int, end: int) -> None:
+    """Make the histogram of a root that need not be summed up."""
+    above, other, root = beside(trees, t, room, e)
+    less = room.pool[root] if other < 0 else local.sums[t, other]
+    subtract(local.sums[t, above], less, room.pool[e], begin, end)
+
+
+# -------------------------------------------------------------------- what shards send each other
+
+
+@kernel
+def pack(head: Any, which: Any, at: Any, sums: Any, ends: Any, out: Any) -> None:
+    """Write what every owner is sent: a head, where histograms belong, and their segments (:func:`add_packed`).
+
+    They are ``sums[at]``, and segments of an owner end where those of the next one begin (``ends``).
+    """
+    n, one, two = np.uint64(0), np.uint64(1), np.uint64(2)
+    for owner in range(len(ends) - 1):
+        for i in range(len(head)):
+            out[n] = head[i]
+            n += one
+        out[n] = len(which)
+        n += one
+        for i in range(len(which)):
+            out[n] = which[i]
+            n += one
+        for i in range(len(at)):
+            of_node = sums[at[i]]
+            for s in range(np.uint64(ends[owner]), np.uint64(ends[owner + 1])):
+                out[n], out[n + one] = of_node[s, 0], of_node[s, 1]
+                n += two
+
+
+@kernel
+def add_packed(packed: Any, head: Any, into: Any, begin: int, end: int) -> None:
+    """Add what all shards have sent, one after the other: their heads, and segments ``begin`` to before ``end``.
+
+    Each has sent a head, the number of its histograms, where in ``into`` these are, and their segments. ``head`` takes
+    the sum of the heads; those in ``into`` grow by the histograms.
+    """
+    head[:] = 0
+    at, two = np.uint64(0), np.uint64(2)  # unsigned: no test for an index from the end
+    while at < np.uint64(len(packed)):
+        for i in range(np.uint64(len(head))):
+            head[i] += packed[at + i]
+        which = at + np.uint64(len(head) + 1)
+        n = np.uint64(packed[which - np.uint64(1)])
+        at = which + n
+        for i in range(n):
+            sums = into[packed[which + i]]
+            for s in range(np.uint64(begin), np.uint64(end)):
+                sums[s, 0] += packed[at]
+                sums[s, 1] += packed[at + np.uint64(1)]
+                at += two

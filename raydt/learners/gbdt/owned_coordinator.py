@@ -9,6 +9,7 @@ Invariant: the model is that of :class:`~raydt.learners.gbdt.coordinator.GBDTCoo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -139,31 +140,34 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         yield Tell("begin", {**self._ensemble.begin(), "factors": self._weighting.factors})
         yield from together("encode", {"restored": restored})
 
-    def _delete(self) -> Exchange[Counts]:
-        return (yield from self._change(DELETED)) if self._owned.deletes else Counts()
-
-    def _insert(self) -> Exchange[Counts]:
-        """Insert rows into the trees; a class that was never seen gets trees of its own first."""
-        e, anew = self._ensemble, False
-        if not self._owned.inserts:
-            return Counts()
-        assert e is not None
-        if not self.options.regression and self._largest >= e.classes:  # unless such rows were deleted again
-            summary = joined_summary((yield Ask("summary_of_inserts", {})))
-            if classes_in(summary) > e.classes:
-                anew = self._owned.live > self._owned.inserts
-                classes = classes_in(summary)
-                self._ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
-                yield from self._pass("extend", {"classes": classes})
-        return (yield from self._change(INSERTED, anew))
-
-    def _change(self, role: int, anew: bool = False) -> Exchange[Counts]:
-        """Have rows that wait taken through the trees; and ``anew`` all others, whose derivatives are computed anew."""
-        ended = yield from self._pass("update", {"role": role, "anew": anew})
-        assert self._ensemble is not None
-        counts = Counts.of(len(self._ensemble.trees.feature), [of_shard.result["counts"] for of_shard in ended])
-        counts.rounds = 2 * ended[0].met + 1
+    def _change(self, deletes: bool) -> Exchange[Counts]:
+        counts, e = Counts(), self._ensemble
+        roles, anew = [DELETED] * (deletes and self._owned.deletes > 0), False
+        if self._owned.inserts:
+            assert e is not None
+            if not self.options.regression and self._largest >= e.classes:  # unless such rows were deleted again
+                summary = joined_summary((yield Ask("summary_of_inserts", {})))
+                if classes_in(summary) > e.classes:
+                    yield from self._update_all(roles, False, counts)
+                    roles, anew, classes = [], self._owned.live > self._owned.inserts, classes_in(summary)
+                    self._ensemble = Ensemble(e.options, e.bins, classes, 0.0, 0, e.iterations, 0)
+                    yield from self._pass("extend", {"classes": classes})
+            roles.append(INSERTED)
+        yield from self._update_all(roles, anew, counts)
         return counts
+
+    def _update_all(self, roles: Sequence[int], anew: bool, counts: Counts) -> Exchange[None]:
+        """Have rows that wait taken through the trees, in one pass of the shards; ``counts`` takes what it costs.
+
+        ``anew``: derivatives of all others are computed anew.
+        """
+        if not roles:
+            return
+        ended = yield from self._pass("update", {"roles": roles, "anew": anew})
+        assert self._ensemble is not None
+        for of_role in zip(*(of_shard.result["counts"] for of_shard in ended), strict=True):
+            counts.add(Counts.of(len(self._ensemble.trees.feature), of_role))
+        counts.rounds += ended[0].met + 1
 
     def _pass(self, method: str, payload: Payload) -> Exchange[list[Ended]]:
         """Have the shards make a pass that changes the trees, which all have alike."""

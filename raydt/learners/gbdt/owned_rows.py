@@ -21,7 +21,8 @@ from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UpdateBatch
-from raydt.examples.weights import Weighting, Weights, filled, sums_by_class, unless_equal
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import Weights, filled, sums_by_class, unless_equal
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates

@@ -17,9 +17,17 @@ from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places
 from raydt.learners.gbdt.derivatives import derive_together, gradient, residual, weight_of, weighted
 from raydt.learners.gbdt.growth import grow_tree
-from raydt.learners.gbdt.histograms import change_by_all, change_rows, change_sums, list_nodes
+from raydt.learners.gbdt.histograms import add_packed, change_nodes, change_rows, change_sums, list_nodes, move_all_up
 from raydt.learners.gbdt.staleness import compare
-from raydt.learners.gbdt.update import collapse, count_growth, follow, has_to_grow, join_below, look_at_splits
+from raydt.learners.gbdt.update import (
+    add_ranks,
+    collapse,
+    count_growth,
+    follow,
+    has_to_grow,
+    join_below,
+    look_at_splits,
+)
 from raydt.learners.gbdt.workspace import BOUNDED, DELETED, DEPTH, REFRESHED, RETRAINED
 
 
@@ -34,9 +42,10 @@ def _derive(batch: Any, first: int, stop: int, loss: Any, p: Any) -> None:
         entry[i] = residual(y[slots[i]], F[i], loss.unit)
 
 
-@inner_kernel
-def _add_scores(model: Any, batch: Any, t: int, k: int, first: int, stop: int) -> None:
+@kernel
+def add_scores(model: Any, batch: Any, t: int, first: int, stop: int) -> None:
     """Add the values of one tree to the scores of some rows of the batch."""
+    k = t % model.loss.trees
     leaf, value, slots, F = model.leaf[t], model.trees.value[t], batch.slots, batch.F[k]
     for i in range(np.uint64(first), np.uint64(stop)):  # unsigned: no test for an index from the end
         F[i] += value[np.uint32(leaf[np.uint32(slots[i])])]
@@ -80,7 +89,7 @@ def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: i
             t = m * loss.trees + k
             trees.G[t, 0], trees.H[t, 0] = _begin_tree(model, local, batch, t, k, own, room)
             grow_tree(model, local, t, row, 1, room)
-            _add_scores(model, batch, t, k, 0, own)
+            add_scores(model, batch, t, 0, own)
 
 
 @kernel
@@ -98,13 +107,7 @@ def begin_tree(model: Any, local: Any, batch: Any, own: int, t: int, first: int,
 
 
 @kernel
-def add_scores(model: Any, batch: Any, t: int, first: int, stop: int) -> None:
-    """Add the values of one tree to the scores of some rows of the batch."""
-    _add_scores(model, batch, t, t % model.loss.trees, first, stop)
-
-
-@inner_kernel
-def _derive_batch(
+def derive_batch(
     model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
 ) -> None:
     """Make the entries of a batch in an iteration: from its scores; of others, keep those that may stay."""
@@ -134,7 +137,7 @@ def _welcome(model: Any, batch: Any, m: int, n: int, joined: int, counts: Any) -
         for k in range(per):
             batch.F[k, i] = model.loss.origin
     for t in range((m + 1) * per if joined > n else 0):
-        _add_scores(model, batch, t, t % per, n, joined)
+        add_scores(model, batch, t, n, joined)
     counts[REFRESHED] += joined - n
 
 
@@ -165,7 +168,7 @@ def update_pass(
     counts[DEPTH], counts[REFRESHED] = -1, n - own
     for m in range(iterations):
         row = row_of(local.candidates, m)
-        _derive_batch(model, batch, m, own, n, kept, rules, compares, room.p)
+        derive_batch(model, batch, m, own, n, kept, rules, compares, room.p)
         joined = n
         for k in range(per):
             t = m * per + k
@@ -182,7 +185,7 @@ def update_pass(
                         grow_tree(model, local, t, row, roots, grow_room)
                         count_growth(model, t, roots, room, grow_room, counts)
                 joined = _join(model, batch, t, joined, roots, rules, room, grow_room)
-            _add_scores(model, batch, t, k, kept, n)
+            add_scores(model, batch, t, kept, n)
         if m + 1 == iterations:
             return joined
         _welcome(model, batch, m, n, joined, counts)
@@ -191,23 +194,27 @@ def update_pass(
 
 
 @kernel
-def begin_update(
-    model: Any, batch: Any, m: int, own: int, n: int, kept: int, rules: Any, compares: bool, p: Any
-) -> None:
-    """Begin an iteration of an update with other shards: derive the own rows."""
-    _derive_batch(model, batch, m, own, n, kept, rules, compares, p)
+def change_tree(model: Any, local: Any, t: int, rules: Any, room: Any, head: Any, packed: Any) -> int:
+    """Change one tree by what all shards have changed; returns how many splits are to be judged (``room.judged``).
 
-
-@kernel
-def change_tree(model: Any, local: Any, t: int, rules: Any, room: Any, head: Any) -> int:
-    """Change one tree by what all shards have changed; returns how many splits are to be judged (``room.judged``)."""
-    nodes = change_by_all(model, local, t, head, room)
+    ``head``, shape (5 nodes,), is scratch.
+    """
+    add_packed(packed, head, room.delta, local.begin, local.end)
+    for node in range(len(room.value)):
+        at = 5 * node
+        room.value[node] = model.trees.value[t, node]
+        room.G[node], room.H[node], room.rows[node] = head[at], head[at + 1], head[at + 4]
+        room.absolute[node, 0], room.absolute[node, 1] = head[at + 2], head[at + 3]
+    nodes = list_nodes(model.trees, t, room)
+    change_nodes(model, t, nodes, room)
+    move_all_up(model.trees, local, t, nodes, room, local.begin, local.end)
     return look_at_splits(model, local, t, row_of(local.candidates, t // model.loss.trees), nodes, rules, room)
 
 
 @kernel
-def judge_tree(model: Any, local: Any, batch: Any, t: int, rules: Any, room: Any, grow_room: Any) -> int:
-    """Collapse what has failed in one tree, by the counts of all shards; returns how many roots are to grow."""
+def judge_tree(model: Any, local: Any, batch: Any, t: int, rules: Any, room: Any, grow_room: Any, answers: Any) -> int:
+    """Collapse what has failed in one tree, by the answers of all shards; returns how many roots are to grow."""
+    add_ranks(model.trees, t, answers, local.units, room)
     per, nodes = model.loss.trees, list_nodes(model.trees, t, room)
     if not has_to_grow(model, local, t, row_of(local.candidates, t // per), nodes, rules, room, False):
         return 0
@@ -227,7 +234,7 @@ def end_update(
         count_growth(model, t, roots, room, grow_room, counts)
     joined = _join(model, batch, t, joined, roots, rules, room, grow_room)
     per = model.loss.trees
-    _add_scores(model, batch, t, t % per, kept, n)
+    add_scores(model, batch, t, kept, n)
     if t % per == per - 1 and t < len(model.leaf) - 1:
         _welcome(model, batch, t // per, n, joined, counts)
     return int(joined)

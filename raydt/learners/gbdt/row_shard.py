@@ -23,13 +23,13 @@ from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
 from raydt.learners.gbdt.cells import no_places, room_for_places
 from raydt.learners.gbdt.ensemble import Ensemble, ModelArrays
-from raydt.learners.gbdt.growth import add_packed, next_leaves, search_children, search_roots, sum_up_roots
-from raydt.learners.gbdt.histograms import sum_up, sum_up_changes
+from raydt.learners.gbdt.growth import begin_growth, next_leaves, search_opened
+from raydt.learners.gbdt.histograms import add_packed, pack, sum_up, sum_up_changes
 from raydt.learners.gbdt.passes import (
     add_scores,
     begin_tree,
-    begin_update,
     change_tree,
+    derive_batch,
     end_update,
     judge_tree,
     train_pass,
@@ -190,21 +190,20 @@ class RowShard:
         self._begin(alone=False)
         begun = yield from self._begin_update(slots, role, anew, again, begin, end)
         model, local, batch, own, n, rules, compares, room, grow_room = begun
-        counts, head = np.zeros(COUNTS, dtype=np.int64), np.empty((len(room.value), 5), dtype=np.int64)
+        counts, head = np.zeros(COUNTS, dtype=np.int64), np.empty(5 * len(room.value), dtype=np.int64)
         counts[DEPTH], counts[REFRESHED] = -1, n - own
         kept, per, joined = own if role == DELETED else 0, self.ensemble.per, n
         for t in range(len(self.ensemble.trees.feature)):
             if t % per == 0:
                 n = joined
-                begin_update(model, batch, t // per, own, n, kept, rules, compares, room.p)
+                derive_batch(model, batch, t // per, own, n, kept, rules, compares, room.p)
             changed = sum_up_changes(model, local, batch, t, t % per, role, own, n, room, head)
             which = room.changed[:changed]
-            parts, room.delta[which] = room.delta[which], 0
-            packed = yield from self._exchanged(head.ravel(), which, parts)
-            add_packed(packed, head.ravel(), room.delta, local.begin, local.end)
-            judged = room.judged[: change_tree(model, local, t, rules, room, head)]
-            room.ranks[judged] = np.sum((yield room.ranks[judged]), axis=0)
-            roots = judge_tree(model, local, batch, t, rules, room, grow_room)
+            packed = yield from self._exchanged(head, which, which, room.delta)
+            room.delta[which] = 0
+            judged = room.judged[: change_tree(model, local, t, rules, room, head, packed)]
+            answers = np.stack((yield self._to_all(room.ranks[judged])))
+            roots = judge_tree(model, local, batch, t, rules, room, grow_room, answers)
             if roots:
                 yield from self._grow(model, local, t, roots, grow_room, _NONE)
             joined = end_update(model, batch, t, kept, n, joined, roots, rules, room, grow_room, counts)
@@ -219,41 +218,40 @@ class RowShard:
         for t in range(len(trees.feature)):
             sum_up(model, local, self.targets.y, slots, t, t + 1, room, own)
             which = trees.histogram[t][trees.feature[t] >= 0].astype(np.int64)
-            packed = yield from self._exchanged(_NONE, which, own[0][which])
+            packed = yield from self._exchanged(_NONE, which, which, own[0])
             local.sums[t, which, local.begin : local.end] = 0
             add_packed(packed, _NONE, local.sums[t], local.begin, local.end)
-            yield _NONE
 
     def _grow(
         self, model: ModelArrays, local: LocalSums, t: int, roots: int, room: GrowthRoom, head: Ints
     ) -> Steps[None]:
         """Grow one tree. ``head`` has the sums of the own rows at its root, or nothing where those of all are known."""
         drawn = local.candidates
-        row = t // self.ensemble.per if len(drawn.cuts) > 1 else 0
-        n = sum_up_roots(model, local, t, row, roots, room)
-        packed = yield from self._exchanged(head, room.small[:n], room.parts[:n])
-        search_roots(model, local, t, row, room, n, head, packed)
-        while True:
-            answers = yield room.found[room.register[SEARCHED] : room.register[OPENED]].copy()
-            n = next_leaves(model, local, t, row, room, np.stack(answers))
-            if not n:
-                return
-            packed = yield from self._exchanged(_NONE, room.small[:n], room.parts[:n])
-            search_children(local, row, room, n, _NONE, packed)
+        row, every = t // self.ensemble.per if len(drawn.cuts) > 1 else 0, np.arange(len(room.small))
+        n = begin_growth(model, local, t, row, roots, room)
+        while n >= 0:
+            packed = _NONE
+            if n:
+                packed = yield from self._exchanged(head, room.small[:n], every[:n], room.parts)
+            search_opened(model, local, t, row, room, n, head, packed)
+            found = room.found[room.register[SEARCHED] : room.register[OPENED]].copy()
+            answers = np.stack((yield self._to_all(found)))
+            n, head = next_leaves(model, local, t, row, room, answers), _NONE
 
-    def _exchanged(self, head: Ints, which: Ints, parts: Ints) -> Steps[Ints]:
-        """Send every shard the own part of its features, and return what all have sent (``growth.add_packed``).
+    def _to_all(self, mine: Ints) -> list[Ints]:
+        """Return the same part for every shard."""
+        return [mine] * (len(self._ends) - 1)
 
-        That is a head, where the histograms belong, and these themselves: ``parts``, shape (histograms, S + 1, 2).
+    def _exchanged(self, head: Ints, which: Ints, at: Ints, sums: Ints) -> Steps[Ints]:
+        """Send every shard the own part of its features, and return what all have sent (``histograms.add_packed``).
+
+        That is a head, where the histograms belong, and these themselves: ``sums[at]``.
         """
-        first = len(head) + 1 + len(which)
-        mine = []
-        for a, b in pairwise(self._ends):
-            packed = np.empty(first + len(which) * (b - a) * 2, dtype=np.int64)
-            packed[: len(head)], packed[len(head)], packed[len(head) + 1 : first] = head, len(which), which
-            packed[first:].reshape(len(which), b - a, 2)[:] = parts[:, a:b]
-            mine.append(packed)
-        return np.concatenate((yield mine))
+        ends, each = np.array(self._ends), len(head) + 1 + len(which)
+        until = each * np.arange(len(ends)) + 2 * len(which) * (ends - ends[0])
+        out = np.empty(until[-1], dtype=np.int64)
+        pack(head, which, at, sums, ends, out)
+        return np.concatenate((yield [out[a:b] for a, b in pairwise(until.tolist())]))
 
     # ---------------------------------------------------------------- begin and end
 
@@ -325,8 +323,7 @@ class RowShard:
     def _told(self, largest: int, first: int = 0, second: int = 0) -> Steps[tuple[int, int, int]]:
         """Return the largest of the shards' first numbers, and the sums of the others."""
         mine = np.array([largest, first, second])
-        theirs = np.stack((yield [mine] * (len(self._ends) - 1)))
-        yield _NONE
+        theirs = np.stack((yield self._to_all(mine)))
         return int(theirs[:, 0].max()), int(theirs[:, 1].sum()), int(theirs[:, 2].sum())
 
     def _begin(self, alone: bool = True) -> tuple[PassRoom, GrowthRoom, LocalBatch]:

@@ -6,7 +6,7 @@ with its id, label and birth (``owned_rows``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from raydt.examples.features import Features
 from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import RowOwners, buckets_of, parts_for
 from raydt.exchange.meeting import Meeting, Steps
-from raydt.exchange.messages import COMBINED, GO_ON, Buckets, Payload
+from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
@@ -42,8 +42,6 @@ FEW_CELLS = 1 << 16
 _ENCODED = 1 << 16
 #: Bytes of leaves and ledger in a part of a state: who writes or reads it needs twice as much.
 _PIECE = 1 << 26
-#: An answer to nobody.
-_NOTHING = np.empty(0, dtype=np.int64)
 _NO_SLOTS: Slots = np.empty(0, dtype=np.int32)
 
 
@@ -64,14 +62,15 @@ class GBDTShard(ShardWithRows):
         self._scores = np.empty((0, 0))  # of the rows of a training
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request."""
-        if method in (COMBINED, GO_ON):
-            return self._meeting.receive(method, payload)
+        """Answer one request: what yields parts for other shards begins a pass."""
+        if method == MET:
+            return self._meeting.receive(**payload)
         if self._own is not None:
             self._own.targets = self.rows_here.targets  # which may have grown
         if method in OF_OWNERS:
             return getattr(self.rows_here, method)(**payload)
-        return super().handle(method, payload)
+        answer = super().handle(method, payload)
+        return self._meeting.begin(answer) if isinstance(answer, Generator) else answer
 
     def state(self, slots: Slots) -> dict[int | Buckets, dict[str, Any]]:
         """Ids, leaves, ledger and drift of the own rows, once there is a model: histograms follow from these."""
@@ -118,21 +117,18 @@ class GBDTShard(ShardWithRows):
         assert self._rows is not None
         return self._rows
 
-    def _on_delete_equal(self, y: Any, row: Any) -> Any:
+    def _on_delete_equal(self, y: Any, row: Any) -> Steps[Any]:
         """Find the oldest live row that equals one together with the other shards; its owner has it wait.
 
         Returns its slot where that is, and how many rows there are.
         """
-        return self._meeting.begin(self._delete_equal(y, row))
-
-    def _delete_equal(self, y: Any, row: Any) -> Steps[Any]:
         rows, masks = self.rows_here, []
         local = np.arange(self._owners.local_capacity(self._held.used), dtype=np.int32)
         for shard in range(self._owners.shards if len(self.groups) else 0):
             masks.append(np.packbits(self._held.among(self._owners.slots(local, shard), row)))
         none = np.empty(0, dtype=np.uint8)  # of a shard that has nothing to compare
         slot, born = rows.equal(y, (yield masks or [none] * self._owners.shards))
-        births = yield np.array([born])
+        births = yield [np.array([born])] * self._owners.shards
         own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
         if own:
             rows.delete(slot)
@@ -140,8 +136,7 @@ class GBDTShard(ShardWithRows):
 
     def _of_all(self, mine: npt.NDArray[Any]) -> Steps[npt.NDArray[Any]]:
         """Return what all shards have, sorted."""
-        yield [_NOTHING] * self._owners.shards
-        return np.sort(np.concatenate((yield mine)))
+        return np.sort(np.concatenate((yield [mine] * self._owners.shards)))
 
     # ---------------------------------------------------------------- bins and cells
 
@@ -149,7 +144,7 @@ class GBDTShard(ShardWithRows):
         """Make the bins from rows: those in some slots, or all live ones, which the owners know together."""
         if "slots" in which:
             return self._bins_of(which["slots"])
-        return self._meeting.begin(self._learn(**which))
+        return self._learn(**which)
 
     def _learn(self, hold_out: bool, balanced: bool) -> Steps[dict[str, Any]]:
         """Also decide which rows are held out, as the first ones of all in the order of their births.
@@ -226,7 +221,6 @@ class GBDTShard(ShardWithRows):
             width = self._features.sparse
             ones = merged([SparseRows(part["indptr"], part["indices"], width) for part in parts]) if width else None
             taken.append((local, RowBlock.of(np.empty((len(local), 0)), ones)))
-            yield _NOTHING
         return taken
 
     def _codes(self, slots: Slots) -> list[dict[str, Any]]:
@@ -241,14 +235,11 @@ class GBDTShard(ShardWithRows):
             parts.append({"codes": codes.take(theirs, axis=1), "indptr": sparse.indptr, "indices": sparse.indices})
         return parts
 
-    def _on_encode(self, restored: bool) -> Any:
+    def _on_encode(self, restored: bool) -> Steps[None]:
         """Encode the first rows together with the other shards, and choose the features of the matrix.
 
         They are those that the bins were learned from or, of a model that was restored, its own.
         """
-        return self._meeting.begin(self._encode_first(restored))
-
-    def _encode_first(self, restored: bool) -> Steps[None]:
         rows = self.rows_here
         if restored:
             self._slots = yield from self._of_all(rows.slots(rows.pending.in_model(rows.store.slots())))
@@ -257,60 +248,50 @@ class GBDTShard(ShardWithRows):
         self._encoded = self._mine(slots)
         counts = own.cells.default_counts(self._encoded)
         own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
-        yield _NOTHING
         for local, ones in taken:
             own.cells.arrange(local, ones)
         own.divide(self._index, shards)
 
     # ---------------------------------------------------------------- passes
 
-    def _on_train(self, first: int, stop: int) -> Any:
+    def _on_train(self, first: int, stop: int) -> Steps[Any]:
         """Train some iterations together with the other shards; returns the trees."""
         if first == 0:
             self._scores = self.own.ensemble.origins(len(self._training))
-        return self._meeting.begin(self._train(first, stop))
-
-    def _train(self, first: int, stop: int) -> Steps[Any]:
         yield from self.own.train_steps(self._training, self._scores, first, stop)
         if stop == self.own.ensemble.iterations:
             self._forget_training()
         return self._trees()
 
-    def _on_update(self, role: int, anew: bool) -> Any:
-        """Take the rows that wait (``role``) through all trees together with the other shards.
+    def _on_update(self, roles: Sequence[int], anew: bool) -> Steps[Any]:
+        """Take the rows that wait through all trees together with the other shards, those of one role after the other.
 
-        Those in the model have all their derivatives computed ``anew``. Returns the counts and the trees.
+        Those in the model have all their derivatives computed ``anew``. Returns the counts of each role, and the trees.
         """
-        return self._meeting.begin(self._update(role, anew))
-
-    def _update(self, role: int, anew: bool) -> Steps[Any]:
-        waiting, others = self.rows_here.pending, self._all() if anew else _NO_SLOTS
+        waiting, others, counts = self.rows_here.pending, self._all() if anew else _NO_SLOTS, []
         self._forget_training()
-        mine = waiting.inserts if role == INSERTED else waiting.deletes
-        if role == INSERTED:
-            slots = yield from self._of_all(self.rows_here.slots(mine))
-            for local, ones in (yield from self._encode(slots)):
-                self.own.cells.arrange(local, ones)
-        own, end = self.own, self.own.ensemble.leaf.shape[1]
-        counts = yield from own.update_steps(mine, role, others, anew, 0, end)
-        self._digest.note(self.rows_here.store.id[own.taken], own.taken)
+        for role in roles:
+            mine = waiting.inserts if role == INSERTED else waiting.deletes
+            if role == INSERTED:
+                slots = yield from self._of_all(self.rows_here.slots(mine))
+                for local, ones in (yield from self._encode(slots)):
+                    self.own.cells.arrange(local, ones)
+            own, end = self.own, self.own.ensemble.leaf.shape[1]
+            counts.append((yield from own.update_steps(mine, role, others, anew, 0, end)))
+            self._digest.note(self.rows_here.store.id[own.taken], own.taken)
         return {"counts": counts, **self._trees()}
 
-    def _on_sum_up(self) -> Any:
+    def _on_sum_up(self) -> Steps[None]:
         """Make all histograms together with the other shards."""
-        return self._meeting.begin(self.own.sum_up_steps(self._all()))
+        return self.own.sum_up_steps(self._all())
 
-    def _on_extend(self, classes: int) -> Any:
+    def _on_extend(self, classes: int) -> Steps[Any]:
         """Continue with more classes; returns the trees."""
-        return self._meeting.begin(self._extend(classes))
-
-    def _extend(self, classes: int) -> Steps[Any]:
         former, slots, shards = self.own, self._all(), self._owners.shards
         self._digest.forget()
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
         sums = ensemble.sums_of_roots(known, former.targets, slots)
         ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
-        yield _NOTHING
         self._own = own = RowShard(ensemble, self._features, former.cells)
         own.targets = former.targets
         own.divide(self._index, shards)

@@ -78,13 +78,14 @@ def rest_of(sums: Any, G: int, H: int, c: Any, row: int, j: int) -> tuple[int, i
 
 
 @inner_kernel
-def scan(sums: Any, G: int, H: int, local: Any, row: int, limit: float, best: Any, found: Any) -> None:
-    """Search the candidates of a node, on the features of a shard, for the one that gains most, and more than a limit.
+def search(sums: Any, G: int, H: int, local: Any, row: int, found: Any) -> float:
+    """Search the candidates of a node, on the features of a shard, for the one that gains most; returns its gain.
 
-    ``best``, float64, shape (1,), takes its gain and ``found`` the split (FIELDS), feature -1 if there is none: of
-    equal gains the smaller feature, then the smaller cut. O(C).
+    ``found`` takes the split (FIELDS), feature -1 if there is none (0 is returned): of equal gains the smaller feature,
+    then the smaller cut. O(C).
     """
     c, units = local.candidates, local.units
+    limit = least_gain(G, H, units) if H > 0 else 0.0  # all rows may have a weight of 0
     whole = part(G, H, units) if H > 0 else 0.0
     found[FEATURE] = -1
     for j in range(local.first, local.stop):
@@ -111,15 +112,33 @@ def scan(sums: Any, G: int, H: int, local: Any, row: int, limit: float, best: An
                 continue
             gain = part(left_G, left_H, units) + part(G - left_G, H - left_H, units) - whole
             if gain > limit:
-                best[0] = limit = gain
+                limit = gain
                 cut = c.cuts[row, begin + np.uint64(i)]
                 found[FEATURE], found[CUT], found[LEFT_G], found[LEFT_H] = j, cut, left_G, left_H
+    return limit if found[FEATURE] >= 0 else 0.0
+
+
+@inner_kernel
+def best_of_owners(splits: Any, G: int, H: int, units: Any, found: Any) -> float:
+    """Take the best split of a node of all owners, shape (owners, FIELDS), as :func:`search` returns it."""
+    best = 0.0
+    found[FEATURE] = -1
+    for owner in range(len(splits)):  # in the order of their features
+        split = splits[owner]
+        if split[FEATURE] < 0:
+            continue
+        gain = gain_of(split[LEFT_G], split[LEFT_H], G, H, units)
+        if gain > best:
+            best = gain
+            for field in range(FIELDS):
+                found[field] = split[field]
+    return best
 
 
 # -------------------------------------------------------------------- ranks
 
-#: Reaches that a look tries: the largest and its halves.
-REACHES = 20
+#: Reaches that a look tries: the largest and its halves; and what it counts, for each of these and for the split.
+REACHES, RANKS = 20, 21
 _LARGEST = 32.0
 #: Of a level: for rounding, which is far below.
 _A_LITTLE = 2.0**-40
@@ -182,7 +201,7 @@ def judged(trees: Any, t: int, node: int, units: Any, slack: Any, tolerance: int
 def look(trees: Any, t: int, node: int, local: Any, row: int, tolerance: int, rank: Any) -> None:
     """Count the candidates of a node, among the features of a shard, that gain more than its split or may come to.
 
-    ``rank``, int64, shape (REACHES + 1,), takes how many may rise above the level of each reach (of a reach that more
+    ``rank``, int64, shape (RANKS,), takes how many may rise above the level of each reach (of a reach that more
     than ``tolerance`` pass, maybe fewer), and last how many gain more. The split is one of the candidates, and beyond
     every level. O(C).
     """
@@ -190,7 +209,7 @@ def look(trees: Any, t: int, node: int, local: Any, row: int, tolerance: int, ra
     G, H, sums = trees.G[t, node], trees.H[t, node], local.sums[t, trees.histogram[t, node]]
     gain, parts, steep = _around(trees, t, node, units)
     whole = part(G, H, units)
-    rank[:] = 0
+    rank[:RANKS] = 0
     tried, reach = 0 if l2 > 0 else REACHES, _LARGEST
     level = parts * (1.0 - _A_LITTLE) - steep * reach
     for j in range(local.first, local.stop):
@@ -203,7 +222,7 @@ def look(trees: Any, t: int, node: int, local: Any, row: int, tolerance: int, ra
         for i in range(np.int64(end - begin)):
             is_rest = i == default
             g, h = rest_G, rest_H
-            if not is_rest or categorical:  # as in ``split_search.scan``
+            if not is_rest or categorical:  # as in :func:`search`
                 if not is_rest:
                     g, h = sums[s, 0], sums[s, 1]
                 s += np.uint64(1)

@@ -8,7 +8,17 @@ import numpy as np
 
 from raydt.arrays.kernel import inner_kernel
 from raydt.learners.gbdt.derivatives import gradient
-from raydt.learners.gbdt.split_search import judged, look, surely_stays
+from raydt.learners.gbdt.split_search import (
+    FEATURE,
+    FIELDS,
+    RANKS,
+    REACHES,
+    best_of_owners,
+    judged,
+    look,
+    search,
+    surely_stays,
+)
 from raydt.learners.gbdt.staleness import move
 from raydt.learners.gbdt.trees import FREE, LEAF, next_in_preorder
 from raydt.learners.gbdt.workspace import DEPTH, NODES, ROWS, SUBTREES, TREES_RETRAINED
@@ -26,25 +36,47 @@ def _has_rows(trees: Any, t: int, node: int) -> bool:
 
 @inner_kernel
 def look_at_splits(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, room: Any) -> int:
-    """Count, among the features of a shard, the rivals of the touched splits that may fail (``room.ranks``).
+    """Count, among the features of a shard, the rivals of the touched splits that may fail, and find the best of these.
 
-    Lists their nodes in ``room.judged`` and returns how many there are: the same at all shards.
+    Both go to ``room.ranks``. Lists the nodes in ``room.judged`` and returns how many there are: the same at all
+    shards. The best split of a node whose split fails is a rival of it, so who has none need not search.
     """
     trees, n = model.trees, 0
     for q in range(nodes):
         node = np.int64(room.order[q])
-        if not room.touched[node] or trees.feature[t, node] < 0 or not _has_rows(trees, t, node):
+        if not room.touched[node] or trees.feature[t, node] < 0:
             continue
-        if not surely_stays(trees, t, node, local.units, room.slack):
-            look(trees, t, node, local, row, rules.tolerance, room.ranks[node])
+        rank, stays = room.ranks[node], False
+        rank[REACHES], rank[RANKS + FEATURE] = 1, -1
+        if _has_rows(trees, t, node):
+            stays = surely_stays(trees, t, node, local.units, room.slack)
+            if not stays:
+                look(trees, t, node, local, row, rules.tolerance, rank)
+        if not stays:
+            if rank[REACHES]:
+                sums = local.sums[t, trees.histogram[t, node]]
+                search(sums, trees.G[t, node], trees.H[t, node], local, row, rank[RANKS:])
             room.judged[n] = node
             n += 1
     return n
 
 
 @inner_kernel
+def add_ranks(trees: Any, t: int, answers: Any, units: Any, room: Any) -> None:
+    """Put together what all owners have found at some nodes, int64, shape (owners, nodes, RANKS + FIELDS)."""
+    for i in range(answers.shape[1]):
+        node = np.int64(room.judged[i])
+        rank = room.ranks[node]
+        rank[:] = 0
+        for owner in range(len(answers)):
+            for r in range(RANKS):
+                rank[r] += answers[owner, i, r]
+        best_of_owners(answers[:, i, RANKS:], trees.G[t, node], trees.H[t, node], units, rank[RANKS:])
+
+
+@inner_kernel
 def has_to_grow(model: Any, local: Any, t: int, row: int, nodes: int, rules: Any, room: Any, looks: bool) -> bool:
-    """Mark the topmost touched nodes whose split fails; returns whether the tree has to grow.
+    """Mark the topmost touched nodes whose split fails; return whether the tree has to grow.
 
     ``looks``: the candidates that are to be counted lie here; else the counts of all shards are in ``room.ranks``.
     """
@@ -164,7 +196,10 @@ def collapse(model: Any, y: Any, t: int, k: int, rules: Any, room: Any, grow_roo
     for node in range(len(room.mark)):
         room.number[node] = -1
     for r in range(roots):
-        room.number[grow_room.root[r, 0]] = r
+        node = grow_room.root[r, 0]
+        room.number[node] = r
+        for field in range(FIELDS):  # with other shards: found with the rank
+            grow_room.found[r, field] = room.ranks[node, RANKS + field]
     for node in range(len(room.mark)):  # of the nodes that were below a root, too
         if room.mark[node] >= 0:
             room.number[node] = room.number[room.mark[node]]

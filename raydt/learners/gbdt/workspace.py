@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.elementary import TOGETHER
-from raydt.learners.gbdt.split_search import FIELDS, REACHES, Slack, Units, no_slack
+from raydt.learners.gbdt.split_search import FIELDS, RANKS, Slack, Units, no_slack
 
 if TYPE_CHECKING:
     from raydt.batches.cells import Cells
@@ -77,7 +77,8 @@ class PassRoom(NamedTuple):
     delta: npt.NDArray[np.int64]  #: Shape (inner nodes, S + 1, 2): 0 between trees.
     segments: npt.NDArray[np.uint32]  #: Shape (longest row,).
     p: npt.NDArray[np.float64]  #: Shape (K' + 2, TOGETHER): as in ``derivatives.probabilities_together``.
-    ranks: npt.NDArray[np.int64]  #: Shape (nodes, REACHES + 1): what a look at each split has found.
+    #: Shape (nodes, RANKS + FIELDS): what a look at each split has counted; with other shards also the best split.
+    ranks: npt.NDArray[np.int64]
     judged: npt.NDArray[np.int64]  #: Shape (nodes,): nodes that were looked at.
     changed: npt.NDArray[np.int64]  #: Shape (inner nodes,): histograms that the own rows change.
 
@@ -105,7 +106,7 @@ def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, 
         delta,
         segments,
         np.empty((per + 2, TOGETHER)),
-        np.zeros((nodes, REACHES + 1), dtype=np.int64),
+        np.zeros((nodes, RANKS + FIELDS), dtype=np.int64),
         *(np.empty(nodes, dtype=np.int64), np.empty(inner, dtype=np.int64)),
     )
 
@@ -128,8 +129,8 @@ OPEN_LEAF = np.dtype(
     ]
 )
 #: Registers of a growth: leaves opened, and how many of these have been searched; splits made, and how many may be;
-#: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far.
-OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, REGISTERS = range(9)
+#: leaves that may still be opened ahead; the next free node and histogram; leaves of the tree opened so far; roots.
+OPENED, SEARCHED, MADE, BUDGET, AHEAD, NODE, HISTOGRAM, ORDER, ROOTS, REGISTERS = range(10)
 #: Leaves that may be opened ahead at a time, in parts of the leaves that a tree may gain.
 MOST_AHEAD = 1
 
@@ -167,14 +168,14 @@ class GrowthRoom(NamedTuple):
     leaf: npt.NDArray[np.void]  #: Shape (opened,).
     root_of: npt.NDArray[np.int64]  #: Shape (opened,): root above each opened leaf.
     found: npt.NDArray[np.int64]  #: Shape (opened, FIELDS): its best split.
-    best: npt.NDArray[np.float64]  #: Shape (1,): scratch: the gain of one.
     pool: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2); with other shards (opened, S + 1, 2).
     used: npt.NDArray[np.bool_]  #: Shape (inner nodes,): histograms of the tree that are in use.
     places: Places  #: Where all rows add, or of no rows: then it is looked up whenever a row is added.
     register: npt.NDArray[np.int64]  #: Shape (REGISTERS,).
-    step: npt.NDArray[np.int64]  #: Shape (leaves,): leaves whose children a round opens.
-    #: Shape (leaves,): which leaves were summed up over the own rows in a round.
+    #: ``small``, ``step``: Shape (leaves,): leaves that were summed up over the own rows in a round, and their parents
+    #: whose children it has opened (-1 of a root).
     small: npt.NDArray[np.int64]
+    step: npt.NDArray[np.int64]
     parts: npt.NDArray[np.int64]  #: Shape (leaves, S + 1, 2): their histograms over the own rows; alone none.
     ahead: npt.NDArray[np.float64]  #: ``ahead``, ``turn``: Shape (opened,): gain and order of leaves, to look ahead.
     turn: npt.NDArray[np.int64]
@@ -192,11 +193,10 @@ def growth_room(capacity: int, leaves: int, segments: int, places: Places, alone
         np.empty(opened, dtype=OPEN_LEAF),
         np.empty(opened, dtype=np.int64),
         np.empty((opened, FIELDS), dtype=np.int64),
-        np.empty(1),
         np.empty((leaves if alone else opened, segments + 1, 2), dtype=np.int64),
         np.empty(max(1, leaves - 1), dtype=np.bool_),
         places,
         np.empty(REGISTERS, dtype=np.int64),
-        *(step, small, np.empty((0 if alone else leaves, segments + 1, 2), dtype=np.int64)),
+        *(small, step, np.empty((0 if alone else leaves, segments + 1, 2), dtype=np.int64)),
         *(np.empty(opened), np.empty(opened, dtype=np.int64)),
     )

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
-from raydt.examples.weights import NONE, Weighting, Weights, sums_by_class
+from raydt.examples.weighting import Weighting
+from raydt.examples.weights import NONE, Weights, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.learners.rebuild_log import SHARDS, record

@@ -1,0 +1,108 @@
+"""What each example of a store counts: its own weight, times the factor of its class where classes are balanced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.memory import grown
+from raydt.errors import InputError
+from raydt.examples.store import ExampleStore
+from raydt.examples.targets import Targets
+from raydt.examples.weights import BITS, LARGEST_SUM, NONE, UNIT, Weights, balanced, products, sum_of
+from raydt.messages import message
+
+
+class Weighting:
+    """What each example of a store counts: its own weight times that of its class, where classes are balanced.
+
+    Weights of classes that a config gives are in the examples' own, since the source (or the estimator) multiplies
+    them.
+    """
+
+    def __init__(self, is_balanced: bool) -> None:
+        self._is_balanced = is_balanced
+        #: Of each class, int64 in units, once they are resolved; classes that come later have 1.
+        self.factors: npt.NDArray[np.int64] | None = None
+        self.resolved = 0  #: Updates of the stream before they were.
+        self._by_slot = NONE
+        self._most = self._new = 0  # the sum of all weights is not larger (0: not counted, all are 1); of new ones
+
+    def of(self, weights: Weights | None, y: Targets) -> Weights | None:
+        """Return what examples count, by their own weights and labels; None if all count 1."""
+        if self.factors is None:
+            return weights
+        factors = np.append(self.factors, UNIT)[np.minimum(y, len(self.factors))]
+        return products(UNIT if weights is None else weights, factors)
+
+    def of_slots(self, store: ExampleStore, slots: Any) -> Weights | None:
+        """Return what the examples in some slots count; None if all count 1."""
+        return self.of(store.weights(slots), store.y[slots])
+
+    def by_slot(self, store: ExampleStore) -> Weights:
+        """Return what all examples count, by slot, for kernels; empty if all count 1. Valid until the next batch."""
+        if self.factors is not None:
+            return self._by_slot
+        return NONE if store.weight is None else store.weight
+
+    def enter(self, store: ExampleStore, slots: Any) -> None:
+        """Take note of new examples, whose labels and weights the store has."""
+        if self.factors is not None:
+            if len(self._by_slot) < store.capacity:
+                self._by_slot = grown(self._by_slot, store.capacity)
+            counts = self.of_slots(store, slots)
+            assert counts is not None
+            self._by_slot[slots] = counts
+
+    # ---------------------------------------------------------------- sums stay exact
+
+    def sum_of(self, store: ExampleStore) -> int:
+        """Add up what the live examples of a store count, in units. O(n)."""
+        slots = store.slots()
+        return sum_of(self.of_slots(store, slots), len(slots))
+
+    def is_too_much(self, weights: Weights | None, y: Targets) -> bool:
+        """Count new examples; True if the sum over all may be beyond the limit, or was not counted before."""
+        new = self.of(weights, y)
+        if new is None and not self._most:
+            return False
+        self._new, most = sum_of(new, len(y)), self._most
+        self._most = most + self._new
+        return not most or self._most > LARGEST_SUM
+
+    def require(self, live: int) -> None:
+        """Raise InputError unless the sum stays exact: what the live examples count, and the new ones just counted."""
+        self._most = live + self._new
+        if self._most > LARGEST_SUM:
+            self._most = live
+            raise InputError(message("examples.heavy", most=LARGEST_SUM >> BITS))
+
+    # ---------------------------------------------------------------- balanced classes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether factors are wanted and not yet resolved."""
+        return self._is_balanced and self.factors is None
+
+    def resolve(self, sums: npt.NDArray[np.int64], seq: int) -> None:
+        """Fix the factors by the sums of the own weights of each class, before update ``seq``; once."""
+        self.take(balanced(sums), seq)
+
+    def take(self, factors: npt.NDArray[np.int64] | None, seq: int = 0) -> None:
+        """Take factors that were resolved before update ``seq``."""
+        self.factors, self.resolved, self._by_slot, self._most = factors, seq, NONE, 0
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a state beside the own weights; none before the factors are resolved."""
+        if self.factors is None:
+            return {}
+        return {"class_weight": self.factors, "weighed": np.array([self.resolved], dtype=np.int64)}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Continue with what :meth:`state` gave; :meth:`enter` the examples then."""
+        self.take(None)
+        if self._is_balanced and "class_weight" in state:
+            self.take(np.asarray(state["class_weight"]), int(state["weighed"][0]))
