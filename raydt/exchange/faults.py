@@ -37,7 +37,6 @@ POINTS = {
     "coordinator.before_batch": "a batch has arrived at the coordinator and nothing of it has been applied",
     "coordinator.after_batch": "a batch has been applied and its result not yet been sent",
     "coordinator.local_rebuild": "a subtree is about to be rebuilt by the coordinator, outside the compiled loop",
-    "coordinator.between_levels": "one level of a BUILD on the shards is done and the next not yet asked for",
     "coordinator.before_snapshot": "the coordinator's part of a snapshot is complete and not yet been sent",
     "coordinator.before_restore": "a saved state has arrived at the coordinator",
     "coordinator.before_finish": "the coordinator has been asked to complete what waits for more updates",

@@ -231,10 +231,12 @@ class BatchCoordinator(ABC):
         result.deletes = int(np.count_nonzero(admitted.old >= 0))
 
     @staticmethod
-    def _read(slots: Slots, rows: npt.NDArray[np.int64], blocks: tuple[Block, ...]) -> Exchange[None]:
-        """Have the shards put rows of the source, which they have read themselves, into slots."""
+    def _read(
+        slots: Slots, rows: npt.NDArray[np.int64], blocks: tuple[Block, ...], **more: npt.NDArray[Any]
+    ) -> Exchange[None]:
+        """Have the shards put rows of the source, which they have read themselves, into slots; ``more`` is sent too."""
         if len(slots):
-            yield Tell("read", {"slots": slots, "rows": rows, "blocks": blocks})
+            yield Tell("read", {"slots": slots, "rows": rows, "blocks": blocks, **more})
 
     # ---------------------------------------------------------------- predictions
 

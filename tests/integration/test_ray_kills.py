@@ -112,8 +112,8 @@ def after_batches(n, act):
         ),
         (
             [
-                "coordinator.between_levels@23#1=kill",  # inside a BUILD on the shards
-                "shard.before_answer/1@55#2=kill",  # inside a BUILD on the shards
+                "shard.between_meetings/0@23#1=kill",  # inside a BUILD on the shards
+                "shard.before_answer/1@30#2=kill",  # inside a batch: its rows, or a BUILD
                 "coordinator.before_snapshot@2#3=kill",  # during a checkpoint
                 "shard.before_parts/1@2#4=kill",  # during a checkpoint: its part is being fetched
             ],

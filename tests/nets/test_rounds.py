@@ -170,12 +170,12 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
     # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
     # Of a weight 4 bytes, and 8 more once where a warm-up has found weights of classes.
     "forest": {"steps": OfARow(38, 122, weight=(12, 0), features="all to each"), "fetch": OfARow(0, 82)},
-    # A slot and a label; at each level a bit, and statistics of open nodes, of which there are more with more rows.
-    # Rows with weights are gathered instead: a slot, and four features.
+    # A slot and a label. To build, a bit; back come the node and, in trees of a row or two in a leaf, a split for two
+    # rows; shards tell each other two bits at each level, and candidates of open nodes. Rows with weights are gathered
+    # instead: a slot, and four features.
     "fudyadt": {
-        "rows": OfARow(4, features="each to one"),
-        "begin": OfARow(8, 0.4),
-        "level": OfARow(9.6, 60),
+        "rows": OfARow(12, features="each to one"),
+        "build": OfARow(0.125, 15, swapped=30),
         "gather": OfARow(weight=(4, 32)),
     },
     # Operation, id, label, birth and weight go to the owner, which answers with a slot. Shards tell each other slots of

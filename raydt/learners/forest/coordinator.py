@@ -1,10 +1,10 @@
 """The coordinator of the exact forest: ids, labels, and the votes of all shards.
 
-One batch: (1) ids become slots, bad updates are refused before anything of them is applied; (2) every shard gets, in
-one message, the rows that its trees need and the steps; (3) it answers with the votes of its trees for each row, as
-whole numbers, and what they took; (4) the sums of the votes are the predictions. A run of updates that ends before a
-deletion by value, or before a refused update, is a message of its own. After a restore, one more message brings ids and
-labels back to the shards, and rows to those that have not all of their columns.
+One batch: (1) ids become slots, bad updates are refused before anything of them is applied; (2) all shards get, in one
+message, the same rows and steps; (3) each answers with the votes of its trees for each row, as whole numbers, and what
+they took; (4) the sums of the votes are the predictions. A run of updates that ends before a deletion by value, or
+before a refused update, is a message of its own. After a restore, one more message brings ids and labels back to the
+shards, which then tell each other the columns of the rows that each has read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
-from raydt.exchange.messages import Ask, Exchange, Tell
+from raydt.exchange.meeting import together
+from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest.digest import ForestDigest, class_counts
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
-from raydt.learners.forest.membership import memberships, seeds_of
 from raydt.learners.forest.model import (
     ARRAYS,
     Arrays,
@@ -55,8 +55,6 @@ from raydt.messages import message
 MOST_NUMBERS = 2**21
 #: So many rows are built into trees in less time than one is inserted or deleted.
 STEPS_OF_A_BUILD = 80
-#: Rows that are sent to the shards at once after a restore.
-FILLED_ROWS = 1 << 14
 _TOTALS = ("seq", "warmup", "rebuilds", "rebuilt_rows")  # numbers of a state
 
 Ints = npt.NDArray[np.int64]
@@ -74,8 +72,6 @@ class ForestCoordinator(SequentialCoordinator):
     def __init__(self, options: ForestOptions, features: Features, shards: int, plan: WorkPlan) -> None:
         super().__init__()
         self.options, self.features = options, features
-        groups = features.assign(shards)
-        self._columns = [features.columns_of(owned) for owned in groups]
         self._trees = dealt(options.n_estimators, shards)
         self._store = ForestStore(dtype_of(options.numeric), self._trees)
         self._shared = plan.shared_store
@@ -84,7 +80,6 @@ class ForestCoordinator(SequentialCoordinator):
         self.keeps_open = False
         self._weights = RowWeights(self._store, options.class_weight == "balanced")
         self._weighting = self._weights.weighting
-        self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._digest = ForestDigest(options.n_estimators)
         self._ranks: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)  # of classes, as digested last
@@ -145,7 +140,7 @@ class ForestCoordinator(SequentialCoordinator):
         brings = np.concatenate([comes, looks])
         row[brings] = np.arange(len(brings))
         X, new = batch.X[as_slice(steps["row"][brings])], steps["slot"][comes]
-        in_source = {"rows": batch.row[position[brings]], "blocks": batch.blocks} if batch.blocks else {}
+        rows = {"rows": batch.row[position[brings]], "blocks": batch.blocks} if batch.blocks else {"X": X}
         scales, exponents = _NO_CHANGES, np.empty(0, dtype=np.int64)
         if self._scale is not None:
             scales, exponents = self._scale.follow(kind, self.store.y[steps["slot"]])
@@ -165,9 +160,9 @@ class ForestCoordinator(SequentialCoordinator):
             "scales": scales,
             "anew": self._builds_anew(batch, part, len(kind)),
             "settle": bool(warm) or not (self.keeps_open and self._shared),
-            **in_source,
+            **rows,  # in full, to all alike: each tree votes on every row, and most shards hold it
         }
-        replies = yield Ask("steps", payload, self._parts(X, comes, payload["ids"], warm))
+        replies = yield self._each("steps", payload)
         self._saved = None
         done = self._merge(replies)
         if len(wanted):
@@ -176,8 +171,8 @@ class ForestCoordinator(SequentialCoordinator):
             result.predictions[position[wanted]] = known
             if not self.options.numeric:
                 result.give_levels(position[wanted], levels_of_votes(votes))
-        result.path += np.bincount(position, done[:, PATH], minlength=len(batch)).astype(np.int32)
-        return self._note(seq, done)
+        result.path += np.bincount(position[warm:], done[:, PATH], minlength=len(batch)).astype(np.int32)
+        return self._note(seq[warm:], done)
 
     def _builds_anew(self, batch: UpdateBatch, part: slice, steps: int) -> bool:
         """Whether to build the trees from the rows that the steps leave: the same trees, for less work."""
@@ -185,25 +180,8 @@ class ForestCoordinator(SequentialCoordinator):
             return False
         return steps * STEPS_OF_A_BUILD > self.store.live
 
-    def _parts(self, X: npt.NDArray[np.float64], comes: Ints, ids: Ints, warm: int) -> list[dict[str, Any]]:
-        """Return the rows for each shard: in full those that its trees vote on or hold, of the rest its columns."""
-        if len(X) and not X.shape[1]:  # the shards have read them
-            return [{"numbers": trees} for trees in self._trees]
-        if len(self._trees) == 1:
-            return [{"X": X, "own": None, "whole": None, "numbers": self._trees[0]}]
-        waits = np.zeros(len(X), dtype=np.bool_)
-        waits[: len(comes)] = comes < warm
-        holders = np.empty((int(waits.sum()), self.options.copies), dtype=np.int32)
-        memberships(self._seeds, np.ascontiguousarray(ids[waits[: len(comes)]]), self.options.n_estimators, holders)
-        parts = []
-        for trees, columns in zip(self._trees, self._columns, strict=True):
-            whole = ~waits
-            whole[waits] = np.isin(holders, trees).any(axis=1)
-            parts.append({"X": X[whole], "own": X[~whole][:, columns], "whole": whole, "numbers": trees})
-        return parts
-
     def _merge(self, replies: list[Any]) -> Ints:
-        """Take how large the trees of the shards are; what each step did in all of them."""
+        """Take how large the trees of the shards are; what each step after the warm-up did in all of them."""
         if not self._shared:
             self._shapes, self._stale = np.array([reply["shape"] for reply in replies]), True
         if "done" not in replies[0]:
@@ -244,7 +222,12 @@ class ForestCoordinator(SequentialCoordinator):
 
     def _each(self, method: str, payload: dict[str, Any] | None = None) -> Ask:
         """A request to all shards, which says what their trees are."""
-        return Ask(method, payload or {}, [{"numbers": numbers} for numbers in self._trees])
+        return Ask(method, payload or {}, self._numbers)
+
+    @property
+    def _numbers(self) -> list[dict[str, Ints]]:
+        """What each shard's trees are."""
+        return [{"numbers": numbers} for numbers in self._trees]
 
     def gather(self) -> Exchange[None]:
         """Fetch the trees that have changed since they were fetched last."""
@@ -261,21 +244,11 @@ class ForestCoordinator(SequentialCoordinator):
         self._stale = False
 
     def _send_rows(self) -> Exchange[None]:
-        """After a restore, send the shards ids and labels, and rows in full where their trees need them."""
+        """After a restore, send the shards ids and labels; they tell each other the columns of the rows."""
         if not self._shards_need_rows:
             return
         self._shards_need_rows = False
         n = self.store.live
-        if len(self._trees) > 1:
-            for begin in range(0, n, FILLED_ROWS):
-                slots = np.arange(begin, min(begin + FILLED_ROWS, n), dtype=np.int32)
-                X = np.empty((len(slots), len(self.features)))
-                for columns, reply in zip(self._columns, (yield Ask("gather", {"slots": slots})), strict=True):
-                    X[:, columns] = reply
-                holders = np.empty((len(slots), self.options.copies), dtype=np.int32)
-                memberships(self._seeds, self.store.id[slots], self.options.n_estimators, holders)
-                needed = [np.isin(holders, trees).any(axis=1) for trees in self._trees]
-                yield Tell("fill", {}, [{"slots": slots[mine], "X": X[mine]} for mine in needed])
         y = self.store.y[:n] if self.options.numeric else self.store.y[:n].astype(np.int64)
         payload = {
             "ids": self.store.id[:n].copy(),
@@ -284,8 +257,10 @@ class ForestCoordinator(SequentialCoordinator):
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "warming": self._seq < self._warmup,
+            "shards": len(self._trees),
         }
-        self._merge((yield self._each("recall", payload)))
+        ended = yield from together("recall", payload, self._numbers)
+        self._merge([one.result for one in ended])
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         return np.logical_and.reduce((yield Ask("equal", {"slots": slots, "X": row.X[0]})))

@@ -80,36 +80,53 @@ def siphash(k0: np.uint64, k1: np.uint64, number: np.uint64) -> np.uint64:
     return out
 
 
-@inner_kernel
-def trees_of(seeds: Any, identity: int, trees: int, out: Any) -> None:
-    """The trees that hold an example, in no particular order: those of the smallest numbers; of equals the smaller.
+@inlined_kernel
+def _precedes(numbers: Any, trees: Any, i: int, number: np.uint64, tree: int) -> bool:
+    """Whether entry i has a smaller number, or the same and a smaller tree."""
+    first: bool = numbers[i] < number or (numbers[i] == number and trees[i] < tree)
+    return first
 
-    ``out`` has room for them, its length is k. O(T) with few exchanges: the numbers are random.
-    """
-    key = siphash(seeds.k0, seeds.k1, np.uint64(identity))
-    k = len(out)
-    if k == trees:
-        for t in range(trees):
-            out[t] = t
-        return
-    # The chosen ones ascend by number; a later tree displaces the last if its number is smaller.
-    for t in range(trees):
-        number = bits_at(key, t)
-        at = min(t, k)
-        if at == k and number >= bits_at(key, np.int64(out[k - 1])):
-            continue
-        at = min(at, k - 1)
-        while at > 0 and number < bits_at(key, np.int64(out[at - 1])):
-            out[at] = out[at - 1]
-            at -= 1
-        out[at] = t
+
+@inner_kernel
+def _select(numbers: Any, trees: Any, k: int) -> None:
+    """Put the k smallest numbers first, in any order, each with its tree: Hoare's FIND, O(trees) expected."""
+    low, high = 0, len(numbers) - 1
+    while low < high:
+        number, tree = numbers[k - 1], trees[k - 1]
+        i, j = low, high
+        while i <= j:
+            while _precedes(numbers, trees, i, number, tree):
+                i += 1
+            while numbers[j] > number or (numbers[j] == number and trees[j] > tree):
+                j -= 1
+            if i <= j:
+                numbers[i], numbers[j] = numbers[j], numbers[i]
+                trees[i], trees[j] = trees[j], trees[i]
+                i += 1
+                j -= 1
+        if j < k - 1:
+            low = i
+        if k - 1 < i:
+            high = j
 
 
 @kernel
-def memberships(seeds: Any, ids: Any, trees: int, out: Any) -> None:
-    """The trees of many examples; ``out``, shape (n, k), gets a row for each of ``ids``."""
+def memberships(seeds: Any, ids: Any, numbers: Any, trees: Any, out: Any) -> None:
+    """Fill a row of ``out``, shape (n, k), for each of ``ids``: the trees that hold the example, in any order.
+
+    Those are the trees of the smallest numbers; of equals the smaller. ``numbers`` and ``trees``, with an entry for
+    each tree of the forest, are scratch. O(trees) for an example.
+    """
+    k = out.shape[1]
     for i in range(len(ids)):
-        trees_of(seeds, ids[i], trees, out[i])
+        key = siphash(seeds.k0, seeds.k1, np.uint64(ids[i]))
+        for t in range(len(trees)):
+            trees[t] = t
+            numbers[t] = bits_at(key, t)
+        if k < len(trees):
+            _select(numbers, trees, k)
+        for m in range(k):
+            out[i, m] = trees[m]
 
 
 @inlined_kernel

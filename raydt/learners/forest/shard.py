@@ -1,7 +1,7 @@
 """The work of a shard: its trees, the rows in them, and its columns of all rows.
 
-A shard owns the feature groups that every learner's shards own, and trees that the coordinator deals, as many as any
-other shard. Of rows that live in none of its trees it keeps its own columns only, which checkpoints need.
+A shard owns the feature groups that every learner's shards own, of which it writes the columns to checkpoints, and
+trees that the coordinator deals, as many as any other shard. It keeps all rows in full.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from raydt.arrays.blocks import block, blocks, equal_rows
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
-from raydt.exchange.messages import Payload
+from raydt.exchange.meeting import Meeting, Steps
+from raydt.exchange.messages import MET, Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
 from raydt.learners.forest.model import each_tree
 from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps, TreeArrays
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.trees import ExactTrees
 from raydt.learners.sequential import ADD, REMOVE
+
+#: Rows whose columns shards tell each other at once.
+TOLD_ROWS = 1 << 16
 
 Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
@@ -45,9 +49,7 @@ class StepsMessage(NamedTuple):
     y: Any
     weight: Any  #: Weights of these rows, in units; None: no row has had another weight than 1.
     reweigh: Any  #: Slots and weights of all live rows, which count by these from the end of the warm-up on; or None.
-    X: Any  #: Rows in full.
-    own: Any  #: This shard's columns of the other rows.
-    whole: Any  #: Shape (rows,): which rows are in ``X``; None: all.
+    X: Any  #: All rows, in full.
     order: Any  #: Class codes in ascending order of their labels.
     warm: int  #: Steps that belong to the warm-up: their rows wait for its end.
     warming: bool  #: Whether the warm-up continues after these steps.
@@ -98,6 +100,7 @@ class ForestShard:
         self._numbers = np.empty(0)  # numeric labels by slot
         self._scale = NO_LABELS
         self._shared = store is not None
+        self._meeting = Meeting()
         self.reader: FeatureReader | None = None
         if store is not None:
             self.trees.deal(store.shares[len(store.parts)])
@@ -105,6 +108,8 @@ class ForestShard:
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: each is a method ``_on_...``; ``numbers`` are those of this shard's trees."""
+        if method == MET:
+            return self._meeting.receive(**payload)
         payload = dict(payload)
         if (numbers := payload.pop("numbers", None)) is not None:
             self.trees.deal(np.array(numbers))
@@ -114,17 +119,15 @@ class ForestShard:
     # ---------------------------------------------------------------- a batch
 
     def _on_steps(self, **message: Any) -> dict[str, Any]:
-        """Take the steps of a part of a batch (``StepsMessage``); answer with the votes and what was done."""
+        """Take the steps of a part of a batch (``StepsMessage``); answer with the votes and what was done.
+
+        Nothing is done in steps of the warm-up.
+        """
         if blocks := message.pop("blocks", ()):  # this shard has read the rows in full
             assert self.reader is not None
-            message |= {"X": self.reader.take(message.pop("rows"), blocks), "own": None, "whole": None}
+            message["X"] = self.reader.take(message.pop("rows"), blocks)
         sent = StepsMessage(**message)
-        rows = np.asarray(sent.X)
-        if sent.whole is not None:
-            rows = np.zeros((len(sent.whole), len(self._features)))
-            rows[sent.whole] = sent.X
-            rows[np.ix_(np.flatnonzero(~sent.whole), self.columns)] = sent.own
-        rows = np.ascontiguousarray(rows)
+        rows = np.ascontiguousarray(sent.X)
         self.trees.know(np.array(sent.order))
         columns = (sent.kind, sent.slot, sent.row, sent.place)
         kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in columns)
@@ -149,7 +152,7 @@ class ForestShard:
         if sent.anew and self._eager:
             self._note_all(work.done[-1])
         self._erase(slots[kinds == REMOVE])
-        return {"votes": work.votes, "done": done, "shape": self._shape()}
+        return {"votes": work.votes, "done": done[sent.warm :], "shape": self._shape()}
 
     def _advance(self, work: ForestSteps, begin: int, end: int, warm: int) -> None:
         middle = min(max(begin, warm), end)
@@ -232,26 +235,26 @@ class ForestShard:
         mine = block(self.trees.examples.X, slots, self.columns)
         return equal_rows(mine, row[self.columns])
 
-    def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
-        """This shard's columns of some rows."""
-        slots = np.asarray(slots)
-        self.trees.reserve(int(slots.max(initial=-1)) + 1)
-        return block(self.trees.examples.X, slots, self.columns)
-
-    def _on_fill(self, slots: Any, X: Any) -> None:
-        """Take rows in full, after a restore, which this shard's trees need."""
-        if len(slots):
-            self.trees.reserve(int(np.max(slots)) + 1)
-            self.trees.examples.X[np.asarray(slots)] = X
-
-    def _on_recall(self, ids: Any, y: Any, weight: Any, order: Any, scale: Any, warming: bool) -> dict[str, Any]:
+    def _on_recall(self, **message: Any) -> Any:
         """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore, and build the trees."""
+        return self._meeting.begin(self._recall(**message))
+
+    def _recall(
+        self, ids: Any, y: Any, weight: Any, order: Any, scale: Any, warming: bool, shards: int
+    ) -> Steps[dict[str, Any]]:
+        """Tell the other shards the columns that this one has read, some rows at a time."""
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
         self._scale = Scale(*scale)
         self.trees.reserve(n)
+        X = self.trees.examples.X
+        columns = [self._features.columns_of(groups) for groups in self._features.assign(shards)]
+        for begin in range(0, n, TOLD_ROWS):
+            some = X[begin : min(begin + TOLD_ROWS, n)]
+            for theirs, part in zip(columns, (yield [some[:, self.columns]] * shards), strict=True):
+                some[:, theirs] = part
         self.trees.know(np.array(order))
-        self._put(slots, ids, self.trees.examples.X[:n], y, weight)
+        self._put(slots, ids, X[:n], y, weight)
         self.trees.collect(np.full(n, ADD, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()
@@ -270,7 +273,7 @@ class ForestShard:
     def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ...; the coordinator sends ids and labels before the next batch."""
         self.trees.clear()
-        self._numbers = np.empty(0)
+        self._numbers, self._meeting = np.empty(0), Meeting()
         for g in self.groups.tolist():
             X = state[g]["X"]
             self.trees.reserve(len(X))

@@ -169,7 +169,8 @@ class ExactTrees:
     def members(self, ids: Ints) -> npt.NDArray[np.int32]:
         """Trees of the forest that hold each example, shape (n, k)."""
         out = np.empty((len(ids), self.options.copies), dtype=np.int32)
-        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64), self.options.n_estimators, out)
+        numbers, trees = (np.empty(self.options.n_estimators, dtype=kind) for kind in (np.uint64, np.int32))
+        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64), numbers, trees, out)
         return out
 
     def collect(self, kind: npt.NDArray[np.int32], slots: Slots) -> None:

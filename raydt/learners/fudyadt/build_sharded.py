@@ -1,25 +1,28 @@
-"""BUILD spread over shards, one round per tree level: the kernels of both sides and the packed reply.
+"""BUILD spread over shards, which meet once for every level of the tree: what each of them does.
 
-A shard sorts its columns once, then answers each round with, for every open node and each of its feature
-groups, the best split it has; and with one bit per row, the side on which its own best split puts the row.
-The coordinator picks the winners by the total order, combines the bits of the winning shards, and sends them
-with the next round: no second round is needed to learn the sides.
+A shard sorts its columns once. At a meeting it gives all others, for every open node, the best split of its columns;
+and it *owns* a range of the rows: from every shard it gets one bit for each of them, the side on which that shard's
+best split puts the row. All choose the same winners by the total order, and split the same nodes. The owner of a row
+takes the bit of the winner at the row's node, moves the row down, and tells all the bits of its rows. So a row costs
+two bits a level, however many shards there are, and everything else is divided. At the end the coordinator gets the
+winners, from which it makes the same nodes, and from each owner the nodes of its rows.
 
-A reply is one int64 array: ``open * groups * (4 + K)`` words of candidates (bits of the score, bits of the
-threshold, feature, side of missing numbers, class counts on the left), then ``ceil(rows / 64)`` words of sides. Where
-labels are numbers, K is 1 and two words more of each candidate are the sums of the labels on the left and of their
-squares.
+A candidate has ``4 + K`` words: bits of the score, bits of the threshold, feature (-1: there is none), side of missing
+numbers, class counts on the left. Where labels are numbers, K is 1 and two words more are the sums of the labels on the
+left and of their squares.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.kernel import inner_kernel, kernel
-from raydt.learners.fudyadt.split_search import scan_column, scan_missing_left
+from raydt.arrays.kernel import kernel
+from raydt.exchange.meeting import Steps
+from raydt.learners.fudyadt.split_search import BLOCK, scan_column, scan_missing_left
 from raydt.learners.fudyadt.split_sides import (
     is_constant,
     mark_sides,
@@ -28,28 +31,43 @@ from raydt.learners.fudyadt.split_sides import (
     sum_left,
     threshold_of,
 )
-from raydt.trees.counted_tree import start_children, stays_leaf
-from raydt.trees.records import link, split_node
+from raydt.trees.counted_tree import (
+    CountedTree,
+    TreeRules,
+    new_tree,
+    start_children,
+    start_node,
+    stays_leaf,
+    with_room,
+)
+from raydt.trees.records import USED, split_node
 
 #: Words of a candidate before the class counts.
 SCORE, THRESHOLD, FEATURE, MISSING, LEFT = range(5)
 #: Flags of a round: what becomes of the two children of an open node.
 KEEP_LEFT, KEEP_RIGHT = 1, 2
 
+Words = npt.NDArray[np.int64]
 
-def side_words(rows: int) -> int:
-    """int64 words that hold one bit per row."""
-    return (rows + 63) // 64
+
+class BuildOrder(NamedTuple):
+    """One BUILD, as the coordinator asks for it."""
+
+    rows: npt.NDArray[np.uint8]  #: A bit for each slot, whether its row is below the node; the first is the lowest.
+    counts: npt.NDArray[np.int64]  #: Shape (K,): classes of the rows; ``sums`` of numeric labels as in the tree.
+    sums: npt.NDArray[np.int64]
+    depth: int  #: Of the node.
+    rules: TreeRules
+    label_range: tuple[float, float] | None  #: Of numeric labels, in which they are counted.
+    few: int  #: With fewer rows in open nodes than that the coordinator finishes them itself.
 
 
 class ShardColumns(NamedTuple):
-    """The columns of a shard, ascending over its groups, and the rows of one BUILD."""
+    """The columns of a shard, ascending, and the rows of one BUILD."""
 
     X: npt.NDArray[np.float64]  #: Shape (any, columns).
     rows: npt.NDArray[np.int32]  #: Shape (rows,): row of ``X`` of each row of the BUILD.
     feature: npt.NDArray[np.int64]  #: Shape (columns,).
-    group: npt.NDArray[np.int64]  #: Shape (columns,).
-    groups: int
     categorical: npt.NDArray[np.bool_]  #: Shape (columns,).
     gaps: npt.NDArray[np.bool_]  #: Shape (columns,): whether numbers are missing.
     numbers: npt.NDArray[np.int32]  #: Shape (rows,): numeric labels in units; with classes it is empty.
@@ -67,98 +85,54 @@ class Sorted(NamedTuple):
 
 @kernel
 def find_candidates(level: Any, columns: Any, node_counts: Any, node_sums: Any, scratch: Any, out: Any) -> None:
-    """Fill ``out`` (open, groups, 4 + K) with the best split of each group; ``side`` with the shard's own choice.
+    """Fill ``out`` (open, 4 + K) with the best split of each open node, and ``side`` with the sides of its rows.
 
-    With numeric labels, ``out`` has 4 + 1 + 2 words of a candidate.
-    Columns ascend over the groups of a shard, so that "the first best" is the total order. O(rows x columns) a level.
+    With numeric labels, ``out`` has 4 + 1 + 2 words of a candidate. Columns ascend, so that "the first best" is the
+    total order. O(rows x columns) a level.
     """
     E, bounds, side, label_bits = level.E, level.bounds, level.side, level.label_bits
-    X, rows, groups, categorical = columns.X, columns.rows, columns.groups, columns.categorical
+    X, rows, categorical, numbers = columns.X, columns.rows, columns.categorical, columns.numbers
     K = node_counts.shape[1]
-    left = scratch[0, :K]
-    column_of = scratch[1]
-    at_of = scratch[2]
-    scores = out[:, :, :2].view(np.float64)
+    left, spare = scratch[0, :K], scratch[1]
+    scores = out[:, :2].view(np.float64)
     for f in range(len(bounds)):
         first, stop = bounds[f, 0], bounds[f, 1]
-        for g in range(groups):
-            scores[f, g, SCORE] = -1.0
-            column_of[g] = -1
+        best, perfect = -1.0, np.inf
+        if K == 2:
+            perfect = 2.0 * np.float64(node_counts[f, 0]) * np.float64(node_counts[f, 1])
+        column, at = np.int64(-1), np.int64(-1)
         for j in range(len(columns.feature)):
-            g = columns.group[j]
-            best = scores[f, g, SCORE]
             S = E[j, first:stop]
-            category, numbers, spare = categorical[j], columns.numbers, scratch[3]
-            score, at = scan_column(S, category, node_counts, node_sums, f, numbers, left, label_bits, best, spare)
-            if at >= 0:
-                scores[f, g, SCORE] = best = score
-                column_of[g] = j
-                at_of[g] = at
+            score, here = scan_column(
+                S, categorical[j], node_counts, node_sums, f, numbers, left, label_bits, best, spare
+            )
+            if here >= 0:
+                best, column, at = score, np.int64(j), np.int64(here)
+                if best >= perfect:  # both sides pure: no later column can do better
+                    break
             if columns.gaps[j]:
-                score, at = scan_missing_left(
+                score, here = scan_missing_left(
                     S, X, rows, np.int64(j), node_counts, node_sums, f, numbers, left, label_bits, best, spare,
                     level.spare,
                 )  # fmt: skip
-                if at >= 0:
-                    scores[f, g, SCORE] = score
-                    column_of[g] = j
-                    at_of[g] = at
-        shard_best = -1.0
-        shard_column, shard_at = np.int64(-1), np.int64(-1)
-        for g in range(groups):
-            j = column_of[g]
-            if j < 0:
-                out[f, g, FEATURE] = -1
-                continue
-            at = at_of[g]
-            segment = E[j, first:stop]
-            scores[f, g, THRESHOLD] = threshold_of(segment, at, categorical[j], X, rows, j, label_bits)
-            out[f, g, FEATURE] = columns.feature[j]
-            out[f, g, MISSING] = missing_side(segment, at, columns.gaps[j], X, rows, j, label_bits)
-            mark_counts(segment, at, categorical[j], label_bits, left)
-            for k in range(K):
-                out[f, g, LEFT + k] = left[k]
-            if K == 1:
-                mark_sides(segment, at, categorical[j], label_bits, side, left)
-                q, squares = sum_left(segment, label_bits, side, columns.numbers)
-                out[f, g, LEFT + 1], out[f, g, LEFT + 2] = q, squares
-            if scores[f, g, SCORE] > shard_best:
-                shard_best, shard_column, shard_at = scores[f, g, SCORE], j, at
-        if shard_column >= 0:
-            segment = E[shard_column, first:stop]
-            mark_sides(segment, shard_at, categorical[shard_column], label_bits, side, left)
-
-
-@inner_kernel
-def mark_counts(E: Any, at: int, categorical: bool, label_bits: int, left: Any) -> None:
-    """Count the classes on the left of a split of one segment; unlike the sides, without a write for each row."""
-    mask = (1 << label_bits) - 1
-    left[:] = 0
-    i, n = at, len(E)
-    if at >= n:
-        last = n - 1
-        while E[last] >> 32 == E[n - 1] >> 32:
-            left[E[last] & mask] += 1
-            last -= 1
-        i = at - n
-    while i >= 0 and (not categorical or E[i] >> 32 == E[at] >> 32):
-        left[E[i] & mask] += 1
-        i -= 1
-
-
-@kernel
-def pack_sides(side: Any, n: int, words: Any) -> None:
-    """One bit per row."""
-    words[:] = 0
-    for i in range(n):
-        words[i >> 6] |= np.int64(side[i]) << (i & 63)
-
-
-@kernel
-def unpack_sides(words: Any, n: int, side: Any) -> None:
-    """The inverse of :func:`pack_sides`."""
-    for i in range(n):
-        side[i] = (words[i >> 6] >> (i & 63)) & 1
+                if here >= 0:
+                    best, column, at = score, np.int64(j), np.int64(here)
+                    if best >= perfect:
+                        break
+        out[f, FEATURE] = -1
+        if column < 0:
+            continue
+        segment, category = E[column, first:stop], categorical[column]
+        scores[f, SCORE] = best
+        scores[f, THRESHOLD] = threshold_of(segment, at, category, X, rows, column, label_bits)
+        out[f, FEATURE] = columns.feature[column]
+        out[f, MISSING] = missing_side(segment, at, columns.gaps[column], X, rows, column, label_bits)
+        mark_sides(segment, at, category, label_bits, side, left)
+        for k in range(K):
+            out[f, LEFT + k] = left[k]
+        if K == 1:
+            q, squares = sum_left(segment, label_bits, side, numbers)
+            out[f, LEFT + 1], out[f, LEFT + 2] = q, squares
 
 
 @kernel
@@ -188,112 +162,165 @@ def next_level(level: Any, keep: Any, size_left: Any, out: Any) -> int:
     return n
 
 
-class OpenLevel(NamedTuple):
-    """The open nodes of a BUILD at the coordinator."""
-
-    nodes: npt.NDArray[np.int64]  #: Shape (open,).
-    slots: npt.NDArray[np.int32]  #: Shape (rows,).
-    node_of: npt.NDArray[np.int32]  #: Shape (rows,): number of the open node of each row, -1 once it is in a leaf.
-
-
 class Children(NamedTuple):
     """Decisions about the open nodes of a level."""
 
     keep: npt.NDArray[np.uint8]  #: Shape (open,): which children stay open.
     size_left: npt.NDArray[np.int64]  #: Shape (open,): rows on the left.
-    #: ``left``, ``right``: Shape (open,): number of each child among the next open nodes, -1 of one that is a leaf.
-    left: npt.NDArray[np.int64]
-    right: npt.NDArray[np.int64]
     below: npt.NDArray[np.int64]  #: Shape (2 open,): the next open nodes.
 
     @classmethod
     def of(cls, n_open: int) -> Children:
         """No children of so many nodes."""
-        left, right = np.full((2, n_open), -1, dtype=np.int64)
         sizes, below = np.zeros(n_open, dtype=np.int64), np.empty(2 * n_open, dtype=np.int64)
-        return cls(np.zeros(n_open, dtype=np.uint8), sizes, left, right, below)
+        return cls(np.zeros(n_open, dtype=np.uint8), sizes, below)
 
 
 @kernel
-def choose_splits(candidates: Any, chosen: Any) -> None:
-    """The group with the best candidate of each open node by the total order, -1 where nothing separates the rows."""
+def choose_splits(candidates: Any, chosen: Any, shards: Any) -> None:
+    """The best candidate of each open node by the total order, and its shard: -1 where nothing separates the rows.
+
+    ``candidates`` has shape (open, shards, words), ``chosen`` (open, words).
+    """
     scores = candidates[:, :, :2].view(np.float64)
     for f in range(len(candidates)):
-        best = -1
-        for g in range(candidates.shape[1]):
-            if candidates[f, g, FEATURE] < 0:
+        best = np.int64(-1)
+        for s in range(candidates.shape[1]):
+            if candidates[f, s, FEATURE] < 0:
                 continue
-            better = best < 0 or scores[f, g, SCORE] > scores[f, best, SCORE]
-            tie = best >= 0 and scores[f, g, SCORE] == scores[f, best, SCORE]
-            if better or (tie and candidates[f, g, FEATURE] < candidates[f, best, FEATURE]):
-                best = g
-        chosen[f] = best
+            better = best < 0 or scores[f, s, SCORE] > scores[f, best, SCORE]
+            tie = best >= 0 and scores[f, s, SCORE] == scores[f, best, SCORE]
+            if better or (tie and candidates[f, s, FEATURE] < candidates[f, best, FEATURE]):
+                best = np.int64(s)
+        shards[f] = best
+        for word in range(chosen.shape[1]):
+            chosen[f, word] = candidates[f, max(best, np.int64(0)), word]
 
 
 @kernel
-def split_nodes(tree: Any, nodes: Any, candidates: Any, chosen: Any, rules: Any, stamp: int, children: Any) -> int:
+def split_nodes(tree: Any, nodes: Any, chosen: Any, rules: Any, stamp: int, children: Any) -> int:
     """Split the open nodes by their candidates, and fill ``children``; returns the number of nodes open next."""
     K = tree.counts.shape[1]
-    thresholds = candidates[:, :, :2].view(np.float64)
+    thresholds = chosen[:, :2].view(np.float64)
     n = 0
     for f in range(len(nodes)):
-        g, node = chosen[f], nodes[f]
-        if g < 0:
+        node = nodes[f]
+        if chosen[f, FEATURE] < 0:
             continue
-        left, right = split_node(tree, node, candidates[f, g, FEATURE], thresholds[f, g, THRESHOLD])
-        tree.nodes[node].missing = candidates[f, g, MISSING]
+        left, right = split_node(tree, node, chosen[f, FEATURE], thresholds[f, THRESHOLD])
+        tree.nodes[node].missing = chosen[f, MISSING]
         for k in range(K):
-            tree.counts[left, k] = candidates[f, g, LEFT + k]
+            tree.counts[left, k] = chosen[f, LEFT + k]
             tree.counts[right, k] = tree.counts[node, k] - tree.counts[left, k]
             children.size_left[f] += tree.counts[left, k]
         for k in range(tree.sums.shape[1]):
-            tree.sums[left, k] = candidates[f, g, LEFT + K + k]
+            tree.sums[left, k] = chosen[f, LEFT + K + k]
             tree.sums[right, k] = tree.sums[node, k] - tree.sums[left, k]
         start_children(tree, node, stamp, rules)
         if not stays_leaf(tree, left, rules):
             children.keep[f] |= KEEP_LEFT
-            children.left[f], children.below[n] = n, left
+            children.below[n] = left
             n += 1
         if not stays_leaf(tree, right, rules):
             children.keep[f] |= KEEP_RIGHT
-            children.right[f], children.below[n] = n, right
+            children.below[n] = right
             n += 1
     return n
 
 
 @kernel
-def send_rows(tree: Any, members: Any, level: Any, shards: Any, words: Any, children: Any, sides: Any) -> None:
-    """Send every row of the open nodes one level down, and gather the sides of all in ``sides``.
+def move_rows(node_of: Any, open_of: Any, shards: Any, below: Any, sides: Any, out: Any) -> None:
+    """Move rows one level down, by the bits of the shard that has the split of their node; ``out`` gets their sides.
 
-    Brings ``level.node_of`` up to date. ``shards`` is the shard whose split each open node has, -1 of a node that is
-    not split; ``words``, shape (shards, words), has the sides by each shard.
+    ``node_of`` has the node of each row, ``open_of`` the number of a node among the open ones (-1: a leaf), ``shards``
+    the winner at each open node (-1: it is not split), ``below``, shape (open, 2), its children; ``sides``, shape
+    (shards, bytes), the bits by each shard.
     """
-    sides[:] = 0
-    nodes, slots, node_of = level.nodes, level.slots, level.node_of
     for i in range(len(node_of)):
-        f = node_of[i]
-        if f < 0:
+        out[i] = 0
+        f = open_of[node_of[i]]
+        if f < 0 or shards[f] < 0:
             continue
-        if shards[f] < 0:
-            link(tree, members, nodes[f], slots[i])
-            node_of[i] = -1
-            continue
-        bit = (words[shards[f], i >> 6] >> (i & 63)) & 1
-        sides[i >> 6] |= np.int64(bit) << (i & 63)
-        node_of[i] = children.right[f] if bit else children.left[f]
-        if node_of[i] < 0:
-            link(tree, members, np.int64(tree.nodes[nodes[f]].right if bit else tree.nodes[nodes[f]].left), slots[i])
+        out[i] = (sides[shards[f], i >> 3] >> (i & 7)) & 1
+        node_of[i] = below[f, out[i]]
 
 
-def split_reply(
-    replies: list[npt.NDArray[np.int64]], groups: list[int], n_open: int, words: int, rows: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Candidates of all groups, with ``words`` of counts and sums, the shard of each, and the sides of each shard."""
-    width = LEFT + words
-    candidates = [
-        reply[: n_open * count * width].reshape(n_open, count, width)
-        for reply, count in zip(replies, groups, strict=True)
-    ]
-    sides = np.stack([reply[len(reply) - side_words(rows) :] for reply in replies])
-    shard_of = np.repeat(np.arange(len(replies)), groups)
-    return np.ascontiguousarray(np.concatenate(candidates, axis=1)), shard_of, sides
+def as_bits(flags: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """One bit for each flag, the first the lowest of the first byte."""
+    return np.packbits(flags, bitorder="little")
+
+
+def flags_of(bits: npt.NDArray[np.uint8], count: int | None = None) -> npt.NDArray[np.uint8]:
+    """The flags of :func:`as_bits`, 0 or 1."""
+    return np.unpackbits(bits, count=count, bitorder="little")
+
+
+def build_steps(level: Sorted, columns: ShardColumns, order: BuildOrder, place: tuple[int, int]) -> Steps[Any]:
+    """Make a BUILD with the other shards; this one is the first of ``place`` among so many.
+
+    Returns the nodes of this shard's rows, numbered in the order in which they are made, the root first; and of the
+    first shard the ``splits`` of all open nodes in that order.
+    """
+    index, shards = place
+    n, K = len(level.side), len(order.counts)
+    edges = [(n + 7) // 8 * s // shards for s in range(shards + 1)]  # of the rows that each owns, in bytes of bits
+    node_of = np.zeros(min(8 * edges[index + 1], n) - min(8 * edges[index], n), dtype=np.int32)
+    sides, tree = np.empty(len(node_of), dtype=np.uint8), _one_leaf(order)
+    nodes, splits = np.zeros(1, dtype=np.int64), list[Words]()
+    while len(nodes):
+        mine = np.full((len(nodes), LEFT + K + len(order.sums)), -1, dtype=np.int64)
+        if len(columns.feature):
+            scratch = np.empty((2, max(K, BLOCK)), dtype=np.int64)
+            find_candidates(level, columns, tree.counts[nodes], tree.sums[nodes], scratch, mine)
+        bits = as_bits(level.side)
+        parts = [{"splits": mine, "sides": bits[begin:end]} for begin, end in pairwise(edges)]
+        received = yield parts
+        candidates = np.stack([part["splits"] for part in received], axis=1)
+        chosen, winners = np.empty_like(mine), np.empty(len(nodes), dtype=np.int64)
+        choose_splits(candidates, chosen, winners)
+        splits.append(chosen)
+        tree, open_of = with_room(tree, 2 * len(nodes), K), np.full(int(tree.reg[USED]), -1, dtype=np.int32)
+        open_of[nodes] = np.arange(len(nodes))
+        children = Children.of(len(nodes))
+        count = split_nodes(tree, nodes, chosen, order.rules, 0, children)
+        below = np.stack([tree.nodes["left"][nodes], tree.nodes["right"][nodes]], axis=1)
+        move_rows(node_of, open_of, winners, below, np.stack([part["sides"] for part in received]), sides)
+        nodes = children.below[:count]
+        if int(tree.statistics["n"][nodes].sum()) < order.few:
+            nodes = nodes[:0]
+        if len(nodes):
+            taken = yield [as_bits(sides)] * shards
+            level = level._replace(side=flags_of(np.concatenate(taken), n))
+            bounds = np.empty((2 * len(children.keep), 2), dtype=np.int64)
+            next_level(level, children.keep, children.size_left, bounds)
+            level = level._replace(bounds=bounds[: len(nodes)].copy())
+    rows = {"node_of": node_of.astype(np.min_scalar_type(int(tree.reg[USED])))}
+    return rows if index else {**rows, "splits": np.concatenate(splits)}
+
+
+def _one_leaf(order: BuildOrder) -> CountedTree:
+    """A tree of the node that is built."""
+    tree = new_tree(64, len(order.counts))
+    tree.counts[0], tree.sums[0], tree.nodes["depth"][0] = order.counts, order.sums, order.depth
+    start_node(tree, 0, 0, order.rules)
+    return tree
+
+
+def split_alike(
+    tree: CountedTree, root: int, splits: Words, rules: TreeRules, stamp: int
+) -> tuple[CountedTree, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Split a leaf, which is started, as shards have.
+
+    Returns the tree, the nodes by the numbers that shards give them, and those that are still open.
+    """
+    nodes, made = np.array([root], dtype=np.int64), [np.array([root], dtype=np.int64)]
+    begin = 0
+    while begin < len(splits):
+        chosen = splits[begin : begin + len(nodes)]
+        begin += len(nodes)
+        tree, children = with_room(tree, 2 * len(nodes), tree.counts.shape[1]), Children.of(len(nodes))
+        count = split_nodes(tree, nodes, chosen, rules, stamp, children)
+        split = nodes[chosen[:, FEATURE] >= 0]
+        made.append(np.stack([tree.nodes["left"][split], tree.nodes["right"][split]], axis=1).ravel().astype(np.int64))
+        nodes = children.below[:count]
+    return tree, np.concatenate(made), nodes

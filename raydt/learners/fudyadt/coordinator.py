@@ -1,8 +1,8 @@
 """The coordinator of FuDyADT: admits a batch, runs UPDATE over it, and has large rebuilds done by the shards.
 
 One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) shards are told the new
-rows; (3) the compiled loop takes the steps; (4) where it stops, the subtree is rebuilt here, here after
-gathering columns, or level by level on the shards; (5) emptied slots are released.
+rows, with their labels; (3) the compiled loop takes the steps; (4) where it stops, the subtree is rebuilt here, here
+after gathering columns, or level by level on the shards; (5) emptied slots are released.
 """
 
 from __future__ import annotations
@@ -73,12 +73,13 @@ class FuDyADTCoordinator(TreeCoordinator):
         self.live.count_in_units(slots)
         self.live.weigh()
         if batch.blocks:
-            yield from self._read(slots, batch.row[added], batch.blocks)
+            yield from self._read(slots, batch.row[added], batch.blocks, y=self.store.y[slots])
         else:
             X = batch.X[as_slice(rows)]
             self.store.put(slots, X)
             if len(slots) and not self.live.plan.shared_store:
-                yield Tell("rows", {"slots": slots}, [{"X": X[:, owned]} for owned in self.live.columns])
+                told = {"slots": slots, "y": self.store.y[slots]}
+                yield Tell("rows", told, [{"X": X[:, owned]} for owned in self.live.columns])
         steps, position = steps_of(batch, part, admitted)
         n = len(steps)
         means = np.full(n if self._labels is not None else 0, np.nan)

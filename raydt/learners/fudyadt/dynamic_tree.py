@@ -19,19 +19,12 @@ from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
 from raydt.examples.weights import sums_by_class
 from raydt.exchange.faults import fault
+from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.build import NO_NUMBERS, BuildScratch, Listing, new_scratch
 from raydt.learners.fudyadt.build_divided import DividedBuild, spare_nodes
-from raydt.learners.fudyadt.build_sharded import (
-    Children,
-    OpenLevel,
-    choose_splits,
-    send_rows,
-    side_words,
-    split_nodes,
-    split_reply,
-)
+from raydt.learners.fudyadt.build_sharded import BuildOrder, as_bits, split_alike
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
@@ -71,9 +64,8 @@ class FuDyADTTree(LiveTree):
         self.plan, self._options = plan, options
         self.label_range = label_range  #: Of numeric labels, also if it is not known yet; with classes None.
         self.units = NO_NUMBERS  #: Numeric labels by slot, in units of their range; with classes it is empty.
-        groups = features.assign(shards)
-        self._groups = [len(owned) for owned in groups]
-        self.columns = [features.columns_of(owned) for owned in groups]
+        self.columns = [features.columns_of(owned) for owned in features.assign(shards)]
+        self._labels_sent = True  # the shards have the labels of all live rows
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
         self.weighting = Weighting(options.class_weight == "balanced")
         self.scratch = self._new_scratch(self.loop_rows)
@@ -144,6 +136,7 @@ class FuDyADTTree(LiveTree):
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
         self.scratch = self._new_scratch(self.loop_rows)
+        self._labels_sent = self.plan.shared_store
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
     def count_in_units(self, slots: npt.NDArray[np.int32]) -> None:
@@ -289,42 +282,48 @@ class FuDyADTTree(LiveTree):
         return X, np.arange(len(slots), dtype=np.int32)
 
     def _spread(self, root: int, slots: npt.NDArray[np.int32], stamp: int) -> Exchange[None]:
-        """BUILD on the shards, one round per level; what is left of little work is finished here."""
-        n, K, d = len(slots), self.tree.counts.shape[1], len(self.features)
+        """BUILD on the shards, which meet once a level; what is left of little work is finished here."""
         start_node(self.tree, root, stamp, self.rules)
-        begin = {"slots": slots, "labels": self.examples.y[slots], "counts": self.tree.counts[root].copy()}
-        replies = yield Ask("begin", begin | {"sums": self.tree.sums[root].copy()})
-        level = OpenLevel(np.array([root], dtype=np.int64), slots, np.zeros(n, dtype=np.int32))
-        while True:
-            f = len(level.nodes)
-            candidates, shard_of, words = split_reply(replies, self._groups, f, K + self.tree.sums.shape[1], n)
-            self.tree = with_room(self.tree, 2 * f, K)
-            chosen, children = np.empty(f, dtype=np.int64), Children.of(f)
-            choose_splits(candidates, chosen)
-            count = split_nodes(self.tree, level.nodes, candidates, chosen, self.rules, stamp, children)
-            sides = np.empty(side_words(n), dtype=np.int64)
-            shards = np.where(chosen < 0, -1, shard_of[chosen])
-            send_rows(self.tree, self.members, level, shards, words, children, sides)
-            level = level._replace(nodes=children.below[:count].copy())
-            left_over = int(np.count_nonzero(level.node_of >= 0))
-            if left_over * d < self.plan.local_work_limit or not count:
-                break
-            fault("coordinator.between_levels")
-            payload = {"sides": sides, "keep": children.keep, "size_left": children.size_left}
-            statistics = {"counts": self.tree.counts[level.nodes], "sums": self.tree.sums[level.nodes]}
-            replies = yield Ask("level", payload | statistics)
-        yield Tell("end", {})
-        if left_over:
-            yield from self._finish_open(level, stamp)
+        used = int(self.store.reg[USED])
+        if not self._labels_sent:
+            yield Tell("labels", {"y": self.store.y[:used].copy()})
+            self._labels_sent = True
+        below = np.zeros(used, dtype=np.bool_)
+        below[slots] = True
+        order = BuildOrder(
+            as_bits(below),
+            self.tree.counts[root].copy(),
+            self.tree.sums[root].copy(),
+            int(self.tree.nodes["depth"][root]),
+            self.rules,
+            None if self.label_range is None else (self.label_range.low, self.label_range.high),
+            -(-self.plan.local_work_limit // max(1, len(self.features))),
+        )
+        shards = len(self.columns)
+        ended = yield from together("build", {"order": order}, [{"place": (s, shards)} for s in range(shards)])
+        splits = ended[0].result["splits"]
+        self.tree, made, nodes = split_alike(self.tree, root, splits, self.rules, stamp)
+        leaf = made[np.concatenate([one.result["node_of"] for one in ended])]
+        self.members["leaf"][slots] = leaf
+        number = np.full(len(self.tree.nodes), -1, dtype=np.int32)  # of a node among those that are open
+        number[nodes] = np.arange(len(nodes))
+        waits = number[leaf]
+        link_members(self.tree, self.members, slots[waits < 0])
+        if len(nodes):
+            yield from self._finish_open(nodes, slots[waits >= 0], waits[waits >= 0], stamp)
 
-    def _finish_open(self, level: OpenLevel, stamp: int) -> Exchange[None]:
-        """Build the subtrees of the nodes that are still open from the rows in them."""
-        nodes, node_of = level.nodes, level.node_of
-        waiting = np.flatnonzero(node_of >= 0)
-        waiting = waiting[np.argsort(node_of[waiting], kind="stable")]
-        slots = level.slots[waiting]
+    def _finish_open(
+        self,
+        nodes: npt.NDArray[np.int64],
+        slots: npt.NDArray[np.int32],
+        node_of: npt.NDArray[np.int32],
+        stamp: int,
+    ) -> Exchange[None]:
+        """Build the subtrees of the nodes that are still open from the rows in them; ``node_of`` indexes ``nodes``."""
+        order = np.argsort(node_of, kind="stable")
+        slots, node_of = slots[order], node_of[order]
         X, rows = yield from self._features_of(slots)
-        stops = np.cumsum(np.bincount(node_of[waiting], minlength=len(nodes)))
+        stops = np.cumsum(np.bincount(node_of, minlength=len(nodes)))
         for node, begin, stop in zip(nodes.tolist(), [0, *stops[:-1].tolist()], stops.tolist(), strict=True):
             room = most_nodes(stop - begin, self.tree.nodes["depth"][node], self.rules)
             room += spare_nodes(stop - begin, len(self.features))

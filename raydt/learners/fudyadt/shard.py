@@ -9,31 +9,23 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import block, blocks, equal_rows
-from raydt.arrays.memory import grown
+from raydt.arrays.memory import empty, grown
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.faults import fault
-from raydt.exchange.messages import Payload
+from raydt.exchange.meeting import Meeting
+from raydt.exchange.messages import MET, Payload
 from raydt.learners.fudyadt.build import NO_NUMBERS
-from raydt.learners.fudyadt.build_sharded import (
-    LEFT,
-    ShardColumns,
-    Sorted,
-    find_candidates,
-    next_level,
-    pack_sides,
-    side_words,
-    unpack_sides,
-)
+from raydt.learners.fudyadt.build_sharded import BuildOrder, ShardColumns, Sorted, build_steps, flags_of
 from raydt.learners.fudyadt.presort import DIGITS, label_bits_of, presort
-from raydt.learners.fudyadt.split_search import BLOCK
+from raydt.trees.regression_sums import LabelRange
 
 
 class FuDyADTShard:
     """Owner of whole feature groups.
 
-    With the coordinator's store, when both live in one process and share it, rows are not sent.
+    With the coordinator's store, when both live in one process and share it, rows and labels are not sent.
     """
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64], store: ExampleStore | None = None) -> None:
@@ -44,12 +36,14 @@ class FuDyADTShard:
         self._categorical = features.kinds[self.columns].astype(np.bool_)
         self._store = store
         self._own = np.empty((0, len(self.columns)))  # by slot, where there is no store
-        self._columns: ShardColumns | None = None  # of the BUILD that is under way
-        self._level: Sorted | None = None
+        self._labels: npt.NDArray[Any] = np.empty(0, dtype=np.int32)  # the same
+        self._meeting = Meeting()
         self.reader: FeatureReader | None = None
 
     def handle(self, method: str, payload: Payload) -> Any:
-        """Answer one request: ``rows``, ``read``, ``begin``, ``level``, ``end``, ``gather`` or ``equal``."""
+        """Answer one request: ``rows``, ``read``, ``labels``, ``build`` and its meetings, ``gather`` or ``equal``."""
+        if method == MET:
+            return self._meeting.receive(**payload)
         answer: Any = getattr(self, f"_on_{method}")(**payload)
         return answer
 
@@ -65,7 +59,7 @@ class FuDyADTShard:
 
     def restore(self, state: Mapping[int, dict[str, Any]]) -> None:
         """Rows of the state take slots 0, 1, ... as they do at the coordinator."""
-        self._columns = self._level = None
+        self._meeting, self._labels = Meeting(), self._labels[:0]
         for i, g in enumerate(self.groups):  # which may be read one after the other
             X, own = state[int(g)]["X"], self._group_of == i
             if self._store:
@@ -74,65 +68,46 @@ class FuDyADTShard:
                 self._own = self._own if i else np.empty((len(X), len(self.columns)))
                 self._own[:, own] = X
 
-    def _on_rows(self, slots: Any, X: Any = None) -> None:
+    def _on_rows(self, slots: Any, y: Any, X: Any) -> None:
         """Keep new rows. A slot of a deleted row is not handed out again before this is acknowledged."""
         if self._store is None and len(self.columns):
             need = int(slots.max()) + 1
             if need > len(self._own):
                 self._own = grown(self._own, max(need, len(self._own) + len(self._own) // 2, 64))
             self._own[slots] = X
+            if need > len(self._labels):
+                self._labels = grown(np.asarray(self._labels, dtype=y.dtype), len(self._own))
+            self._labels[slots] = y
 
-    def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
+    def _on_read(self, slots: Any, y: Any, rows: Any, blocks: Any) -> None:
         """Keep new rows that this shard has read."""
         assert self.reader is not None
-        self._on_rows(slots, self.reader.take(rows, blocks))
+        self._on_rows(slots, y, self.reader.take(rows, blocks))
 
-    def _on_begin(self, slots: Any, labels: Any, counts: Any, sums: Any) -> npt.NDArray[np.int64]:
-        """Start a BUILD: sort the columns, answer for the root. Labels are codes or, with one class, units."""
-        n, K = len(slots), len(counts)
-        width = len(self.columns)
-        bits = label_bits_of(K)
+    def _on_labels(self, y: Any) -> None:
+        """Take the labels of all rows after a restore, in slots 0, 1, ..."""
+        self._labels = np.array(y)
+
+    def _on_build(self, order: BuildOrder, place: tuple[int, int]) -> Any:
+        """Make a BUILD with the other shards: sort the columns of its rows."""
+        slots = np.flatnonzero(flags_of(np.array(order.rows)).view(np.bool_)).astype(np.int32)
+        n, width, bits = len(slots), len(self.columns), int(label_bits_of(len(order.counts)))
+        labels: Any = (self._store.y if self._store else self._labels)[slots if width else slots[:0]]
+        numbers = NO_NUMBERS
+        if order.label_range is not None:
+            labels, numbers = np.zeros(len(labels), dtype=np.int32), LabelRange.of(*order.label_range).units(labels)
         if self._store:
             X, rows = block(self._store.X, slots, self.columns), np.arange(n, dtype=np.int32)
         else:
-            X, rows = self._own, np.array(slots, dtype=np.int32)
-        E = np.empty((width, n), dtype=np.int64)
-        spare = np.empty(n, dtype=np.int64)
-        codes, numbers = np.array(labels, dtype=np.int32), NO_NUMBERS
-        if K == 1:
-            codes, numbers = np.zeros(n, dtype=np.int32), codes
+            X, rows = self._own, slots
+        E, spare = empty((width, n), dtype=np.int64), empty(n, dtype=np.int64)
+        gaps = np.zeros(width, dtype=np.bool_)
         if width:
-            presort(
-                X,
-                rows,
-                codes,
-                n,
-                bits,
-                E,
-                spare,
-                np.empty(DIGITS, dtype=np.int64),
-            )
-        last = rows[(E[:, -1] & 0xFFFFFFFF) >> bits] if n else rows
-        gaps = np.isnan(X[last, np.arange(width)]) if width else np.zeros(0, dtype=np.bool_)
-        columns = X, rows, self.columns, self._group_of, len(self.groups), self._categorical, gaps, numbers
-        self._columns = ShardColumns(*columns)
-        bounds, side = np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8)
-        self._level = Sorted(E, bounds, side, spare, bits)
-        return self._candidates(np.array(counts, dtype=np.int64)[None, :], np.array(sums, dtype=np.int64)[None, :])
-
-    def _on_level(self, sides: Any, keep: Any, size_left: Any, counts: Any, sums: Any) -> npt.NDArray[np.int64]:
-        """Go one level down: partition by the winning sides, answer for the nodes that stay open."""
-        level = self._level
-        assert level is not None
-        unpack_sides(np.array(sides, dtype=np.int64), len(level.side), level.side)
-        bounds = np.empty((2 * len(keep), 2), dtype=np.int64)
-        n_open = next_level(level, np.array(keep), np.array(size_left), bounds)
-        self._level = level._replace(bounds=bounds[:n_open].copy())
-        return self._candidates(np.array(counts, dtype=np.int64), np.array(sums, dtype=np.int64))
-
-    def _on_end(self) -> None:
-        """The BUILD is complete: give its memory back."""
-        self._columns = self._level = None
+            presort(X, rows, labels, n, bits, E, spare, np.empty(DIGITS, dtype=np.int64))
+            gaps = np.isnan(X[rows[(E[:, -1] & 0xFFFFFFFF) >> bits], np.arange(width)])
+        columns = ShardColumns(X, rows, self.columns, self._categorical, gaps, numbers)
+        level = Sorted(E, np.array([[0, n]], dtype=np.int64), np.zeros(n, dtype=np.uint8), spare, bits)
+        return self._meeting.begin(build_steps(level, columns, order, place))
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
         """Columns of rows that the coordinator does not keep."""
@@ -150,16 +125,3 @@ class FuDyADTShard:
     def _on_equal(self, slots: Any, x: Any) -> npt.NDArray[np.bool_]:
         """Which of some rows equal ``x`` in every column of this shard."""
         return equal_rows(self._columns_of(slots), np.asarray(x)[self.columns])
-
-    def _candidates(self, counts: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        level, columns = self._level, self._columns
-        assert level is not None
-        n_open, K = counts.shape
-        n = len(level.side)
-        found = np.zeros((n_open, len(self.groups), LEFT + K + sums.shape[1]), dtype=np.int64)
-        if len(self.columns):
-            scratch = np.empty((4, max(K, len(self.groups), BLOCK)), dtype=np.int64)
-            find_candidates(level, columns, counts, sums, scratch, found)
-        words = np.empty(side_words(n), dtype=np.int64)
-        pack_sides(level.side, n, words)
-        return np.concatenate([found.ravel(), words])
