@@ -258,9 +258,10 @@ class ShardWithRows:
         self._held.put(slots, X, indptr, indices)
 
     def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
-        """Keep new rows that this shard has read; there are no sparse features."""
+        """Keep new rows that this shard has read."""
         assert self.reader is not None
-        self._held.put(slots, self.reader.take(rows, blocks), None, None)
+        X, ones = self.reader.take(rows, blocks)
+        self._held.put(slots, X, ones.indptr, ones.indices)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         """Features of some rows."""

@@ -104,8 +104,8 @@ class UpdateBatch:
     #: Shape (r,): event times of the rows of ``X``, ``raydt.encoding.times.NO_TIME`` of one without; None of a source
     #: without times. For whoever takes the result; no learner knows the time.
     time: npt.NDArray[np.int64] | None = None
-    #: Where ``X`` has no columns because the shards have read the features of these rows, which are all of the warm-up:
-    #: the blocks of the source in which the rows lie.
+    #: Without features, because the shards have read those of these rows, which are all of the warm-up: the blocks of
+    #: the source in which the rows lie.
     blocks: tuple[Block, ...] = ()
 
     def __len__(self) -> int:
@@ -114,6 +114,11 @@ class UpdateBatch:
     def name(self, position: int) -> Any:
         """The id of an update as the user knows it."""
         return int(self.id[position]) if self.names is None else self.names[position]
+
+    @property
+    def lacks_features(self) -> bool:
+        """Whether updates carry rows whose features the shards have read."""
+        return len(self.X) > 0 and not self.X.shape[1] and self.sparse is None
 
     @property
     def stop(self) -> int:

@@ -102,6 +102,7 @@ class BestSplit(Learner):
             rebuilds=False,
             counts=("changes", "moves"),
             levels=("buckets",),
+            reads="columns",
             stays=(message("learners.stays_split"),),
         )
 

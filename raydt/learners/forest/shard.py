@@ -97,7 +97,7 @@ class ForestShard:
         """Take the steps of a part of a batch (``StepsMessage``); answer with the votes and what was done."""
         if blocks := message.pop("blocks", ()):  # this shard has read the rows in full
             assert self.reader is not None
-            message |= {"X": self.reader.take(message.pop("rows"), blocks), "own": None, "whole": None}
+            message |= {"X": self.reader.take(message.pop("rows"), blocks)[0], "own": None, "whole": None}
         sent = StepsMessage(**message)
         rows = np.asarray(sent.X)
         if sent.whole is not None:

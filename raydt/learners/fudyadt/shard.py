@@ -85,7 +85,7 @@ class FuDyADTShard:
     def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
         """Keep new rows that this shard has read."""
         assert self.reader is not None
-        self._on_rows(slots, self.reader.take(rows, blocks))
+        self._on_rows(slots, self.reader.take(rows, blocks)[0])
 
     def _on_begin(self, slots: Any, labels: Any, counts: Any, sums: Any) -> npt.NDArray[np.int64]:
         """Start a BUILD: sort the columns, answer for the root. Labels are codes or, with one class, units."""

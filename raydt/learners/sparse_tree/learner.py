@@ -95,7 +95,8 @@ class SparseTree(Learner):
                 classes=2,
                 sparse_classes=2,
                 with_dense="" if dense else "finder: updgini",
-            )
+            ),
+            reads="columns",
         )
 
     def cases(self) -> Sequence[Case]:
