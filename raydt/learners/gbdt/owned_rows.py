@@ -53,7 +53,7 @@ class OwnedStore:
         """Admit updates from ``begin`` to before ``stop``, as :meth:`ExampleStore.admit`; returns where it stopped.
 
         The owners have labels and births of the new examples then. One round; two if an update is refused and it is not
-        skipped.
+        skipped, or an owner has no memory: then nobody has taken any of them, and it is a MemoryError.
         """
         by_value = np.flatnonzero(batch.op[begin:stop] == DELETE_VALUE)
         stop = begin + int(by_value[0]) if len(by_value) else stop
@@ -65,6 +65,10 @@ class OwnedStore:
         self.changes += 1  # before, so that a change that is broken off is counted
         replies = yield Ask("admit", {"skip": skip}, [_sent(batch, own, admission) for own in owned])
         ends = [int(reply["stop"]) for reply in replies]
+        if any(reply["lacks"] for reply in replies):
+            yield Ask("retract", {}, [{"updates": end} for end in ends])
+            self.changes -= 1
+            raise MemoryError
         refused = [int(own[end]) for own, end in zip(owned, ends, strict=True) if end < len(own)]
         kept = [own[:end] for own, end in zip(owned, ends, strict=True)]
         counts: Sequence[Any] = [reply["counts"] for reply in replies]
@@ -136,17 +140,28 @@ class OwnedRows:
     # ---------------------------------------------------------------- updates
 
     def admit(self, op: Any, key: Ids, y: npt.NDArray[Any], born: Ids, skip: bool) -> dict[str, Any]:
-        """Admit updates (no query, no deletion by value), up to the first one that is refused unless it is skipped."""
-        store = self.store
-        store.reserve(len(op))  # before anything has changed
-        admitted = nothing_admitted(op)
-        stop = store.admit(op, key, 0, skip, admitted)
+        """Admit updates (no query, no deletion by value), up to the first one that is refused unless it is skipped.
+
+        Where memory ends (``lacks``) none is admitted.
+        """
+        store, stop, lacks, admitted = self.store, 0, False, nothing_admitted(op[:0])
+        self._undo = copy.copy(self.pending), admitted.old, admitted.new
+        try:
+            store.reserve(len(op))  # before anything has changed
+            admitted = nothing_admitted(op)
+            stop = store.admit(op, key, 0, skip, admitted)
+            old, new = admitted.old[:stop], admitted.new[:stop]
+            self._undo = self._undo[0], old, new
+            added = np.flatnonzero(new >= 0)
+            store.y[new[added]], store.born[new[added]] = y[admitted.row[added]], born[added]
+            self._wait(old, new)
+        except MemoryError:
+            self.retract(stop)
+            stop, lacks = 0, True
+            self._undo = self.pending, admitted.old[:0], admitted.new[:0]
         old, new = admitted.old[:stop], admitted.new[:stop]
-        added = np.flatnonzero(new >= 0)
-        store.y[new[added]], store.born[new[added]] = y[admitted.row[added]], born[added]
-        self._undo = copy.copy(self.pending), old, new
-        self._wait(old, new)
-        return {"stop": stop, "old": old, "new": new, "fault": admitted.fault, "counts": self.counts()}
+        found = {"stop": stop, "old": old, "new": new, "fault": admitted.fault, "counts": self.counts()}
+        return {**found, "lacks": lacks}
 
     def retract(self, updates: int) -> npt.NDArray[np.int64]:
         """Take back the last updates of those just admitted; returns :meth:`counts`."""
