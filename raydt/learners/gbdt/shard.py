@@ -29,13 +29,12 @@ from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
 from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.targets import summary_of
-from raydt.learners.gbdt.trainer import held_out_rows
+from raydt.learners.gbdt.trainer import HeldOut, held_out_rows
 from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import limited
 
 Slots = npt.NDArray[np.int32]
-Ids = npt.NDArray[np.int64]
 
 #: Cells whose bins one thread makes in less than it takes to hand them out.
 FEW_CELLS = 1 << 16
@@ -61,7 +60,8 @@ class GBDTShard(ShardWithRows):
         self._encoded = self._training = _NO_SLOTS  # the first own rows of this model, and those it is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
         self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
-        self._scores = np.empty((0, 0))  # of the rows of a training
+        self._scores, self._holds_out = np.empty((0, 0)), False  # of the rows of a training; whether some are held out
+        self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request."""
@@ -104,7 +104,7 @@ class GBDTShard(ShardWithRows):
 
         Features of rows of the state, of any owner, are moved to ``slots``.
         """
-        self._columns, self._index = RowsOnShards(self._features, shards).columns, index
+        self._layout, self._index = RowsOnShards(self._features, shards), index
         self._owners = owners = RowOwners(shards)
         self._rows = OwnedRows(owners, index, np.dtype(np.float64 if self._options.regression else np.int32))
         if rows is not None:
@@ -153,7 +153,7 @@ class GBDTShard(ShardWithRows):
     def _learn(self, hold_out: bool) -> Steps[dict[str, Any]]:
         """Also decide which rows are held out, as the first ones of all in the order of their births.
 
-        Returns the bins, a summary of the labels of the own rows, and slots and labels of those held out.
+        Returns the bins, a summary of the labels of the own rows, and how many of these are held out.
         """
         rows = self.rows_here
         mine = self._training = rows.store.slots()
@@ -163,9 +163,8 @@ class GBDTShard(ShardWithRows):
             drawn = held_out_rows((yield from self._of_all(rows.store.born[mine])), self._options)[1]
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
-        rows.pending.inserts = held
-        targets, of_held = summary_of(rows.store.y[mine]), {"held": rows.slots(held), "held_y": rows.store.y[held]}
-        return {"bins": self._bins_of(self._slots), "targets": targets, **of_held}
+        rows.pending.inserts, self._holds_out = held, hold_out
+        return {"bins": self._bins_of(self._slots), "targets": summary_of(rows.store.y[mine]), "held": len(held)}
 
     def _bins_of(self, slots: Any) -> dict[str, Any]:
         self._held.make_room(slots)
@@ -220,7 +219,7 @@ class GBDTShard(ShardWithRows):
             block = slots[begin : begin + _ENCODED]
             parts = yield self._codes(block)
             local = self._mine(block)
-            for columns, part in zip(self._columns, parts, strict=True):
+            for columns, part in zip(self._layout.columns, parts, strict=True):
                 own.cells.put_columns(columns, local, part["codes"])
             width = self._features.sparse
             ones = merged([SparseRows(part["indptr"], part["indices"], width) for part in parts]) if width else None
@@ -264,16 +263,22 @@ class GBDTShard(ShardWithRows):
     # ---------------------------------------------------------------- passes
 
     def _on_train(self, first: int, stop: int) -> Any:
-        """Train some iterations together with the other shards; returns the trees."""
+        """Train some iterations together with the other shards; returns the trees, and losses of own rows held out."""
         if first == 0:
             self._scores = self.own.ensemble.origins(len(self._training))
         return self._meeting.begin(self._train(first, stop))
 
     def _train(self, first: int, stop: int) -> Steps[Any]:
+        if first == 0 and self._holds_out:
+            held = np.sort(self.rows_here.pending.inserts)
+            slots = (yield from self._of_all(self.rows_here.slots(held))).astype(np.int32)
+            rows = yield from self._layout.dealt(self._held, slots, self._owners.shard_of(slots), self._index)
+            self._held_out = HeldOut(self.own.ensemble, rows, self.rows_here.store.y[held])
         yield from self.own.train_steps(self._training, self._scores, first, stop)
+        losses = {} if self._held_out is None else {"losses": self._held_out.losses(first)}
         if stop == self.own.ensemble.iterations:
             self._forget_training()
-        return self._trees()
+        return {**losses, **self._trees()}
 
     def _on_update(self, role: int, anew: bool) -> Any:
         """Take the rows that wait (``role``) through all trees together with the other shards.
@@ -323,7 +328,7 @@ class GBDTShard(ShardWithRows):
 
     def _forget_training(self) -> None:
         """Keep nothing by row that only a training needs."""
-        self._training, self._scores = _NO_SLOTS, np.empty((0, 0))
+        self._training, self._scores, self._held_out = _NO_SLOTS, np.empty((0, 0)), None
 
     def _trees(self) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the trees, if this is the first shard: all have the same."""
