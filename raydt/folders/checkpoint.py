@@ -361,6 +361,8 @@ def with_rows(
             own |= {name.removeprefix(f"{prefix}-") for name in of_groups} | {"coordinator"}
         if unused:
             raise ValueError(message("models.no_segment", component=min(unused)))
+        if not own & {"coordinator", "arrays"}:
+            raise ValueError(message("models.no_entry", name="coordinator"))
     # What is no group is needed by all that read a state, and first.
     order = sorted(own, key=lambda name: (name.startswith(("group-", "buckets-")), name))
     whole = Lazy(order, put_together, KEEP_BYTES)

@@ -49,6 +49,16 @@ def test_the_checkpoints_share_rows_and_are_right(place):
     assert {1, 3} <= set(uses), "some rows are shared, others not"
 
 
+def test_a_state_whose_manifest_lists_no_coordinator_is_refused(tmp_path):
+    place = Folder(tmp_path / "0")
+    store = CheckpointStore(Folder(tmp_path), 3)
+    store.write_alone(0, {**META, "offset": 0}, {"stream": {"seq": 0}})
+    with refused(
+        "models.segments", ModelFileError, file=place.root, reason=message("models.no_entry", name="coordinator")
+    ):
+        read_checkpoint(place)
+
+
 def test_segments_removed_while_the_run_goes_on_are_written_again(tmp_path, caplog):
     fill(tmp_path / "before", 4)
     shared = [file.name for file in files_of(tmp_path / "before", NUMBERS[3]) if file.parent.name == "rows"]
