@@ -265,7 +265,7 @@ class GBDTShard(ShardWithRows):
     def _on_train(self, first: int, stop: int) -> Any:
         """Train some iterations together with the other shards; returns the trees, and losses of own rows held out."""
         if first == 0:
-            self._scores = self.own.ensemble.origins(len(self._training))
+            self._scores, self._held_out = self.own.ensemble.origins(len(self._training)), None
         return self._meeting.begin(self._train(first, stop))
 
     def _train(self, first: int, stop: int) -> Steps[Any]:
