@@ -1,13 +1,14 @@
 """One example at a time: our classifiers for river beside river's own trees and forest, CPU time per call.
 
 20,000 examples of 10 uniform numbers, y = x_0 + x_1 > 1 with a tenth of the labels drawn at random; predict, learn, and
-(ours) forget the example of 2,000 steps ago. FuDyADT has epsilon 0.5, alpha = beta = 0, depth 10; our confidence tree
-and forest have their defaults, and so have theirs. The forests take the first 5,000 examples.
-Run: python benchmarks/river_adapter.py
+(ours) forget the example of 2,000 steps ago. FuDyADT has epsilon 0.5, alpha = beta = 0, depth 10; our confidence tree,
+forest and boosting have their defaults, and so have theirs. Forests and boosting take the first 5,000 examples.
+Run: python benchmarks/river_adapter.py [--rows 20000] [--only Tree]
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +18,20 @@ from measure import machine
 from river import forest as river_forest
 from river import tree as river_tree
 
-from raydt import RiverConfidenceTreeClassifier, RiverForestClassifier, RiverTreeClassifier
+from raydt import (
+    RiverConfidenceTreeClassifier,
+    RiverForestClassifier,
+    RiverGradientBoostingClassifier,
+    RiverTreeClassifier,
+)
 from raydt.learners import learners
 from raydt.sessions.warmup import compile_kernels
 
-N, FOREST_N, WINDOW = 20_000, 5_000, 2_000
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--rows", type=int, default=20_000)
+parser.add_argument("--only", default="", help="models with this in their names")
+given = parser.parse_args()
+N, FOREST_N, WINDOW = given.rows, given.rows // 4, given.rows // 10
 rng = np.random.default_rng(0)
 X = rng.random((N, 10))
 labels = np.where(rng.random(N) < 0.1, rng.random(N) < 0.5, X[:, 0] + X[:, 1] > 1).tolist()
@@ -35,8 +45,9 @@ def timed(totals: dict[str, float], name: str, call: Callable[..., Any], *argume
     return result
 
 
-for kind in ("fudyadt", "confidence_tree", "forest"):
-    compile_kernels(learners()[kind])
+for kind in ("fudyadt", "confidence_tree", "forest", "gbdt"):
+    if not given.only:
+        compile_kernels(learners()[kind])
 print(machine("river"))
 for model in (
     RiverTreeClassifier(epsilon=0.5, alpha=0.0, beta=0.0, max_depth=10),
@@ -44,8 +55,11 @@ for model in (
     river_tree.HoeffdingTreeClassifier(),
     river_tree.ExtremelyFastDecisionTreeClassifier(),
     RiverForestClassifier(),
+    RiverGradientBoostingClassifier(),
     river_forest.ARFClassifier(n_models=10, seed=1),
 ):
+    if given.only not in type(model).__name__:
+        continue
     totals: dict[str, float] = {}
     right, n = 0, N if "Tree" in type(model).__name__ else FOREST_N
     for i, (x, y) in enumerate(zip(rows[:n], labels[:n], strict=True)):

@@ -36,7 +36,7 @@ from pipelines.printing import shortened
 from pipelines.problems import describe, refused_nulls, short
 from pipelines.yaml12 import dump_yaml, load_yaml
 from raydt.errors import ConfigError
-from raydt.learners import learners, traits_of
+from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import message
 from raydt.sources.options import FileOptions, SourceOptions
@@ -78,6 +78,9 @@ class _ByKind:
 def _learner_options(given: Any) -> LearnerOptions:
     kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
     kinds = [str(kind)] if kind in learners() else learners()  # of all, to say what there is to choose from
+    weighs = isinstance(given, Mapping) and given.get("class_weight") is not None and kind in learners()
+    if weighs and "class_weight" not in learners()[str(kind)].Options.model_fields:
+        raise ValueError(no_weights("class_weight", str(kind)))
     options: LearnerOptions = SchemaValidator(_union_of(kinds)).validate_python(given)
     return options
 

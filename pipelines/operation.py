@@ -146,6 +146,9 @@ class Output(_Section):
 
     predictions: bool = Field(False, description="write every prediction to the run folder")
     metrics_every: int = Field(1000, ge=1, description="updates between two rows of the metrics table")
+    weighted_metrics: bool = Field(
+        False, description="whether metrics count a prediction by the weight of its row (source.weight), not once"
+    )
     report: bool = Field(True, description="write report.html")
     quote_values: bool = Field(
         True,

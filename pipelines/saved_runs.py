@@ -96,6 +96,8 @@ def state_meta(
     for rows without an id, ``data`` the identity of the source.
     """
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
+    if (weight := getattr(config.source, "weight", None)) is not None:
+        columns["weight"] = weight
     meta = run_meta(config, stream, at, updates, data.fingerprint)
     meta |= {"config": config.resolved(), "source": data.description, **stream.inputs()}
     columns["id_kind"] = stream.source.id_kind

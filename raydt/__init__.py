@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from raydt.estimators.fudyadt import FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
     from raydt.estimators.fudyadt_river import RiverTreeClassifier
     from raydt.estimators.gbdt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
+    from raydt.estimators.gbdt_river import RiverGradientBoostingClassifier
     from raydt.estimators.sparse_tree import SparseDynamicTreeClassifier
 
 from raydt.version import __version__
@@ -29,6 +30,7 @@ __all__ = [
     "OnlineGradientBoostingRegressor",
     "RiverConfidenceTreeClassifier",
     "RiverForestClassifier",
+    "RiverGradientBoostingClassifier",
     "RiverTreeClassifier",
     "SparseBestSplit",
     "SparseDynamicTreeClassifier",
@@ -47,6 +49,7 @@ _HOMES = {
     "OnlineGradientBoostingRegressor": "raydt.estimators.gbdt",
     "RiverConfidenceTreeClassifier": "raydt.estimators.confidence_tree_river",
     "RiverForestClassifier": "raydt.estimators.forest_river",
+    "RiverGradientBoostingClassifier": "raydt.estimators.gbdt_river",
     "RiverTreeClassifier": "raydt.estimators.fudyadt_river",
     "SparseBestSplit": "raydt.estimators.best_split",
     "SparseDynamicTreeClassifier": "raydt.estimators.sparse_tree",

@@ -73,7 +73,8 @@ class Trial:
         """The columns of the small tables that the case takes, as keys of the ``source`` section of a config."""
         case = self.case
         features = columns(dense=case.dense, sparse=case.sparse, missing=case.missing)
-        return {"id": "id", "features": features, "label": label(case.classes)}
+        weights = {"weight": "weight"} if case.weighted else {}
+        return {"id": "id", "features": features, "label": label(case.classes), **weights}
 
     # -- a change log of its own ----------------------------------------------------------------------------------
 

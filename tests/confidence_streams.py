@@ -84,6 +84,20 @@ def grown(
     return GroupedStream(columns, len(kinds), int(rng.integers(1, 6)))
 
 
+def scattered(seed: int, events: int, gaps: float) -> GroupedStream:
+    """Numbers that hardly repeat, normally distributed in each of three classes; and a column of few values."""
+    rng = np.random.default_rng(seed)
+    middles = rng.normal(0.0, 1.0, (3, 3))
+    drawn = []
+    for _ in range(events):
+        label = int(rng.integers(3))
+        x = [*np.round(middles[label] + rng.normal(size=3), 2).tolist(), float(rng.integers(4))]
+        x = [math.nan if rng.random() < gaps else v for v in x]
+        drawn.append((int(rng.choice(MIX, p=CHANGING)), int(rng.integers(256)), tuple(x), label))
+    columns = replace(script(drawn, (False,) * 4, 40, False), warmup=40)
+    return GroupedStream(columns, 4, int(rng.integers(1, 6)))
+
+
 @st.composite
 def short_streams(draw: st.DrawFn, refusals: bool = False) -> GroupedStream:
     """Few features and rows that repeat: ties, equal rows, pure and empty sides, also a warm-up that never ends."""
@@ -128,7 +142,7 @@ COMMON: dict[str, list[Any]] = {
     "grace_period": [1, 4, 9, 15],
     "max_bins": [2, 3, 6, 32],
     "rival": ["feature", "split"],
-    "leaf_prediction": ["majority", "naive_bayes", "adaptive", "adaptive"],
+    "leaf_prediction": ["majority", "naive_bayes", "adaptive", "adaptive_normal"],
 }
 
 
@@ -137,7 +151,7 @@ def drawn_options(rng: np.random.Generator, classes: int, rule: str, **fixed: An
     lists = {**RULES[rule], **COMMON}
     options = {key: values[int(rng.integers(len(values)))] for key, values in lists.items()} | fixed
     options["renew_bins"] = (None, 0, 1, 5, 20)[int(rng.integers(5))]
-    if options["leaf_prediction"] == "adaptive" and "drift_period" not in options:
+    if options["leaf_prediction"].startswith("adaptive") and "drift_period" not in options:
         options["drift_period"] = (0, 1, 3, 4, 9)[int(rng.integers(5))]
     if classes > 2 and options.get("criterion") == "kearns_mansour":
         options["criterion"] = "gini"

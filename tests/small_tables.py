@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
         ("number", pa.float64()),
         ("ts", pa.int64()),
         ("ones", pa.list_(pa.int32())),
+        ("weight", pa.float64()),
     ],
     {"n_features": "16"},
 )
@@ -117,6 +118,7 @@ def derived(row: Row) -> Row:
         "y_of_three": "z" if row["y"] == "x" and row["c"] > 0.5 else row["y"],
         "number": None if row["y"] is None else "xyz".index(row["y"]) * 1.7 - row["c"] / 3,
         "ones": indices,
+        "weight": 0.5 * (1 + "pqr".index(row["d"])),
     }
 
 

@@ -48,6 +48,7 @@ class Stream:
     classes_known: bool
     warmup: int = 0
     regression: bool = False
+    weight: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -76,6 +77,7 @@ class Stream:
             n_classes=0 if self.regression else max(2, int(max(known, default=-1)) + 1),
             row=np.arange(start, stop, dtype=np.int64),
             warmup=self.warmup,
+            weight=None if self.weight is None else np.array([self.weight[i] for i in carries], np.uint32),
         )
 
 
@@ -256,7 +258,17 @@ def gbdt_streams(draw: st.DrawFn, *, regression: bool = False, max_events: int =
     if regression:
         targets = draw(st.lists(st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3)), min_size=6, max_size=6))
         stream = replace(stream, y=tuple(math.nan if y < 0 else targets[int(y)] for y in stream.y))
-    return stream
+    return draw(weighted(stream)) if draw(st.sampled_from((False, False, True))) else stream
+
+
+#: Weights in units of 2**-16.
+WEIGHTS = (0, 1, 12345, 65536, 65536, 98304, 131072, 2**24)
+
+
+def weighted(stream: Stream, weights: Sequence[int] = WEIGHTS) -> st.SearchStrategy[Stream]:
+    """A stream whose rows have weights in units."""
+    drawn = st.lists(st.sampled_from(weights), min_size=len(stream), max_size=len(stream))
+    return drawn.map(lambda weight: replace(stream, weight=tuple(weight)))
 
 
 def gbdt_options(*objectives: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -277,6 +289,7 @@ def gbdt_options(*objectives: str) -> st.SearchStrategy[dict[str, Any]]:
             "update_every": st.sampled_from((1, 2, 3, 7, 100, "auto")),
             "retrain": st.sampled_from(("auto", "auto", "never", "always")),
             "random_state": st.integers(0, 3),
+            "class_weight": st.sampled_from((None,) if "squared_error" in objectives else (None, None, "balanced")),
         }
     )
 

@@ -25,6 +25,7 @@ _FIXED = {
     "checkpoint.path": "path_change",
     "output.predictions": "predictions_change",
     "output.metrics_every": "rows_change",
+    "output.weighted_metrics": "rows_change",
 }
 
 #: Differences that are shown.

@@ -47,7 +47,8 @@ def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
     _, stream = open_stream(config)
     assert isinstance(stream, TrainingStream)
     rest = stream.rest()
-    tally, intake = Tally(rest), Intake(rest, config.cluster.batch_size, ALL_ROWS)
+    weighted = config.output.weighted_metrics
+    tally, intake = Tally(rest, weighted=weighted), Intake(rest, config.cluster.batch_size, ALL_ROWS)
     feed(config, session, intake, tally)
     if intake.error is not None:
         raise intake.error
@@ -60,7 +61,7 @@ def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
             shares = predictor.predict_proba(part.X, max(2, len(rest.source.classes)), **sparse)
             levels = np.floor(LEVELS * shares[:, 1] + 0.5).astype(np.uint16)
         predicted = np.asarray(predictor.predict(part.X, **sparse)).astype(part.y.dtype)
-        scores.score(part.y, predicted, (rivals, rivals), levels)
+        scores.score(part.y, predicted, (rivals, rivals), levels, weight=part.weight if weighted else None)
         rows += len(part)
     if rows:
         found["metrics"] = _of_a_model(known(scores.figures(len(rest.source.classes))))

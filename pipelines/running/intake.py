@@ -247,6 +247,7 @@ def cut_at(batch: UpdateBatch, places: Sequence[int]) -> Iterator[UpdateBatch]:
             sparse=None if batch.sparse is None else batch.sparse[rows],
             y=batch.y[rows],
             time=None if batch.time is None else batch.time[rows],
+            weight=None if batch.weight is None else batch.weight[rows],
             row=batch.row[begin:end],
             names=None if batch.names is None else batch.names[begin:end],
             barrier=batch.barrier if end == len(batch) else None,

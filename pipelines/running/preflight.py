@@ -14,8 +14,10 @@ from pipelines.run_folder import RunFolder, default_location
 from raydt.encoding.numerals import doubt
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.examples.weights import unknown_labels
 from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
 from raydt.folders.manifest import MANIFEST
+from raydt.learners import traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message
 from raydt.sources.base import Source
@@ -34,11 +36,16 @@ def features_of(source: Source, options: LearnerOptions) -> Features:
 
 
 def doubtful(config: Config, source: Source) -> list[Message]:
-    """Return the columns of categories that look like numbers or times, but for those that the config names so."""
+    """Return what the first rows, which were read, make doubtful.
+
+    That is columns of categories that look like numbers or times, but for those that the config names so, and weights
+    of classes that no row has so far.
+    """
+    unknown = unknown_labels(traits_of(config.learner).reading.class_weight, source.classes)
+    found = [message("configs.unknown_class_weight", labels=", ".join(unknown))] if unknown else []
     if not isinstance(config.source, FileOptions):
-        return []
+        return found
     values = source.state()["categories"]
-    found = []
     for name in values.keys() & set(source.features.names) - set(config.source.categorical):
         words = doubt(pa.array([value for value in values[name] if isinstance(value, str)], pa.string()))
         if words is not None:

@@ -62,7 +62,7 @@ def run_setting(
         stream = make_stream(config.stream, source)
         features = features_of(source, config.learner)
         session = InProcessSession(learners()[config.learner.kind], config.learner, features, 1, NOTHING_DIVIDED)
-        tally = Tally(stream)
+        tally = Tally(stream, weighted=config.output.weighted_metrics)
         intake = Intake(stream, config.cluster.batch_size, config.output.metrics_every)
         if arm is not None:
             arm(intake.stop)

@@ -192,6 +192,7 @@ class ChangeStreams:
             "label": self._names.label,
             "id": self._names.id,
             "subject": self._names.subject,
+            "weight": self._names.weight,
             "features": [*features.names, *sparse],
             "categorical": categorical,
             "n_features": features.sparse or None,
@@ -224,7 +225,7 @@ class ChangeStreams:
         types[names.id] = pa.string() if names.text_ids else pa.int64()
         if names.subject is not None:
             types[names.subject] = pa.string() if names.subject_kind == "text" else pa.int64()
-        return types
+        return types if names.weight is None else types | {names.weight: pa.float64()}
 
     def _require_kinds(self, source: FileSource, file: DataFile) -> None:
         """Refuse ids, subjects or features of another kind than the state's."""

@@ -158,7 +158,8 @@ def apply_changes(
         meta |= {"offset": streams.seq} | ({"spelling": streams.given} if streams.given else {})
         meta["lineage"][-1] |= {
             "files": {"changes": [{**one.described(), "path": _absolute(one.path)} for one in new]},
-            "read_as": {"spelling": streams.given, "label": names.label, "id": names.id, "on_error": on_error},
+            "read_as": {"spelling": streams.given, "label": names.label, "id": names.id, "on_error": on_error}
+            | ({} if names.weight is None else {"weight": names.weight}),
             "updates": result.updates,
             "time": now(),
             "replaced": result.counts["replaced"],

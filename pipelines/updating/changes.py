@@ -22,6 +22,7 @@ from raydt.errors import InputError, UpdateError
 from raydt.examples.subjects import Subjects
 from raydt.examples.targets import Targets, classes_in, dtype_of, no_targets
 from raydt.examples.updates import DELETE, DUPLICATE_ID, INSERT, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
+from raydt.examples.weights import Weights, unless_equal
 from raydt.learners import traits_of
 from raydt.messages import Message, message
 from raydt.redaction import quoted
@@ -54,6 +55,7 @@ class StateNames:
     subject: str | None  #: Column of subjects.
     subject_kind: str | None  #: ``integer`` or ``text``; None where no row has a subject.
     subjects: Subjects  #: Of the live examples.
+    weight: str | None  #: Column of weights.
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
@@ -75,6 +77,7 @@ class StateNames:
                     subjects.keep(saved.arrays["id"], saved.arrays["born"])
         return cls(
             label=label or columns.get("label") or "y",
+            weight=columns.get("weight"),
             id=id_column or columns.get("id"),
             text_ids=columns.get("id_kind") == "text",
             ids=ids,
@@ -96,7 +99,8 @@ class StateNames:
         """Entry ``columns`` of the manifest of a state."""
         id_kind = "text" if self.text_ids else "integer"
         whose = {"subject": self.subject, "subject_kind": self.subject_kind} if self.subject_kind else {}
-        return {"label": self.label, "id": self.id, "id_kind": id_kind, **whose}
+        heavy = {} if self.weight is None else {"weight": self.weight}
+        return {"label": self.label, "id": self.id, "id_kind": id_kind, **whose, **heavy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ class Insertions:
     source: FileSource | None = None  #: Where they were read.
     #: As ``StateNames.subjects``, once the update is applied; None where ``subjects`` tell it.
     all_subjects: Subjects | None = None
+    weight: Weights | None = None  #: Shape (n,): their weights; None if all are 1.
 
     def refused(self, error: UpdateError, row: int, label: str) -> UpdateError:
         """The same error, naming file, row and label of the row that the learner refuses."""
@@ -237,7 +242,11 @@ def read_insertions(
     ones = concatenated(sparse) if sparse else None
     categories = grown_categories(source, saved)
     whose = np.concatenate([_NOBODY, *(chunk.subject for chunk in chunks if chunk.subject is not None)])
-    return Insertions(shown, ids, X, ones, y, whose, source.classes, categories, empty.all_ids, path, source)
+    weights = [chunk.weight for chunk in chunks if chunk.weight is not None]
+    weight = unless_equal(np.concatenate(weights)) if weights else None
+    return Insertions(
+        shown, ids, X, ones, y, whose, source.classes, categories, empty.all_ids, path, source, weight=weight
+    )
 
 
 def _open(given: str | DataFile, kind: str | None, saved: SavedModel, names: StateNames) -> FileSource:
@@ -249,11 +258,13 @@ def _open(given: str | DataFile, kind: str | None, saved: SavedModel, names: Sta
         wanted[names.id] = "--id or the state"
     if names.subject is not None:
         wanted[names.subject] = "the state"
+    if names.weight is not None:
+        wanted[names.weight] = "the state"
     known = names.labels.get("classes", [*names.labels.get("positive", ()), *names.labels.get("rest", ())])
     text = [names.label] if known and all(isinstance(label, str) for label in known) else []
     text += [names.id] if names.text_ids and names.id is not None else []
     text += [names.subject] if names.subject_kind == "text" and names.subject is not None else []
-    columns = {"label": names.label, "id": names.id, "subject": names.subject}
+    columns = {"label": names.label, "id": names.id, "subject": names.subject, "weight": names.weight}
     files, options = find_rows(saved, given, kind, wanted=wanted, columns=columns, as_text=tuple(text))
     source = open_rows(saved, files, options, labels=names.labels)
     if names.id is not None and (source.id_kind == "text") != names.text_ids and files[0].count():

@@ -57,6 +57,7 @@ def step_of(
     if new.source is not None:
         files["insert"] = {"path": _absolute(new.path), "kind": new.source.identity().description["kind"]}
         files["insert"] |= {"fingerprint": new.source.identity().fingerprint, "label": names.label, "id": names.id}
+        files["insert"] |= {} if names.weight is None else {"weight": names.weight}
     return {
         "state": place,
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
@@ -83,7 +84,8 @@ def batch_of(start: int, gone: Deletions, new: Insertions, positive: bool) -> Up
     ids = np.concatenate([gone.ids, new.ids])
     row = np.full(len(op), -1, dtype=np.int64)
     order = in_order(new.classes, positive)
-    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, sparse=new.sparse, class_order=order)
+    known: dict[str, Any] = {"sparse": new.sparse, "class_order": order, "weight": new.weight}
+    return UpdateBatch(start, op, ids, new.X, new.y, len(new.classes), row, **known)
 
 
 def names_after(
@@ -167,7 +169,7 @@ def _state_then(
     columns: Mapping[str, Any],
 ) -> SavedModel:
     """Return what the reading of an update's files knows of the state before it; ``columns`` has label and id."""
-    at, source, named = stream.state(), stream.source, {name: columns.get(name) for name in ("label", "id")}
+    at, source, named = stream.state(), stream.source, {name: columns.get(name) for name in ("label", "id", "weight")}
     named |= {"id": named["id"] or source.id_column, "id_kind": source.id_kind}
     named |= {"subject": source.subject_column, "subject_kind": source.subject_kind}
     meta = {"kind": "state", "columns": named, "next_id": replay.next_id, "offset": int(step["offset"])}

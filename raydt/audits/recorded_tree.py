@@ -111,6 +111,13 @@ class RankedColumn:
         """
         return self._with_missing_left(lambda column: column._best_of_classes(rows, y, node, counts))
 
+    def best_splits_of_weights(self, rows: Ints, y: Ints, weight: Ints, node: Ints, counts: Ints) -> OnFeature:
+        """As :meth:`best_splits`, of examples that count so many units each, up to 2**43 at a node.
+
+        D_k = float(left_k) float(n_right) - float(n_left) float(right_k), and n_left n_right is a product of floats.
+        """
+        return self._with_missing_left(lambda column: column._best_of_weights(rows, y, weight, node, counts))
+
     def best_splits_of_numbers(self, rows: Ints, q: Ints, node: Ints, counts: Ints, sums: Ints) -> OnFeature:
         """Compare by the gain in variance of whole numbers q; ``counts``, ``sums``: theirs at each node, shape (m,).
 
@@ -154,18 +161,35 @@ class RankedColumn:
         ends = _ends(pair)
         return self._best(pair[ends], ends + 1, [np.cumsum(q[order])[ends]], counts, sums[:, None])
 
+    def _best_of_weights(self, rows: Ints, y: Ints, weight: Ints, node: Ints, counts: Ints) -> tuple[Floats, Floats]:
+        if len(rows) == 0:
+            return np.full(len(counts), -1.0), np.zeros(len(counts))
+        key = node << self._bits | self.code[rows]
+        order = np.argsort(key, kind="stable")
+        pair, label, weight = key[order], y[order], weight[order]
+        ends = _ends(pair)
+        sums = [np.cumsum(np.where(label == k, weight, 0))[ends] for k in range(counts.shape[1])]
+        return self._best(pair[ends], np.cumsum(weight)[ends], sums, counts.sum(axis=1), counts, weighted=True)
+
     @property
     def _bits(self) -> int:
         """Bits of the number of a value."""
         return len(self.values).bit_length()
 
     def _best(
-        self, pair: Ints, rows: Ints, sums: Sequence[Ints], sizes: Ints, totals: Ints, twice: bool = False
+        self,
+        pair: Ints,
+        rows: Ints,
+        sums: Sequence[Ints],
+        sizes: Ints,
+        totals: Ints,
+        twice: bool = False,
+        weighted: bool = False,
     ) -> tuple[Floats, Floats]:
         """Return the best splits from ``rows`` and K ``sums``, (p,) each, up to the last row of each value of a node.
 
         A ``pair`` is the number of a node, and that of a value in its lower bits; m nodes have ``sizes`` and
-        ``totals``, (m, K). With ``twice`` each square counts twice.
+        ``totals``, (m, K). With ``twice`` each square counts twice; ``weighted`` says how differences are taken.
         """
         score_of, threshold_of = np.full(len(sizes), -1.0), np.zeros(len(sizes))
         v, code = pair >> self._bits, pair & ((1 << self._bits) - 1)
@@ -181,11 +205,16 @@ class RankedColumn:
         parts = n_left < n
         total = np.zeros(len(v))
         for of_label, whole in zip(sums, totals.T, strict=True):
-            D = (on_the_left(of_label, whole) * n - n_left * whole[v]).astype(np.float64)
+            of_left = on_the_left(of_label, whole)
+            if weighted:
+                D = of_left.astype(np.float64) * (n - n_left) - n_left.astype(np.float64) * (whole[v] - of_left)
+            else:
+                D = (of_left * n - n_left * whole[v]).astype(np.float64)
             total += D * D
         if twice:
             total += total
-        score = np.where(parts, total / np.where(parts, n_left * (n - n_left), 1), -1.0)
+        sides = n_left.astype(np.float64) * (n - n_left) if weighted else n_left * (n - n_left)
+        score = np.where(parts, total / np.where(parts, sides, 1), -1.0)
         score_of[v[starts]] = np.maximum.reduceat(score, starts)
         best = np.flatnonzero(parts & (score == score_of[v]))
         best = best[np.unique(v[best], return_index=True)[1]]  # of several, the one of the smallest threshold

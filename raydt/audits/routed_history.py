@@ -24,8 +24,9 @@ class RoutedHistory:
 
     live_counts: Ints  #: Shape (nodes, K): class counts of S(v); a learner's audit counts them.
 
-    def __init__(self, tree: RecordedTree, features: Features, history: History) -> None:
+    def __init__(self, tree: RecordedTree, features: Features, history: History, weight: Ints | None = None) -> None:
         self.tree, self.features = tree, features
+        self.weight = weight  #: What each example counts, in units; None: 1. One that counts 0 is in no node.
         self.complete = history.complete  #: Whether deleted examples are known, too.
         self.X = history.X
         self.y: npt.NDArray[Any] = history.y
@@ -35,11 +36,12 @@ class RoutedHistory:
         replaced = np.isin(history.deleted, history.inserted)  # by the insertion half of the same update
         self.born = 2 * history.inserted + 1
         self.died = np.where(self.alive, FOREVER, 2 * np.where(self.alive, 0, history.deleted) + ~replaced)
-        self.leaf = np.zeros(len(self.y), np.int64)  #: Leaf of each example, once :meth:`levels` has ended.
+        self.leaf = np.full(len(self.y), -1, np.int64)  #: Leaf of each example, once :meth:`levels` has ended.
 
     def levels(self) -> Iterator[tuple[Ints, Ints, Bools]]:
         """Level by level: the examples that get so far, the node of each, and whether it goes right there."""
-        rows, node = np.arange(len(self.y)), np.zeros(len(self.y), np.int64)
+        rows = np.arange(len(self.y)) if self.weight is None else np.flatnonzero(self.weight)
+        node = np.zeros(len(rows), np.int64)
         while len(rows):
             parts = ranges(len(rows), FEW_ROWS)
             steps = run([partial(self._step, rows[part], node[part]) for part in parts])
@@ -83,8 +85,8 @@ class BuildHistory(RoutedHistory):
 
     built_counts: Ints  #: Shape (nodes, K): class counts of S0(v); a learner's audit counts them.
 
-    def __init__(self, tree: RecordedTree, features: Features, history: History) -> None:
-        super().__init__(tree, features, history)
+    def __init__(self, tree: RecordedTree, features: Features, history: History, weight: Ints | None = None) -> None:
+        super().__init__(tree, features, history, weight)
         self.c = np.zeros(len(tree), np.int64)  #: Insertions and deletions that route to v after its BUILD.
         self.passed = np.zeros(len(tree), np.bool_)  #: Whether the update that is recorded to have built v routes to v.
         self.lacking = np.zeros(len(tree), np.bool_)  #: Whether S0(v) has a missing number of the feature of v.
@@ -96,11 +98,15 @@ class BuildHistory(RoutedHistory):
         built, born, died = self.tree.built[node], self.born[rows], self.died[rows]
         gone = (died > built) & ~self.alive[rows]
         for passing in (born > built, gone):
-            self.c += np.bincount(node[passing], minlength=len(self.c))
+            self.c += self.added(node[passing], rows[passing], len(self.c))
         self.passed[node[(born == built) | (died == built)]] = True
         then = np.asarray((born <= built) & (built < died), np.bool_)
         self._look_at_missing(rows, node, right, then)
         return then
+
+    def added(self, place: Ints, rows: Ints, places: int) -> Ints:
+        """Add up what some rows count, by the place of each: exact up to 2**53, as float64 adds weights."""
+        return np.bincount(place, None if self.weight is None else self.weight[rows], places).astype(np.int64)
 
     def sides(self) -> Ints:
         """Return the side of missing numbers at each node; where BUILD chose it, that of the tree, if it is one."""
@@ -117,6 +123,7 @@ class BuildHistory(RoutedHistory):
         first = np.full(len(self.side), FOREVER)
         np.minimum.at(first, node[came], self.born[rows[came]])
         there = (self.born[rows] < first[node]) & (first[node] < self.died[rows]) & (first[node] < FOREVER)
-        more = np.bincount(node[there], np.where(right[there], -1, 1), minlength=len(self.side))
+        left, other = (self.added(node[some], rows[some], len(self.side)) for some in (there & ~right, there & right))
+        more = left - other
         at = np.flatnonzero((first < FOREVER) & ~self.lacking)
         self.side[at] = np.where(more[at] > 0, LEFT, RIGHT)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_tree import FOREVER, Bools, Ints
 from raydt.audits.routed_history import BuildHistory, RoutedHistory
+from raydt.audits.weights import given_weights
 from raydt.examples.history import History
 from raydt.messages import Message, message
 from raydt.presentation.words import counted
@@ -87,7 +88,11 @@ def compare_rows(state: Mapping[str, npt.NDArray[Any]], history: History, leaf: 
         ids = {"missing_ids": lost[:3].tolist(), "extra_ids": extra[:3].tolist()}
         sizes = {"held": len(order), "live": len(live), "missing": len(lost), "extra": len(extra)}
         return [message("audits.examples", **sizes, **ids)]
+    known: dict[str, tuple[str, npt.NDArray[Any]]]
     known = {"y": ("label", history.y), "born": ("time of insertion", history.inserted)}
+    if "weight" in state or history.weight is not None:
+        known["weight"] = ("weight", given_weights(history.weight, len(history.id)))
+        state = {**state, "weight": given_weights(state.get("weight"), len(order))}
     if leaf is not None:
         known["leaf"] = ("leaf", leaf)
     failures = []

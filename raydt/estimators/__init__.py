@@ -43,4 +43,5 @@ def estimator_of(options: LearnerOptions) -> Any:
         if error.name != name:
             raise
         raise NotImplementedError(f"learner.kind: {options.kind} has no estimator") from None
-    return next(found for found in base.__subclasses__() if found.__module__ == module.__name__)
+    defined = (found for found in vars(module).values() if isinstance(found, type) and found.__module__ == name)
+    return next(found for found in defined if issubclass(found, base))

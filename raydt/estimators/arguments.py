@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import ConfigError, InputError
+from raydt.examples import weights as fixed_point
 from raydt.examples.targets import OUT_OF_RANGE, out_of_range
 from raydt.messages import Message, message, message_of
 
@@ -116,6 +117,26 @@ def numbers_of(y: Any) -> npt.NDArray[np.float64]:
         raise InputError(message("estimators.label_range", value=float(numbers[row]), range=OUT_OF_RANGE), row=row)
     numbers += 0.0
     return numbers
+
+
+def weights_of(sample_weight: Any, rows: int) -> fixed_point.Weights:
+    """Weights of rows in units, shape (rows,); a number stands for all of them."""
+    given = np.asarray(sample_weight)
+    if given.dtype.kind not in "biufO":
+        raise ValueError(message("estimators.weight_type", what=given.dtype.name))
+    try:
+        weights = given.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(message("estimators.weight_type", what=str(error))) from error
+    weights = np.full(rows, weights) if weights.ndim == 0 else weights
+    if weights.shape != (rows,):
+        raise ValueError(message("estimators.weight_shape", shape=weights.shape, rows=rows))
+    if (bad := fixed_point.out_of_range(weights)).any():
+        row = int(np.argmax(bad))
+        least, most = 1 / fixed_point.UNIT, fixed_point.MOST >> fixed_point.BITS
+        said = message("estimators.weight_range", value=weights[row].item(), least=least, most=most)
+        raise InputError(said, row=row)
+    return fixed_point.fixed(weights)
 
 
 def is_missing(label: Any) -> bool:

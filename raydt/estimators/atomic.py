@@ -87,8 +87,11 @@ class Change:
         self.gone: Slots = np.empty(0, dtype=np.int32)
         self.erased: dict[int, dict[str, Any]] = {}
 
-    def begin(self, batch: UpdateBatch, gone: Slots, erases: bool) -> None:
-        """Note that a batch comes next, the slots that it empties and, if the learner ``erases`` them, their rows."""
+    def begin(self, batch: UpdateBatch | None, gone: Slots, erases: bool) -> None:
+        """Note that a batch comes next, the slots that it empties and, if the learner ``erases`` them, their rows.
+
+        None is an update of one example, without a batch.
+        """
         if erases and len(gone) and self.session is not None:
             self.erased = _rows(self.session, gone)
         self.batch, self.gone = batch, gone
@@ -122,7 +125,10 @@ class Change:
         gone = np.argsort(order)[len(slots) - len(self.gone) :]
         for group, erased in self.erased.items():
             rows[group]["X"][gone] = erased["X"]
-        return history_of_live({"id": ids, "y": store.y[slots], "born": store.born[slots]}, rows, features)
+        known = {"id": ids, "y": store.y[slots], "born": store.born[slots]}
+        if store.weight is not None:
+            known["weight"] = store.weight[slots]
+        return history_of_live(known, rows, features)
 
 
 def _rows(session: InProcessSession, slots: Slots) -> dict[int, dict[str, Any]]:

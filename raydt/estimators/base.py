@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.sparse import SparseRows
-from raydt.errors import HalfAppliedError, InputError, UpdateError
+from raydt.errors import ConfigError, HalfAppliedError, InputError, UpdateError
+from raydt.estimators.arguments import weights_of
 from raydt.estimators.frames import nothing_in
-from raydt.estimators.keys import ExampleNames, columns_of_index, index_of, keys_of, objects
-from raydt.estimators.named import Asked, NamedExamples
+from raydt.estimators.keys import columns_of_index, index_of, keys_of, objects
+from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
 from raydt.examples.subjects import Subjects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
 from raydt.examples.updates import (
@@ -24,7 +24,8 @@ from raydt.examples.updates import (
     UpdateBatch,
     joined,
 )
-from raydt.learners import traits_of
+from raydt.examples.weights import UNIT, Weights, of_labels, products, unless_equal
+from raydt.learners import no_weights, traits_of
 from raydt.messages import message
 from raydt.sessions.copies import OF_AN_ESTIMATOR
 from raydt.sessions.receipt import Receipt, apply_with_receipt
@@ -34,31 +35,18 @@ from raydt.sources.base import require
 Self = TypeVar("Self", bound="Estimator")
 
 
-class _NewExamples(NamedTuple):
-    """Examples to insert: numbers, encoded features, targets, and whose they are.
-
-    Where ids are not integers, ``ids`` are those, and ``names`` is the table that they are to be noted in.
-    """
-
-    key: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.float64]
-    sparse: SparseRows | None
-    targets: Targets
-    ids: list[Hashable] | None
-    names: ExampleNames | None
-    subjects: list[Hashable] | None
-
-
 class Estimator(NamedExamples):
     """Base of :class:`raydt.estimators.targets.Classifier` and ``Regressor``, which know what ``y`` is."""
 
-    def fit(self: Self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+    def fit(self: Self, X: Any, y: Any, sample_weight: Any = None, *, ids: Any = None, subjects: Any = None) -> Self:
         """Forget everything and build the model at once from (X, y); after an error the old model is still there.
 
         Parameters
         ----------
         X : array-like, data frame or Arrow table, shape (n, d)
         y : array-like, shape (n,)
+        sample_weight : array-like of float, shape (n,), optional
+            How many rows each row counts for: 0, or from 2**-16 to 65,535, rounded to 2**-16; 1 by default.
         ids : array-like, shape (n,), optional
             Stable ids: integers, text, UUIDs or other hashable values. By default the index of a data frame, if it has
             a name, else running integers; ``row_ids_`` has them.
@@ -69,11 +57,12 @@ class Estimator(NamedExamples):
         Raises
         ------
         ConfigError
-            A parameter has a value that is not allowed.
+            A parameter has a value that is not allowed, or the learner takes no weights.
         InputError
             NaN, infinite or missing values, ids that cannot be used or are given twice, lengths that differ.
         """
-        return self._begin(X, y, None, (ids, subjects), warmup=True)
+        self._require_classes(y)
+        return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)
 
     def forget(
         self,
@@ -119,6 +108,7 @@ class Estimator(NamedExamples):
         X: Any,
         y: Any,
         *,
+        sample_weight: Any = None,
         new_ids: Any = None,
         subjects: Any = None,
         digests: bool = True,
@@ -136,7 +126,7 @@ class Estimator(NamedExamples):
         X : array-like, data frame or Arrow table, shape (n, d)
             At least one row; to delete only, call :meth:`forget`.
         y : array-like, shape (n,)
-        new_ids, subjects : array-like, shape (n,), optional
+        sample_weight, new_ids, subjects : array-like, shape (n,), optional
             Of the new examples, as of ``fit``; ids of deleted ones are free again.
         digests : bool
             As in :meth:`forget`.
@@ -149,7 +139,8 @@ class Estimator(NamedExamples):
             Values that ``partial_fit`` would refuse, or lengths that differ.
         """
         checked_note(note)
-        return replace(self._atomically(self._replace, ids, X, y, (new_ids, subjects), digests), note=note)
+        beside = self._beside(new_ids, subjects, sample_weight)
+        return replace(self._atomically(self._replace, ids, X, y, beside, digests), note=note)
 
     def forget_examples(self, X: Any, y: Any, *, digests: bool = True) -> Receipt:
         """Delete examples by value: for each row the oldest live example equal to it (NaN equals NaN).
@@ -168,23 +159,29 @@ class Estimator(NamedExamples):
 
     # ------------------------------------------------------------ inside
 
-    def _begin(self: Self, X: Any, y: Any, classes: Any, ids: tuple[Any, Any], warmup: bool) -> Self:
+    def _beside(self, ids: Any, subjects: Any, weights: Any) -> Beside:
+        """Return what was given of new examples, or refuse weights that the learner does not take."""
+        if weights is not None and not traits_of(self._options()).reading.weights:
+            raise ConfigError(no_weights("sample_weight", type(self).__name__))
+        return Beside(ids, subjects, weights)
+
+    def _begin(self: Self, X: Any, y: Any, classes: Any, beside: Beside, warmup: bool) -> Self:
         """Replace the model by a new one; on an error nothing changes, since a shallow copy does the work."""
         with self._lock:
             new = type(self).__new__(type(self))
             new.__dict__ = self.__dict__ | {"_change": None}
             new._start(X, y, classes)
-            new._columns = columns_of_index(X) if ids[0] is None else {}
-            new._insert(X, y, ids, warmup)
+            new._columns = columns_of_index(X) if beside.ids is None else {}
+            new._insert(X, y, beside, warmup)
             self.__dict__ = new.__dict__
         return self
 
-    def _more(self: Self, X: Any, y: Any, classes: Any, ids: tuple[Any, Any]) -> Self:
+    def _more(self: Self, X: Any, y: Any, classes: Any, beside: Beside) -> Self:
         """Insert examples into the model; the first ones make it."""
         if not self.__sklearn_is_fitted__():
-            return self._begin(X, y, classes, ids, warmup=bool(traits_of(self._options()).warmup))
+            return self._begin(X, y, classes, beside, warmup=bool(traits_of(self._options()).warmup))
         self._require_examples()
-        return self._atomically(self._insert, X, y, ids, False)
+        return self._atomically(self._insert, X, y, beside, False)
 
     def _start(self, X: Any, y: Any, classes: Any) -> None:
         self._fitted_options = self._options()
@@ -232,13 +229,14 @@ class Estimator(NamedExamples):
         batch = self._next_batch(np.full(len(key), DELETE, dtype=np.int8), key, nothing, no_y, sparse)
         return self._apply_with_receipt(batch, asked, self.digest() if digests else None, self._shown(key))
 
-    def _replace(self, ids: Any, X: Any, y: Any, new_ids: tuple[Any, Any], digests: bool) -> Receipt:
+    def _replace(self, ids: Any, X: Any, y: Any, beside: Beside, digests: bool) -> Receipt:
         asked = self._asked(ids, None, "error")
         gone = asked.key
         before = self.digest() if digests else None  # new labels are not learned yet
-        new = self._insertable(X, y, new_ids, gone)
+        new = self._insertable(X, y, beside, gone)
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new.key)])
-        batch = self._next_batch(op, np.concatenate([gone, new.key]), new.rows, new.targets, new.sparse)
+        key = np.concatenate([gone, new.key])
+        batch = self._next_batch(op, key, new.rows, new.targets, new.sparse, weight=new.weight)
         shown = np.concatenate([self._shown(gone), new.key if new.ids is None else objects(new.ids)])
         receipt = self._apply_with_receipt(batch, asked, before, shown)
         self._take_ids(new)
@@ -269,7 +267,7 @@ class Estimator(NamedExamples):
             self._known["digest"] = receipt.digest_after
         return receipt.answering(whose, asked.subjects, asked.missing)
 
-    def _insertable(self, X: Any, y: Any, given_ids: tuple[Any, Any], gone: npt.NDArray[np.int64]) -> _NewExamples:
+    def _insertable(self, X: Any, y: Any, beside: Beside, gone: npt.NDArray[np.int64]) -> NewExamples:
         """Examples that can all be inserted once those with the ids ``gone`` are deleted, or an error."""
         given = self._checked(y)
         rows, sparse = self._encoder.encode(X, type(self).__name__, grow=True, known=True)
@@ -277,21 +275,23 @@ class Estimator(NamedExamples):
             raise nothing_in(rows.shape, "sample")
         if len(rows) != len(given):
             raise InputError(message("estimators.other_labels", rows=len(rows), labels=len(given)))
-        ids, subjects = given_ids
-        ids = index_of(X) if ids is None else ids
+        ids = index_of(X) if beside.ids is None else beside.ids
         key, shown, names = self._named(ids, len(rows), gone)
-        whose = None if subjects is None else keys_of(subjects, "subject")
+        whose = None if beside.subjects is None else keys_of(beside.subjects, "subject")
         if whose is not None and len(whose) != len(rows):
             raise InputError(message("estimators.other_subjects", rows=len(rows), subjects=len(whose)))
         if self._seq and (whose is None) != (self._subjects is None):
             raise InputError(message("estimators.subjects_always"))
+        weight = None if beside.weights is None else weights_of(beside.weights, len(rows))
         targets = self._encoded(given)  # the last that can be refused
-        return _NewExamples(key, rows, sparse, targets, shown, names, whose)
+        if class_weight := self._traits.reading.class_weight:
+            weight = products(UNIT if weight is None else weight, of_labels(class_weight, self._classes)[targets])
+        return NewExamples(key, rows, sparse, targets, shown, names, whose, unless_equal(weight))
 
-    def _insert(self: Self, X: Any, y: Any, ids: tuple[Any, Any], warmup: bool) -> Self:
-        new = self._insertable(X, y, ids, np.empty(0, dtype=np.int64))
-        op = np.full(len(new.key), INSERT, dtype=np.int8)
-        self._apply(self._next_batch(op, new.key, new.rows, new.targets, new.sparse, len(new.key) if warmup else 0))
+    def _insert(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Self:
+        new = self._insertable(X, y, beside, np.empty(0, dtype=np.int64))
+        op, first = np.full(len(new.key), INSERT, dtype=np.int8), len(new.key) if warmup else 0
+        self._apply(self._next_batch(op, new.key, new.rows, new.targets, new.sparse, first, new.weight))
         self._take_ids(new)
         return self
 
@@ -323,13 +323,14 @@ class Estimator(NamedExamples):
                 raise HalfAppliedError(message("estimators.interrupted_first"))
             sound._seq, sound._known = 0, {}
             sound._open_session()
-            sound._apply(sound._next_batch(np.full(n, INSERT, dtype=np.int8), held.id, held.X, held.y, held.sparse, n))
+            op, weight = np.full(n, INSERT, dtype=np.int8), unless_equal(held.weight)
+            sound._apply(sound._next_batch(op, held.id, held.X, held.y, held.sparse, n, weight))
             if sound._subjects is not None:
                 whose, sound._subjects = sound._subjects.of(held.id), Subjects()
                 sound._subjects.add(held.id, np.arange(n), whose)
         return sound
 
-    def _take_ids(self, new: _NewExamples) -> None:
+    def _take_ids(self, new: NewExamples) -> None:
         """Remember ids and subjects of examples that were inserted, the last updates."""
         self._next_id = max(self._next_id, int(new.key.max(initial=-1)) + 1)
         self.row_ids_ = new.key
@@ -349,11 +350,12 @@ class Estimator(NamedExamples):
         y: Targets,
         sparse: SparseRows | None,
         warmup: int = 0,
+        weight: Weights | None = None,
     ) -> UpdateBatch:
         row = np.full(len(op), -1, dtype=np.int64)
         classes = self._classes
         order = in_order(classes)
-        more: dict[str, Any] = {"sparse": sparse, "class_order": order, "answers": False}
+        more: dict[str, Any] = {"sparse": sparse, "class_order": order, "answers": False, "weight": weight}
         return UpdateBatch(self._seq, op, key, X, y, len(classes), row, warmup, **more)
 
     def _advance(self, batch: UpdateBatch, log: Log) -> None:
@@ -361,6 +363,10 @@ class Estimator(NamedExamples):
         self._seq, self._known = batch.stop, {}
 
     # ------------------------------------------------------------ what y is
+
+    @abstractmethod
+    def _require_classes(self, y: Any) -> None:
+        """Raise ConfigError unless ``y`` has all classes that have weights."""
 
     @abstractmethod
     def _learn_targets(self, y: Any, classes: Any) -> None:

@@ -10,6 +10,7 @@ from raydt.estimators.arguments import warn
 from raydt.estimators.explaining import SumOfTrees
 from raydt.estimators.frames import FrameEncoder
 from raydt.estimators.index_lists import ListEncoder
+from raydt.estimators.named import Beside
 from raydt.estimators.parameters import documented
 from raydt.estimators.targets import Classifier
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName
@@ -23,17 +24,20 @@ Self = TypeVar("Self", bound="ConfidenceTreeClassifier")
 class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     """A decision tree that splits a leaf once a confidence interval says which split is best (C-Tree, VFDT).
 
-    A leaf predicts by naive Bayes or by its majority, whichever has been right more often for the examples that it
-    has counted. Bins of features are made from the rows of the first call, and again from the live rows as more come
-    (``renew_bins``), so that the first call may be short. Numeric features may have NaN, which goes right at every
-    split. After a deletion all counts are those of the examples that remain, in the same structure; splits stay, unless
-    ``drift_period`` restarts their node.
+    A leaf predicts by its majority, by naive Bayes on counts, or by naive Bayes with normally distributed numbers,
+    whichever has been right most often for the examples that it has counted. Bins of features are made from the rows of
+    the first call, and again from the live rows as more come (``renew_bins``), so that the first call may be short.
+    Numeric features may have NaN, which goes right at every split. After a deletion all counts are those of the
+    examples that remain, in the same structure; splits stay, unless
+    ``drift_period`` restarts their node. Predictions of naive Bayes follow from no path through splits: to explain or
+    export the tree, set ``leaf_prediction="majority"`` before training.
 
     Notes
     -----
     R. De Rosa, N. Cesa-Bianchi, Splitting with Confidence in Decision Trees with Application to Stream Mining. A row
-    takes O(depth + features * classes), every ``grace_period`` of them at a leaf O(features * bins * classes) more, and
-    new bins O(features * log(rows)) for each row in the mean. The first ``predict`` after a change takes
+    takes O(depth + features * classes), with ``leaf_prediction="adaptive_normal"`` O(features * bins * classes) more,
+    every ``grace_period`` of them at a leaf that much more in any case, and new bins O(features * log(rows)) for each
+    row in the mean. The first ``predict`` after a change takes
     O(leaves * features * bins * classes) besides the rows, unless leaves predict their majority: many rows in a call
     are faster than many calls.
 
@@ -59,7 +63,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     max_bins: int = 64
     renew_bins: int | None = None
     rival: Literal["feature", "split"] = "feature"
-    leaf_prediction: LeafPrediction = "adaptive"
+    leaf_prediction: LeafPrediction = "adaptive_normal"
     drift_period: int = 0
     categorical_features: Sequence[str | int] | None = None
     n_features: int | None = None
@@ -71,8 +75,8 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
             return super()._new_encoder(categorical)  # a list is a matrix
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
-    def _insert(self: Self, X: Any, y: Any, ids: Any, warmup: bool) -> Self:
-        taken = super()._insert(X, y, ids, warmup)
+    def _insert(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Self:
+        taken = super()._insert(X, y, beside, warmup)
         few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
         if few:
             warn(f"{type(self).__name__}: {few}")

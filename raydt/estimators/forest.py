@@ -65,6 +65,8 @@ class ExactForestClassifier(_ExactForest, Classifier):
     (90, [True], True)
     """
 
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
+
     _fixed: ClassVar[dict[str, Any]] = {}
 
 

@@ -50,14 +50,10 @@ class RiverForestClassifier(RiverClassifier):
     random_state: int = 0
     categorical_features: Sequence[Hashable] | None = None
 
-    def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
-        """Label of one example, of equals the smallest; None before anything is learned."""
-        self._require_whole()
-        if self._session is None:
-            return None
-        coordinator: Any = self._session.coordinator
-        code = int(coordinator.predict(self._encode(x)[0])[0])
-        return next(label for label, at in self._labels.items() if at == code)
+    def _code(self, x: Mapping[Hashable, Any]) -> int:
+        """Code of the label that is predicted, of equals the smallest label."""
+        assert self._session is not None
+        return int(self._session.coordinator.predict(self._encode(x)[0])[0])
 
     def _opened(self, options: Any) -> InProcessSession:
         session = super()._opened(options)

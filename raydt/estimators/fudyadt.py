@@ -43,6 +43,7 @@ class FullyDynamicTreeClassifier(SumOfTrees, Classifier):
     max_depth: int | None = 20
     min_samples_split: int = 2
     smoothing: float = 30.0
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None
     feature_groups: int = 16
     n_jobs: int | None = None

@@ -115,6 +115,8 @@ class OnlineGradientBoostingClassifier(_OnlineGradientBoosting, Classifier):
     (90, [True], 'holds')
     """
 
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
+
     _fixed: ClassVar[dict[str, Any]] = {"update_every": _UNTIL_THE_CALL_ENDS}
 
     def staged_predict_proba(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:

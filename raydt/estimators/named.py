@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError, UpdateError
 from raydt.estimators.fitted import Fitted
 from raydt.estimators.keys import ExampleNames, keys_of
+from raydt.examples.targets import Targets
 from raydt.examples.updates import DUPLICATE_ID, REFUSALS, UNKNOWN_ID, refuse_numbered, running_ids
+from raydt.examples.weights import Weights
 from raydt.messages import message
 
 
@@ -26,6 +29,30 @@ class Asked(NamedTuple):
     slots: npt.NDArray[np.int32]
     subjects: tuple[Hashable, ...] = ()
     missing: tuple[Hashable, ...] = ()
+
+
+class Beside(NamedTuple):
+    """What a user gives of new examples beside X and y."""
+
+    ids: Any
+    subjects: Any
+    weights: Any
+
+
+class NewExamples(NamedTuple):
+    """Examples to insert: numbers, encoded features, targets, and whose they are.
+
+    Where ids are not integers, ``ids`` are those, and ``names`` is the table that they are to be noted in.
+    """
+
+    key: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.float64]
+    sparse: SparseRows | None
+    targets: Targets
+    ids: list[Hashable] | None
+    names: ExampleNames | None
+    subjects: list[Hashable] | None
+    weight: Weights | None  #: In units; None if all are 1.
 
 
 class NamedExamples(Fitted, ABC):

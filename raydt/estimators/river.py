@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
 from raydt.audits.audit_report import AuditReport
 from raydt.encoding.columns import LARGEST_INTEGER
 from raydt.errors import InputError, UpdateError
-from raydt.estimators.arguments import names_of
+from raydt.estimators.arguments import names_of, parameter_error
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.targets import Classifier
 from raydt.examples.features import Features
@@ -41,6 +44,10 @@ else:
         _Classifier = object
 
 Row = npt.NDArray[np.float64]
+
+#: Types of values that are numbers as they are.
+_PLAIN = frozenset((float, int, bool))
+_NO_SLOTS = np.empty(0, dtype=np.int32)
 
 
 class _Codes(dict[Hashable, int]):
@@ -70,6 +77,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def __post_init__(self) -> None:
         """Know nothing yet: neither features nor labels."""
         self._keys: tuple[Hashable, ...] = ()
+        self._values: Callable[[Mapping[Hashable, Any]], Any] = tuple  # of the keys, once these are known
+        self._row = np.empty((1, 0))  # the example at hand
         self._categories: dict[Hashable, _Codes] = {}
         self._labels = _Codes()
         self._reading = CLASSES  # until the options say what may be read
@@ -115,27 +124,29 @@ class RiverClassifier(AtomicCalls, _Classifier):
 
     def predict_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> Any:
         """Label of one example; None before anything is learned."""
-        self._require_whole()
-        if self._session is None:
-            return None
-        code = int(self._shares(x).argmax())
-        return next(label for label, at in self._labels.items() if at == code)
+        with self._lock:
+            self._require_whole()
+            if self._session is None:
+                return None
+            return next(islice(self._labels, self._code(x), None))
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """Share of every label seen so far where the example falls; empty before anything is learned."""
-        self._require_whole()
-        if self._session is None:
-            return {}
-        return dict(zip(self._labels, self._shares(x).tolist(), strict=True))
+        with self._lock:
+            self._require_whole()
+            if self._session is None:
+                return {}
+            return dict(zip(self._labels, self._shares(x).tolist(), strict=True))
 
     # ------------------------------------------------------------ the whole model
 
     def audit(self) -> AuditReport:
         """Prove the guarantee on the live model from its examples, as ``audit`` of the other estimators does."""
-        self._require_whole()
-        if self._session is None:
-            raise ValueError(message("estimators.nothing_learned"))
-        state, groups = self._session.state()
+        with self._lock:
+            self._require_whole()
+            if self._session is None:
+                raise ValueError(message("estimators.nothing_learned"))
+            state, groups = self._session.state()
         X = np.concatenate([groups[g]["X"] for g in sorted(groups)], axis=1)
         live = np.full(len(X), np.iinfo(np.int64).max)
         history = History(state["id"], X, state["y"], state["born"], live, complete=False)
@@ -169,8 +180,18 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return [self._labels, *self._categories.values()]
 
     def _options(self) -> Any:
-        names = inspect.signature(type(self)).parameters
-        return self.estimator(**{name: getattr(self, name) for name in names})._options()
+        return self._of_estimator({})
+
+    def _of_estimator(self, more: Mapping[str, Any]) -> Any:
+        """Options of the estimator with these parameters, and ``more`` that it has none for."""
+        names = [name for name in inspect.signature(type(self)).parameters if name not in more]
+        options = self.estimator(**{name: getattr(self, name) for name in names})._options()
+        if not more:
+            return options
+        try:
+            return type(options)(**{**options.model_dump(), **more})
+        except ValidationError as error:
+            raise parameter_error(error, dict(more)) from error
 
     def _features(self) -> Features:
         return Features(tuple(map(str, self._keys)), tuple(key in self._categories for key in self._keys))
@@ -187,6 +208,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
         self._reading = learners()[self.estimator.kind].traits(options).reading
         # By name, not by place: river promises nothing about the order of a dictionary's keys.
         self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
+        self._values = itemgetter(*self._keys, self._keys[0])  # one more, as of one key it makes no tuple
+        self._row = np.empty((1, len(self._keys)))
         self._categories = {key: _Codes() for key in self._keys if key in chosen or isinstance(x[key], str)}
         self._encode(x)
         self._session = self._opened(options)
@@ -198,17 +221,29 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
         """The row, shape (1, d), and the categories in it that have no code yet (key, value; -1 in the row's place).
 
-        A new category is coded as the next one, so that the row can be learned once the categories are entered.
+        A new category is coded as the next one, so that the row can be learned once the categories are entered. The row
+        is a buffer, valid until the next one.
         """
-        if len(x) != len(self._keys) or any(key not in x for key in self._keys):
+        if len(x) != len(self._keys) or (type(x) is not dict and any(key not in x for key in self._keys)):
             self._refuse_keys(x)
-        row = np.empty((1, len(self._keys)))
+        try:
+            values = self._values(x)[:-1]
+        except KeyError:
+            self._refuse_keys(x)
+        row = self._row
+        if not self._categories and _are_plain(values):
+            row[0] = values
+            row += 0.0  # -0.0 equals 0.0
+            return row, []
         new: list[tuple[Hashable, Hashable]] = []
-        for j, key in enumerate(self._keys):
-            value = x[key]
+        for j, (key, value) in enumerate(zip(self._keys, values, strict=True)):
             codes = self._categories.get(key)
             if codes is None:
-                row[0, j] = _number(key, value, self._reading.missing)
+                plain = type(value) is float and value - value == 0.0
+                row[0, j] = value if plain else _number(key, value, self._reading.missing)
+                continue
+            if type(value) is str and value in codes:
+                row[0, j] = codes[value]
                 continue
             if self._reading.missing and _is_missing(value):
                 row[0, j] = -1.0
@@ -217,10 +252,10 @@ class RiverClassifier(AtomicCalls, _Classifier):
             row[0, j] = codes.get(category, len(codes))
             if category not in codes:
                 new.append((key, category))
-        row += 0.0  # -0.0 equals 0.0
+        row += 0.0
         return row, new
 
-    def _refuse_keys(self, x: Mapping[Hashable, Any]) -> None:
+    def _refuse_keys(self, x: Mapping[Hashable, Any]) -> NoReturn:
         for key in self._keys:
             if key not in x:
                 raise InputError(message("estimators.missing_key"), column=str(key))
@@ -246,23 +281,48 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def _apply(self, op: int, row: Row, code: int) -> bool:
         """One update; whether it was taken."""
         assert self._session is not None
+        if self._change is not None:
+            self._change.begin(None, _NO_SLOTS, erases=False)
+        taken = self._session.take_row(op, self._learned, row, code)
+        if taken is None:
+            taken = self._session.take(self._batch(op, row, code)).applied == 1
+        self._seq += taken
+        self._learned += taken if op == INSERT else 0
+        return taken
+
+    def _batch(self, op: int, row: Row, code: int) -> UpdateBatch:
+        """A batch of one update."""
         ops, ids, codes = np.array([op], np.int8), np.array([self._learned]), np.array([code], np.int32)
         if len(self._order) != len(self._labels):
             self._order = in_order(list(self._labels))
         order = self._order
         rest = np.array([-1]), self._warmup
-        batch = UpdateBatch(self._seq, ops, ids, row, codes, len(order), *rest, class_order=order)
-        if self._change is not None:
-            self._change.begin(batch, np.empty(0, dtype=np.int32), erases=False)
-        taken = self._session.take(batch).applied
-        self._seq += taken
-        self._learned += taken if op == INSERT else 0
-        return taken == 1
+        return UpdateBatch(self._seq, ops, ids, row.copy(), codes, len(order), *rest, class_order=order, answers=False)
+
+    def _code(self, x: Mapping[Hashable, Any]) -> int:
+        """Code of the label that is predicted."""
+        assert self._session is not None
+        code = self._session.predict_row(self._encode(x)[0])
+        return int(self._shares(x).argmax()) if code is None else code
 
     def _shares(self, x: Mapping[Hashable, Any]) -> Row:
         assert self._session is not None
         shares: Row = self._session.coordinator.predict_proba(self._encode(x)[0], len(self._labels))[0]
         return shares
+
+
+def _are_plain(values: Sequence[Any]) -> bool:
+    """Return True if all values are finite numbers that a float64 has exactly."""
+    types = set(map(type, values))
+    if not types <= _PLAIN:
+        return False
+    if len(types) > 1 or float not in types:
+        return min(values) >= -LARGEST_INTEGER and max(values) <= LARGEST_INTEGER and _is_finite(sum(values))
+    return _is_finite(sum(values))
+
+
+def _is_finite(total: float) -> bool:
+    return total - total == 0.0
 
 
 def _is_missing(value: Any) -> bool:

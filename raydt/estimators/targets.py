@@ -10,10 +10,12 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from raydt.arrays.blocks import taken
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import distinct_labels, labels_of, numbers_of, text_column
 from raydt.estimators.base import Estimator
 from raydt.examples.targets import Targets
+from raydt.examples.weights import unknown_labels
+from raydt.learners import traits_of
 from raydt.messages import message
 
 C = TypeVar("C", bound="Classifier")
@@ -40,17 +42,26 @@ class Classifier(Estimator):
 
     classes_: npt.NDArray[Any]  #: Labels in the order of the columns of ``predict_proba``.
 
-    def partial_fit(self: C, X: Any, y: Any, classes: Any = None, *, ids: Any = None, subjects: Any = None) -> C:
+    def partial_fit(
+        self: C,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        ids: Any = None,
+        subjects: Any = None,
+    ) -> C:
         """Insert examples; all of them or, if an error is raised, none.
 
         Parameters
         ----------
         classes : array-like, optional
             All labels that will come, on the first call. Without it, unseen labels are added as they come.
-        ids, subjects : array-like, optional
+        sample_weight, ids, subjects : array-like, optional
             As of ``fit``.
         """
-        return self._more(X, y, classes, (ids, subjects))
+        return self._more(X, y, classes, self._beside(ids, subjects, sample_weight))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Labels, shape (n,)."""
@@ -70,9 +81,9 @@ class Classifier(Estimator):
         with self._lock:
             return self._predictor(), self.classes_
 
-    def score(self, X: Any, y: Any) -> float:
-        """Accuracy."""
-        return float(np.mean(self.predict(X) == np.asarray(y)))
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy: the share of rows, or of ``sample_weight``, that is predicted right."""
+        return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
 
     @property
     def _classes(self) -> list[Any]:
@@ -81,6 +92,12 @@ class Classifier(Estimator):
 
     def _take_classes(self, classes: list[Any]) -> None:
         self.classes_ = np.array(classes)
+
+    def _require_classes(self, y: Any) -> None:
+        if class_weight := traits_of(self._options()).reading.class_weight:
+            classes = distinct_labels(labels_of(y)).tolist()
+            if unknown := unknown_labels(class_weight, classes):
+                raise ConfigError(message("estimators.unknown_class_weight", labels=unknown, classes=classes))
 
     def _learn_targets(self, y: Any, classes: Any) -> None:
         labels = labels_of(y if classes is None else classes)
@@ -154,9 +171,9 @@ class Classifier(Estimator):
 class Regressor(Estimator):
     """Labels are numbers."""
 
-    def partial_fit(self: R, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> R:
-        """Insert examples; all of them or, if an error is raised, none. ``ids`` and ``subjects`` are as of ``fit``."""
-        return self._more(X, y, None, (ids, subjects))
+    def partial_fit(self: R, X: Any, y: Any, sample_weight: Any = None, *, ids: Any = None, subjects: Any = None) -> R:
+        """Insert examples; all of them or, if an error is raised, none. All else is as of ``fit``."""
+        return self._more(X, y, None, self._beside(ids, subjects, sample_weight))
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """Numbers, shape (n,)."""
@@ -164,11 +181,15 @@ class Regressor(Estimator):
         numbers: npt.NDArray[np.float64] = self._predictor().predict(rows, **sparse)
         return numbers
 
-    def score(self, X: Any, y: Any) -> float:
-        """R squared: 1 is perfect, 0 what the mean of ``y`` would get; NaN if all of ``y`` is equal."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R squared: 1 is perfect, 0 what the mean of ``y`` would get; NaN if all of ``y`` is equal.
+
+        Rows count by ``sample_weight``, if it is given.
+        """
         truth = numbers_of(y)
-        variation = float(((truth - truth.mean()) ** 2).sum())
-        squared = float(((truth - self.predict(X)) ** 2).sum())
+        counts = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        variation = float((counts * (truth - np.average(truth, weights=sample_weight)) ** 2).sum())
+        squared = float((counts * (truth - self.predict(X)) ** 2).sum())
         return 1.0 - squared / variation if variation > 0.0 else float("nan")
 
     @property
@@ -176,6 +197,9 @@ class Regressor(Estimator):
         return []
 
     def _take_classes(self, classes: list[Any]) -> None:
+        """There are none."""
+
+    def _require_classes(self, y: Any) -> None:
         """There are none."""
 
     def _learn_targets(self, y: Any, classes: Any) -> None:

@@ -52,6 +52,7 @@ from raydt.evaluation.scoring import (
     cohen,
     ratio,
 )
+from raydt.examples.weights import UNIT
 
 Codes = npt.NDArray[np.int32]
 
@@ -93,8 +94,11 @@ class Prequential(Evaluation):
         *("no_change", "majority", "window_no_change", "window_majority"),
     )
 
-    def __init__(self, positive: bool = False, *, fading: float = FADING, delta: float = DELTA) -> None:
+    def __init__(
+        self, positive: bool = False, *, fading: float = FADING, delta: float = DELTA, weighted: bool = False
+    ) -> None:
         self.positive, self._fading, self._delta = positive, fading, delta
+        self._unit = UNIT if weighted else 1  # what counts once
         self.inserted = np.zeros(0, dtype=np.int64)  #: labels learned so far by class, scored or not
         #: counts of all scored predictions; they grow with the classes seen
         self.counts = ClassCounts(
@@ -137,6 +141,7 @@ class Prequential(Evaluation):
         rivals: tuple[Codes, Codes],
         levels: Levels | None = None,
         seq: npt.NDArray[np.int64] | None = None,
+        weight: npt.NDArray[Any] | None = None,
     ) -> None:
         """Score predictions beside those of the baselines; parameters as of :meth:`update`."""
         n = len(truth)
@@ -151,8 +156,9 @@ class Prequential(Evaluation):
         predictions = Predictions(
             *(np.ascontiguousarray(truth), np.ascontiguousarray(prediction), no_change, majority),
             levels=_NO_LEVELS if levels is None else np.ascontiguousarray(levels),
+            weight=np.full(n, self._unit) if weight is None else weight.astype(np.int64),
         )
-        raised = score_classes(predictions, self.counts, self._fading, self._adwin, self._delta, found)
+        raised = score_classes(predictions, self.counts, self._unit, self._fading, self._adwin, self._delta, found)
         for k in range(raised):
             place = int(found.place[k])
             at = place if seq is None else int(seq[place])
@@ -243,7 +249,8 @@ class Prequential(Evaluation):
     def figures(self, n_classes: int) -> dict[str, Any]:
         """Return entries for the summary: scores, ``alarms``, and ``confusion`` with all ``n_classes`` as lists."""
         missing = max(0, n_classes - len(self.confusion))
-        confusion = np.pad(self.confusion, (0, missing)).tolist()
+        whole = self.confusion if self._unit == 1 else self.confusion / self._unit
+        confusion = np.pad(whole, (0, missing)).tolist()
         return {**self.scores(), **self.faded(), "alarms": self.alarms, "confusion": confusion}
 
     def headline(self) -> tuple[str, float]:
@@ -279,8 +286,11 @@ class Prequential(Evaluation):
         """Return the AUC; NaN without a positive class, and if not every prediction had a score."""
         if (not self.positive and len(self.inserted) > 2) or not scored or not since.size:
             return math.nan
-        value, ranked = auc(self.counts.ranks, since)
-        return value if ranked == scored else math.nan
+        both: Any = self.counts.ranks, since
+        if self._unit > 1:  # products of sums of weights are beyond int64
+            both = tuple(ranks / self._unit for ranks in both)
+        value, ranked = auc(*both)
+        return value if ranked * self._unit == scored else math.nan
 
     def _grow(self, classes: int) -> None:
         extra = classes - len(self.inserted)

@@ -39,7 +39,7 @@ N_LABELS, LAST_LABEL, FIRST_LABEL, TOTAL = range(4)
 
 
 class ClassCounts(NamedTuple):
-    """Counts of a classification with K classes."""
+    """Counts of a classification with K classes; where predictions have weights, sums of these in units."""
 
     confusion: Ints  #: Shape (K, K): by true class (row) and predicted class (column).
     hits: Ints  #: Shape (4,): ``SCORED`` to ``MAJORITY``.
@@ -61,6 +61,7 @@ class Predictions(NamedTuple):
     no_change: npt.NDArray[np.int32]
     majority: npt.NDArray[np.int32]
     levels: npt.NDArray[np.uint16]  #: Shape (n,) or (0,): scores of class 1, if the learner gives any.
+    weight: Ints  #: Shape (n,): what each counts, in units.
 
 
 class Found(NamedTuple):
@@ -87,8 +88,11 @@ def rival_classes(truth: Any, inserted: Any, registers: Any, no_change: Any, maj
 
 
 @kernel
-def score_classes(predictions: Any, counts: Any, factor: float, adwin: Any, delta: float, found: Any) -> int:
-    """Score predictions; the number of alarms found. O(n K) multiplications for the faded counts, else O(n)."""
+def score_classes(predictions: Any, counts: Any, unit: int, factor: float, adwin: Any, delta: float, found: Any) -> int:
+    """Score predictions; the number of alarms found. O(n K) multiplications for the faded counts, else O(n).
+
+    A weight of ``unit`` counts once. Alarms count every prediction once.
+    """
     truth, learner, levels = predictions.truth, predictions.learner, predictions.levels
     hits, classes, faded, faded_classes = counts.hits, counts.classes, counts.faded, counts.faded_classes
     K = faded_classes.shape[1]
@@ -97,26 +101,28 @@ def score_classes(predictions: Any, counts: Any, factor: float, adwin: Any, delt
         t, p = np.int64(truth[i]), np.int64(learner[i])
         if p < 0:
             continue
-        counts.confusion[t, p] += 1
+        w = predictions.weight[i]
+        times = w / unit
+        counts.confusion[t, p] += w
         right, no_change, majority = t == p, predictions.no_change[i] == t, predictions.majority[i] == t
-        classes[TRUE, t] += 1
-        classes[PREDICTED, p] += 1
-        classes[RIGHT, t] += right
-        hits[SCORED] += 1
-        hits[LEARNER] += right
-        hits[NO_CHANGE] += no_change
-        hits[MAJORITY] += majority
-        faded[SCORED] = faded[SCORED] * factor + 1.0
-        faded[LEARNER] = faded[LEARNER] * factor + right
-        faded[NO_CHANGE] = faded[NO_CHANGE] * factor + no_change
-        faded[MAJORITY] = faded[MAJORITY] * factor + majority
+        classes[TRUE, t] += w
+        classes[PREDICTED, p] += w
+        classes[RIGHT, t] += w * right
+        hits[SCORED] += w
+        hits[LEARNER] += w * right
+        hits[NO_CHANGE] += w * no_change
+        hits[MAJORITY] += w * majority
+        faded[SCORED] = faded[SCORED] * factor + times
+        faded[LEARNER] = faded[LEARNER] * factor + times * right
+        faded[NO_CHANGE] = faded[NO_CHANGE] * factor + times * no_change
+        faded[MAJORITY] = faded[MAJORITY] * factor + times * majority
         for k in range(K):
             faded_classes[TRUE, k] *= factor
             faded_classes[PREDICTED, k] *= factor
-        faded_classes[TRUE, t] += 1.0
-        faded_classes[PREDICTED, p] += 1.0
+        faded_classes[TRUE, t] += times
+        faded_classes[PREDICTED, p] += times
         if len(levels) and levels[i] != NO_LEVEL:
-            counts.ranks[np.int64(t == 1), levels[i]] += 1
+            counts.ranks[np.int64(t == 1), levels[i]] += w
         width = adwin.reg[WIDTH] + 1
         if observe(adwin, np.int64(not right), delta) > 0:
             found.place[alarms], found.width[alarms] = i, width
@@ -141,9 +147,14 @@ def rival_numbers(truth: Any, registers: Any, no_change: Any, mean: Any) -> None
 
 @kernel
 def score_numbers(
-    truth: Any, learner: Any, no_change: Any, mean: Any, first: float, sums: Any, window: Any, faded: Any, factor: float
+    truth: Any, learner: Any, rivals: Any, times: Any, first: float, sums: Any, window: Any, faded: Any, factor: float
 ) -> None:
-    """Score predictions; NaN is none. ``sums``, ``window`` and ``faded`` have the same entries, shape (7,). O(n)."""
+    """Score predictions, each of which counts so many ``times``; NaN is none. O(n).
+
+    ``rivals`` are those of *no change* and of the mean. ``sums``, ``window`` and ``faded`` have the same entries, shape
+    (7,).
+    """
+    no_change, mean = rivals
     for i in range(len(truth)):
         if np.isnan(learner[i]):
             continue
@@ -151,6 +162,7 @@ def score_numbers(
         last, middle = truth[i] - no_change[i], truth[i] - mean[i]
         terms = (1.0, error * error, abs(error), last * last, middle * middle, away, away * away)
         for k in range(7):
-            sums[k] += terms[k]
-            window[k] += terms[k]
-            faded[k] = faded[k] * factor + terms[k]
+            term = terms[k] * times[i]
+            sums[k] += term
+            window[k] += term
+            faded[k] = faded[k] * factor + term

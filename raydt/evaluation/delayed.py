@@ -28,6 +28,7 @@ class Asked(NamedTuple):
     prediction: npt.NDArray[Any]
     levels: npt.NDArray[np.uint16] | None
     seq: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.uint32] | None = None  #: That of a query is not read.
 
 
 class Delayed:
@@ -53,7 +54,8 @@ class Delayed:
             elif id_ in self._asked:
                 prediction[i], levels[i], rivals[0][at], rivals[1][at] = self._asked.pop(id_)
         given = None if rows.levels is None else levels[inserted]
-        self._evaluation.score(learned, prediction[inserted], rivals, given, rows.seq[inserted])
+        weight = None if rows.weight is None else rows.weight[inserted]
+        self._evaluation.score(learned, prediction[inserted], rivals, given, rows.seq[inserted], weight)
 
     def state(self) -> dict[str, Any]:
         """Return queries that wait, in order: arrays of one length."""

@@ -39,17 +39,17 @@ def no_ranks(levels: int = 0) -> npt.NDArray[np.int64]:
     return np.zeros((2, levels), dtype=np.int64)
 
 
-def auc(ranks: npt.NDArray[np.int64], since: npt.NDArray[np.int64]) -> tuple[float, int]:
+def auc(ranks: npt.NDArray[Any], since: npt.NDArray[Any]) -> tuple[float, float]:
     """Return the AUC of the examples that ``ranks`` has in addition to ``since``, and their number.
 
-    NaN while one of the classes has no example. O(LEVELS). Exact up to 2^32 examples.
+    NaN while one of the classes has no example. O(LEVELS). Exact up to 2^32 examples; sums of weights are float64.
     """
     negative, positive, wins = _wins(ranks, since)
     return wins / (2 * negative * positive) if negative and positive else math.nan, negative + positive
 
 
 @kernel
-def _wins(ranks: Any, since: Any) -> tuple[int, int, int]:
+def _wins(ranks: Any, since: Any) -> tuple[float, float, float]:
     """Return examples of either class, and twice the pairs in which the positive one is higher; a tie counts once."""
     below = positives = wins = 0
     for level in range(ranks.shape[1]):

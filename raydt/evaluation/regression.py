@@ -34,6 +34,7 @@ from raydt.evaluation.counting import (
     score_numbers,
 )
 from raydt.evaluation.scoring import FADING, Alarm, Evaluation, Floats, determination, ratio
+from raydt.examples.weights import UNIT
 
 Numbers = npt.NDArray[np.float64]
 
@@ -81,12 +82,14 @@ class PrequentialErrors(Evaluation):
         rivals: tuple[Numbers, Numbers],
         levels: None = None,
         seq: npt.NDArray[np.int64] | None = None,
+        weight: npt.NDArray[Any] | None = None,
     ) -> None:
         """Score predictions beside those of the baselines; parameters as of :meth:`update`."""
         targets = np.ascontiguousarray(truth), np.ascontiguousarray(prediction)
         sums = self._sums, self._window, self._faded
         first = float(self._registers[FIRST_LABEL])
-        score_numbers(*targets, *rivals, first, *sums, self._fading)
+        times = np.ones(len(truth)) if weight is None else weight / UNIT
+        score_numbers(*targets, rivals, times, first, *sums, self._fading)
 
     def take_alarms(self) -> list[Alarm]:
         """Return nothing: ADWIN needs errors that have a bound."""

@@ -58,19 +58,28 @@ class Evaluation:
         """Learn labels, and return what the two trivial predictors predicted just before each, of shape (n,)."""
         raise NotImplementedError
 
-    def score(self, truth: Any, prediction: Any, rivals: tuple[Any, Any], levels: Any = None, seq: Any = None) -> None:
+    def score(
+        self,
+        truth: Any,
+        prediction: Any,
+        rivals: tuple[Any, Any],
+        levels: Any = None,
+        seq: Any = None,
+        weight: Any = None,
+    ) -> None:
         """Score predictions and those of the trivial predictors; parameters as of :meth:`update`."""
         raise NotImplementedError
 
-    def update(self, truth: Any, prediction: Any, levels: Any = None, seq: Any = None) -> None:
+    def update(self, truth: Any, prediction: Any, levels: Any = None, seq: Any = None, weight: Any = None) -> None:
         """Score n consecutive inserted examples, in stream order. O(n), for classes O(n K) for the faded counts.
 
         ``truth`` and ``prediction`` are class codes (int32) or labels (float64), shape (n,), predicted just before each
         insertion; -1 or NaN in the warm-up, where only the baselines learn the label. ``levels`` are scores of class 1
         (:mod:`raydt.evaluation.ranking`), ``seq`` the numbers of the updates, for alarms; by default the places in
-        these arrays. Numbers that exceed float64 make scores infinite or NaN.
+        these arrays. Numbers that exceed float64 make scores infinite or NaN. ``weight`` is what each counts, in units
+        (:mod:`raydt.examples.weights`), of an evaluation that is ``weighted``; else each counts once.
         """
-        self.score(truth, prediction, self.rivals(truth), levels, seq)
+        self.score(truth, prediction, self.rivals(truth), levels, seq, weight)
 
 
 def ratio(part: npt.NDArray[Any], total: npt.NDArray[Any]) -> Floats:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows, merged
 from raydt.examples.features import Features
 from raydt.examples.targets import Targets
+from raydt.examples.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class History:
     #: False if only the live examples are known (an estimator's store): what needs the past is not checked.
     complete: bool = True
     sparse: SparseRows | None = None  #: The sparse features, if there are some.
+    weight: Weights | None = None  #: Shape (n,): the weights, unless all are 1.
 
 
 def history_of_live(
@@ -38,4 +40,5 @@ def history_of_live(
     if features.sparse:
         sparse = merged([SparseRows.of_arrays(groups[g], features.sparse) for g in sorted(groups)])
     live = np.full(len(X), np.iinfo(np.int64).max)
-    return History(state["id"], X, state["y"], state["born"], live, complete=False, sparse=sparse)
+    weight = state.get("weight")
+    return History(state["id"], X, state["y"], state["born"], live, complete=False, sparse=sparse, weight=weight)

@@ -23,6 +23,9 @@ class Reading:
     #: Categories are read as numbers that follow from their values (``raydt.encoding.columns.number_of``), and
     #: not as codes in the order of their appearance, which is history.
     by_value: bool = False
+    weights: bool = False  #: Rows may have weights.
+    #: Weights of classes by label as text (``raydt.examples.weights.by_label``), which multiply those of the rows.
+    class_weight: tuple[tuple[str, float], ...] = ()
     #: ``without_sparse``, ``with_dense``, ``with_numbers``, ``with_classes``: Options of the same learner that take
     #: what these options do not: rows without sparse features, rows with others, labels that are numbers, and more
     #: classes (without sparse features). Empty if there are none.

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from raydt.arrays.digest import Part
 from raydt.examples.row_tree import Ids, RowTree, Slots
 from raydt.examples.store import ExampleStore
+from raydt.examples.weights import filled
 
 #: What a digest has of some rows beside their ids, by name.
 Columns = Callable[[Slots], Mapping[str, npt.NDArray[np.generic]]]
@@ -30,7 +31,7 @@ class RowDigest:
     """Digest of the rows of one store."""
 
     def __init__(self, store: ExampleStore) -> None:
-        self._store, self._filled = store, store.filled
+        self._store, self._filled, self._weighted = store, store.filled, False
         self._tree: RowTree | None = None
         self._changed: list[Ids] = []
         self._changes = 0
@@ -50,11 +51,14 @@ class RowDigest:
         self._tree, self._changed, self._changes = None, [], 0
 
     def part(self, columns: Columns) -> Part:
-        """Part of a digest: the columns with their types as its name, and the root of the rows."""
+        """Part of a digest: the columns with their types as its name, and the root of the rows.
+
+        Weights are a further column, unless all are 1.
+        """
         store = self._store
-        if self._filled != store.filled:
+        if (self._filled, self._weighted) != (store.filled, store.uneven > 0):
             self.forget()
-            self._filled = store.filled
+            self._filled, self._weighted = store.filled, store.uneven > 0
         if self._tree is None:
             slots = store.slots()
             self._tree = RowTree(store.id[slots], slots)
@@ -63,9 +67,14 @@ class RowDigest:
             self._tree.change(ids, store.find(ids))
         self._changed, self._changes = [], 0
 
-        records = partial(record_of, columns)
+        records = partial(record_of, partial(with_weights, columns, store) if self._weighted else columns)
         none = records(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
         return part_of(none.dtype, self._tree.root(records))
+
+
+def with_weights(columns: Columns, store: ExampleStore, slots: Slots) -> Mapping[str, npt.NDArray[np.generic]]:
+    """Return the columns of some rows, and their weights."""
+    return {**columns(slots), "weight": filled(store.weights(slots), len(slots))}
 
 
 def record_of(columns: Columns, ids: Ids, slots: Slots) -> npt.NDArray[np.void]:

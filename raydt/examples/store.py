@@ -20,6 +20,7 @@ from raydt.arrays.memory import grown
 from raydt.examples.admission import Admission
 from raydt.examples.targets import CODES, Targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, DUPLICATE_ID, INSERT, QUERY, UNKNOWN_ID, UPDATE
+from raydt.examples.weights import DTYPE, UNIT, Weights, unless_equal
 
 #: Registers of the store: next unused slot, head of the free list (-1: none), live examples.
 USED, FREE, LIVE = 0, 1, 2
@@ -121,8 +122,10 @@ def _admit(op: Any, key: Any, begin: int, skip: bool, index: Any, reg: Any, admi
 class ExampleStore:
     """Slots of live examples, growing as needed.
 
-    ``id``, ``born`` (sequence number of the insertion) and ``y`` have an entry for each slot. ``X`` has the features,
-    as far as the budget of ``cache_bytes`` goes: rows in slots beyond it are not kept; None keeps all.
+    ``id``, ``born`` (sequence number of the insertion) and ``y`` have an entry for each slot, and so has ``weight``,
+    once an example has had another weight than 1; ``uneven`` examples have one, of all whose slots are not free. ``X``
+    has the features, as far as the budget of ``cache_bytes`` goes: rows in slots beyond it are not kept; None keeps
+    all.
     """
 
     def __init__(self, columns: int, cache_bytes: int | None = None, target_dtype: np.dtype[Any] = CODES) -> None:
@@ -139,6 +142,8 @@ class ExampleStore:
         self.id = np.empty(0, dtype=np.int64)
         self.born = np.empty(0, dtype=np.int64)
         self.y: Targets = np.empty(0, dtype=self._target_dtype)
+        self.weight: Weights | None = None
+        self.uneven = 0
         self._table = np.full(16, -1, dtype=np.int32)
 
     @property
@@ -158,6 +163,8 @@ class ExampleStore:
             cached = capacity if self.max_cached is None else min(capacity, self.max_cached)
             self.id, self.born = grown(self.id, capacity), grown(self.born, capacity)
             self.y, self.X = grown(self.y, capacity), grown(self.X, cached)
+            if self.weight is not None:
+                self.weight = grown(self.weight, capacity)
             self.capacity = capacity  # last: until then the arrays are made again
         if 3 * (self.live + extra) > 2 * len(self._table):
             slots, bits = self.slots(), self._index.bits
@@ -197,8 +204,19 @@ class ExampleStore:
         _remove(self._index, _find(self._index, self.id[slot]))
         self.reg[LIVE] -= 1
 
+    def enter(self, slots: Any, y: Targets, born: npt.NDArray[np.int64], weights: Weights | None) -> None:
+        """Record labels, births and weights (None: all are 1) of examples that were admitted."""
+        self.y[slots], self.born[slots] = y, born
+        if weights is not None and self.weight is None:
+            self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
+        if self.weight is not None:
+            self.weight[slots] = UNIT if weights is None else weights
+            self.uneven += np.count_nonzero(self.weight[slots] != UNIT)
+
     def release(self, slots: npt.NDArray[np.int32]) -> None:
         """Put slots, emptied by a batch that is acknowledged everywhere, on the free list."""
+        if self.uneven and self.weight is not None:
+            self.uneven -= np.count_nonzero(self.weight[slots] != UNIT)
         if len(slots):
             self.id[slots[:-1]] = slots[1:]
             self.id[slots[-1]] = self.reg[FREE]
@@ -211,6 +229,10 @@ class ExampleStore:
             put_rows(self.X, slots, X)
         else:
             self.X[slots[cached]] = X[cached]
+
+    def weights(self, slots: Any) -> Weights | None:
+        """Weights of the examples in some slots, copied; None if all are 1."""
+        return None if self.weight is None or not self.uneven else unless_equal(np.array(self.weight[slots]))
 
     def find(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Slot of each id, -1 where it is not live."""
@@ -233,6 +255,7 @@ class ExampleStore:
         y: Targets,
         born: npt.NDArray[np.int64],
         listed: npt.NDArray[np.bool_] | None = None,
+        weights: Weights | None = None,
     ) -> None:
         """Replace everything by examples in slots 0, 1, ...; features are put separately.
 
@@ -242,7 +265,8 @@ class ExampleStore:
         self.filled += 1
         self._clear()
         self.reserve(n)
-        self.id[:n], self.y[:n], self.born[:n] = key, y, born
+        self.id[:n] = key
+        self.enter(slice(n), y, born, weights)
         slots = np.arange(n, dtype=np.int32) if listed is None else np.flatnonzero(listed).astype(np.int32)
         self.reg[:] = n, -1, len(slots)
         _fill(self._index, slots)

@@ -20,6 +20,7 @@ from raydt.messages import message
 
 if TYPE_CHECKING:
     from raydt.arrays.sparse import SparseRows
+    from raydt.examples.weights import Weights
     from raydt.exchange.snapshot import Barrier, Snapshot
 
 #: Operation codes of :attr:`UpdateBatch.op`.
@@ -104,6 +105,8 @@ class UpdateBatch:
     #: Shape (r,): event times of the rows of ``X``, ``raydt.encoding.times.NO_TIME`` of one without; None of a source
     #: without times. For whoever takes the result; no learner knows the time.
     time: npt.NDArray[np.int64] | None = None
+    #: Shape (r,): weight of each row of ``X`` (``raydt.examples.weights``); None where all are 1.
+    weight: Weights | None = None
     #: Without features, because the shards have read those of these rows, which are all of the warm-up: the blocks of
     #: the source in which the rows lie.
     blocks: tuple[Block, ...] = ()

@@ -83,7 +83,7 @@ def _number(x: float) -> str:
 
 
 def _leaf(trees: TreeSum, node: int, labels: Sequence[str]) -> str:
-    count = "" if trees.cover is None else f" of {int(trees.cover[node]):,} examples"
+    count = "" if trees.cover is None else f" of {round(trees.cover[node] / trees.unit):,} examples"
     values = trees.value[node].tolist()
     if not len(trees.codes) or trees.link != "identity":
         words = ", ".join(f"{value:+.6g}" for value in values)

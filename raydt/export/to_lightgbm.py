@@ -96,7 +96,7 @@ def _tree(trees: TreeSum, tree: int, output: int) -> str:
     if not len(inner):
         return f"num_leaves=1\nnum_cat=0\nleaf_value={values[0]}\nis_linear=0\nshrinkage=1\n"
     first = int(nodes[0])
-    cover = np.zeros(len(trees.feature), dtype=np.int64) if trees.cover is None else trees.cover
+    cover = np.zeros(len(trees.feature), dtype=np.int64) if trees.examples is None else trees.examples
     missing_left = (trees.feature[inner] >= trees.dense) | trees.missing_left[inner]
     kinds = np.where(missing_left, _NAN | _MISSING_LEFT, _NAN)
     thresholds = [repr(value) for value in trees.threshold[inner].tolist()]

@@ -138,8 +138,9 @@ def _fitted(
     nodes["right_child"] = np.where(inner, trees.right[part] - begin, -1)
     nodes["feature"] = np.where(inner, tests.column[part], -2)
     nodes["threshold"] = np.where(inner, tests.threshold[part], -2.0)
-    if trees.cover is not None:
-        nodes["n_node_samples"] = nodes["weighted_n_node_samples"] = trees.cover[part]
+    if trees.cover is not None and trees.examples is not None:
+        nodes["n_node_samples"] = trees.examples[part]
+        nodes["weighted_n_node_samples"] = trees.cover[part] / trees.unit
     outputs = value.shape[1]
     grown = Tree(len(tests.steps), np.array([outputs if len(labels) else 1], dtype=np.intp), 1)
     values = value[part].copy()

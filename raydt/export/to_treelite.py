@@ -42,14 +42,15 @@ def build(trees: TreeSum, interface: Interface) -> Any:
         postprocessor=PostProcessorFunc(name=after[trees.link]),
         base_scores=[0.0] * trees.outputs,
     )
+    examples = trees.examples
     for begin, stop in zip(trees.starts[:-1].tolist(), trees.starts[1:].tolist(), strict=True):
         builder.start_tree()
         for node in range(begin, stop):
             builder.start_node(node - begin)
             _node(builder, trees, node, begin)
-            if trees.cover is not None:
-                builder.data_count(int(trees.cover[node]))
-                builder.sum_hess(float(trees.cover[node]))
+            if examples is not None and trees.cover is not None:
+                builder.data_count(int(examples[node]))
+                builder.sum_hess(float(trees.cover[node]) / trees.unit)
             builder.end_node()
         builder.end_tree()
     return builder.commit()

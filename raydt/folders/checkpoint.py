@@ -37,6 +37,7 @@ import numpy.typing as npt
 from raydt.arrays.lazy import Lazy
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.examples.row_owners import buckets_in, joined_buckets
+from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
@@ -342,9 +343,14 @@ def with_rows(
         with _fitting(file):
             for prefix, alive in segments:
                 of_segment = prefix if name == "coordinator" else f"{prefix}-{name}"
-                for column, values in chosen(components.get(of_segment, {}), alive).items():
+                found = chosen(components.get(of_segment, {}), alive)
+                if name == "coordinator":  # a segment of rows that all have a weight of 1 has no weights
+                    found["weight"] = filled(found.get("weight"), int(alive.sum()))
+                for column, values in found.items():
                     columns.setdefault(column, []).append(values)
             whole |= {column: np.concatenate(values) for column, values in columns.items()}
+            if unless_equal(whole.get("weight")) is None:
+                whole.pop("weight", None)
             if name == "coordinator" and buckets and not apart:
                 whole |= joined_buckets(whole["id"], {part: components[own] for part, own in buckets.items()})
         return whole

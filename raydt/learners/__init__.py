@@ -19,7 +19,7 @@ from raydt.errors import ConfigError
 from raydt.examples.reading import Reading
 from raydt.learners.base import Learner, LearnerOptions, Traits
 from raydt.learners.description import Description
-from raydt.messages import message
+from raydt.messages import Message, message
 
 #: The entry points that name learners of other packages.
 GROUP = "raydt.learners"
@@ -98,6 +98,16 @@ def instead(own: str, takes: Callable[[Reading], bool]) -> str:
     kinds = [kind for kind, learner in learners().items() if takes(learner.traits(learner.Options()).reading)]
     others = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
     return " or ".join(part for part in (own, f"learner.kind: {others}" if others else "") if part)
+
+
+def for_weights() -> str:
+    """Say which learners take weights, for a remedy."""
+    return instead("", lambda other: other.weights)
+
+
+def no_weights(what: str, kind: str) -> Message:
+    """Say that a learner takes no weights, which were given as ``what``, and which learners do."""
+    return message("learners.no_weights", what=what, kind=kind, takers=for_weights())
 
 
 def for_numbers() -> str:

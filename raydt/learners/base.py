@@ -118,6 +118,7 @@ class Case:
     sparse: bool = False  #: rows have a column of indices
     classes: int = 2  #: number of classes; 0 where labels are numbers
     missing: bool = False  #: numbers and categories may be missing
+    weighted: bool = False  #: rows have weights
     warmup: int = 0  #: leading rows that build the model at once
     #: Where the work is done; the default leaves all of it to shards with stores of their own.
     plan: WorkPlan = WorkPlan(local_work_limit=0, shared_store=False)

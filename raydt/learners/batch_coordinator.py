@@ -23,6 +23,7 @@ from raydt.examples.row_digest import RowDigest
 from raydt.examples.store import ExampleStore
 from raydt.examples.targets import Targets
 from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, UpdateBatch
+from raydt.examples.weights import Weighting
 from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
 
@@ -38,6 +39,8 @@ class BatchCoordinator(ABC):
     """
 
     _digested: RowDigest | None = None
+    #: What examples count, of a learner that takes weights.
+    _weighting: Weighting | None = None
     #: The live examples; a coordinator that has them elsewhere overrides :attr:`store`.
     _store: ExampleStore
     #: The rows, where only the shards have them.
@@ -68,6 +71,21 @@ class BatchCoordinator(ABC):
         Until the store admits the first update nothing of the model changes: room is made before, so that a batch for
         which there is no memory has no effect. An array's length is what says that it has room, and is changed last.
         """
+
+    def take_row(
+        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+    ) -> tuple[bool | None, Exchange[Any] | None]:
+        """Insert one example (``INSERT``), or delete the oldest that equals it (``DELETE_VALUE``), without a batch.
+
+        ``number`` is the id of a new example, ``row`` has shape (1, d), ``worker`` is that of the only shard. Returns
+        True once it is done, False if no live example equals it, and None if it takes a batch: nothing has changed
+        then; and what is left to run, if anything is.
+        """
+        return None, None
+
+    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+        """Return the class code that has the largest share, of equals the smallest; None if it takes a batch."""
+        return None
 
     def finish(self) -> Exchange[Log | None]:
         """Complete what waits for more updates (an unfinished warm-up); the log of that, if it has one."""
@@ -131,8 +149,11 @@ class BatchCoordinator(ABC):
         """Admit a part of the batch, take it, and return its logs.
 
         ``result.applied`` becomes ``part.stop``, or the position of the bad update at which admission stops. ``faults``
-        says of each update of the batch why the learner refuses it, 0 where it does not.
+        says of each update of the batch why the learner refuses it, 0 where it does not. InputError, before anything
+        has changed, if the weights add up to too much.
         """
+        if part.start == 0 and self._weighting is not None and self._weighting.is_too_much(batch.weight, batch.y):
+            self._weighting.require((yield from self._sum_of_weights()))
         fault = admitted.fault
         logs: list[Log] = []
         begin, end = part.start, part.stop
@@ -157,6 +178,12 @@ class BatchCoordinator(ABC):
         result.applied = end
         return logs
 
+    def _sum_of_weights(self) -> Exchange[int]:
+        """Add up what the live examples count, in units."""
+        yield from ()
+        assert self._weighting is not None
+        return self._weighting.sum_of(self.store)
+
     def _admit_run(self, batch: UpdateBatch, part: slice, skip_refused: bool, admitted: Admission) -> Exchange[int]:
         """Admit updates of a part, as :meth:`ExampleStore.admit`; returns where that stopped."""
         yield from ()
@@ -179,7 +206,10 @@ class BatchCoordinator(ABC):
             new = as_slice(added)
             slots, rows = admitted.new[new], as_slice(admitted.row[new])
             place = as_slice(slots)
-            self.store.y[place], self.store.born[place] = batch.y[rows], batch.start + added
+            weights = None if batch.weight is None else batch.weight[rows]
+            self.store.enter(place, batch.y[rows], batch.start + added, weights)
+            if self._weighting is not None:
+                self._weighting.enter(self.store, place)
             if self._digested is not None:
                 self._digested.note(self.store.id[slots])
         if self._digested is not None:
@@ -257,8 +287,13 @@ class BatchCoordinator(ABC):
         return self.store.born[slots]
 
     def rows(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Return what never changes of these examples, except birth and features: ``id`` (int64) and ``y``; copies."""
-        return {"id": self.store.id[slots], "y": self.store.y[slots]}
+        """Return what never changes of these examples, except birth and features; copies.
+
+        That is ``id`` (int64), ``y`` and, unless all are 1, ``weight``.
+        """
+        rows: dict[str, npt.NDArray[Any]] = {"id": self.store.id[slots], "y": self.store.y[slots]}
+        weights = self.store.weights(slots)
+        return rows if weights is None else rows | {"weight": weights}
 
     # ---------------------------------------------------------------- the digest
 

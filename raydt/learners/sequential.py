@@ -21,6 +21,7 @@ from raydt.examples.updates import (
     QUERY,
     UPDATE,
     BatchResult,
+    Log,
     UpdateBatch,
     joined,
 )
@@ -99,13 +100,21 @@ class SequentialCoordinator(BatchCoordinator):
     def _prepare(self, batch: UpdateBatch) -> Exchange[None]:
         """Make room for a batch, before anything of it is admitted."""
 
+    def _parts_of(self, batch: UpdateBatch) -> list[slice]:
+        """Parts of a batch that are admitted and taken one after the other."""
+        return [slice(0, len(batch))]
+
     def process(self, batch: UpdateBatch, *, skip_refused: bool = False) -> Exchange[BatchResult]:
         """Apply one batch, in parts. Stops before the first bad update; with ``skip_refused`` passes it over."""
         m = len(batch)
         yield from self._prepare(batch)
         result = BatchResult(m, no_targets(m, self.store.y.dtype), path=np.zeros(m, dtype=np.int32))
         admitted = nothing_admitted(batch.op)
-        logs = yield from self._admit(batch, slice(0, m), admitted, result, skip_refused)
+        logs = list[Log]()
+        for part in self._parts_of(batch):
+            logs += yield from self._admit(batch, part, admitted, result, skip_refused)
+            if result.applied < part.stop:
+                break
         self._summarise(admitted, result)
         self.store.release(admitted.old[admitted.old >= 0])
         result.log = joined(logs)

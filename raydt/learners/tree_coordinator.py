@@ -46,7 +46,8 @@ class LiveTree:
 
     def rows_of(self, leaf: int) -> Slots:
         """Return the slots of the examples in a leaf."""
-        slots = np.empty(int(self.tree.counts[leaf].sum()), dtype=np.int32)
+        rows = self.tree.counts[leaf].sum() if self.rules.unit == 1 else self.tree.statistics["pairs"][leaf]
+        slots = np.empty(int(rows), dtype=np.int32)
         list_rows(self.tree, self.members, leaf, slots)
         return slots
 
@@ -108,11 +109,11 @@ class TreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree."""
-        return canonical_tree(self.live.tree, self.live.rules.certified)[0]
+        return canonical_tree(self.live.tree, self.live.rules)[0]
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        arrays, position = canonical_tree(self.live.tree, self.live.rules.certified)
+        arrays, position = canonical_tree(self.live.tree, self.live.rules)
         totals = {name: self.live.tree.reg[[register]] for name, register in _TOTALS}
         leaf = position[self.live.members["leaf"][slots]]
         return {**arrays, "leaf": leaf, "seq": np.array([self._seq], dtype=np.int64), **totals}

@@ -47,6 +47,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "not_times": (_NOT_TIMES, _OTHER_TIMES),
     "text_times": (_NOT_TIMES, _OTHER_TIMES + "; in CSV files, text as 2024-05-31 12:00:00 is read as a timestamp"),
+    "not_weights": ("weights are text, but have to be numbers", "Name a column of numbers, or convert it"),
     "not_targets": (
         "the column holds text, but a regression needs numeric labels",
         "Name a column of numbers in source.label, or choose another learner.objective",

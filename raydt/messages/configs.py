@@ -101,6 +101,10 @@ SENTENCES: dict[str, Sentence] = {
     "foreign_path": ("{file} is not part of a checkpoint", "Choose another folder"),
     # Warnings
     "number_like": "column {column!r} {doubt}, or list the column under source.categorical if they are names",
+    "unknown_class_weight": (
+        "learner.class_weight names {labels}, which no row so far has as its label",
+        "Correct the label if it is misspelt: it has no effect until a row has it",
+    ),
     "many_classes": (
         "column {column!r} has {classes:,} different labels in the first {rows:,} rows, and each is a class: time and "
         "memory grow with nodes times classes, and more than {most:,} are refused",

@@ -20,6 +20,15 @@ _INTERRUPTED = (
 )
 
 SENTENCES: dict[str, Sentence] = {
+    # Weights
+    "no_argument": "got an unexpected keyword argument {name!r}",
+    "weight_shape": "sample_weight has shape {shape}, but X has {rows} rows",
+    "weight_type": "sample_weight must be numbers, got {what}",
+    "weight_range": (
+        "weight {value} is neither 0 nor from {least:g} to {most:,}",
+        "Divide all weights by the same number",
+    ),
+    "unknown_class_weight": "class_weight names {labels}, but the classes are {classes}",
     # Parameters
     "invalid_parameter": (
         "Invalid parameter {name!r} for estimator {estimator}",

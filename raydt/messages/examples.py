@@ -22,6 +22,10 @@ SENTENCES: dict[str, Sentence] = {
         "id {id} was not given: it numbers a row of a data frame whose index has a name",
         "Insert the rows with their ids (ids=X.index), or delete them by value",
     ),
+    "heavy": (
+        "the weights of the live examples add up to more than {most:,}",
+        "Divide all weights by the same number",
+    ),
     # Labels and features
     "label_range": "a label that is neither 0 nor from {least:g} to {most:g} in absolute value",
     "many_features": (

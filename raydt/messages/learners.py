@@ -20,6 +20,10 @@ SENTENCES: dict[str, Sentence] = {
     ),
     # Options
     "truth_value": "must not be true or false",
+    "no_weights": (
+        "{kind} takes no weights, but {what} gives some",
+        "Remove {what}, or use {takers}, which takes weights",
+    ),
     "unused": ("{key} applies only to {users}", "Remove {key}, or set it to null"),
     "finder_criterion": (
         "criterion: {criterion} does not fit finder: {finder}, which minimises {own}",
@@ -29,7 +33,7 @@ SENTENCES: dict[str, Sentence] = {
     "delta": "must be a number between 0 and 1, or 1/t",
     "majority_drift": (
         "drift_period: {period} compares leaves that predict adaptively",
-        "Set leaf_prediction to adaptive, or drift_period to 0",
+        "Set leaf_prediction to adaptive_normal, or drift_period to 0",
     ),
     "max_features": "max_features must be at least 1",
     "epsilon": "epsilon must be a number from 0 to {most:g}, or auto",
@@ -82,6 +86,7 @@ SENTENCES: dict[str, Sentence] = {
     "needs_sparsity": "with finder: auto chooses by how sparse the first rows are",
     "needs_bins": "derives the bins of its features from the first rows",
     "needs_range": "takes the range of the labels, unless label_range gives it, from its first rows",
+    "needs_classes": "finds the weights of the classes, as class_weight is balanced, from its first rows",
     "needs_model": "builds its first model of the first rows at once",
     # Promises
     "exact_trees": "every tree equals the one trained from scratch on its live examples, bit for bit",
@@ -136,6 +141,10 @@ SENTENCES: dict[str, Sentence] = {
     "few_rows": (
         "the bins are made once, from {rows}: leaves are split only between the values of these rows",
         "Let some hundreds of rows make the bins, or set renew_bins: 100",
+    ),
+    "unexplained": (
+        "leaves predict by naive Bayes where that is better, and such a model can be neither explained nor exported",
+        "Set leaf_prediction: majority for a model that can be both",
     ),
     "always_trained": "each batch of {updates} trains all trees again, on about {rows:,} rows",
     "never_trained": "a batch of {updates} changes {iterations} in place; the trees are never trained again",

@@ -66,6 +66,12 @@ SENTENCES: dict[str, Sentence] = {
         "Set source.label to another column if the labels are ids, learn them as numbers ({numeric}), or set "
         "source.positive to the labels that make one class",
     ),
+    # Weights
+    "no_weight": ("no weight", _CORRECT),
+    "weight_range": (
+        "weight {value} is neither 0 nor from {least:g} to {most:,}",
+        "Divide all weights by the same number" + OR_SKIP,
+    ),
     # Ids, times, operations
     "no_id": (_NO_ID, _CORRECT),
     "no_subject": (

@@ -17,6 +17,10 @@ SENTENCES: dict[str, Sentence] = {
     "permuted_changes": "source.permutation cannot be used with source.op: the order of a change log matters",
     "few_rows": "source.drift: the {rows:,} rows of source.n are too few for {trees:,} trees",
     "many_features": "source.informative + source.irrelevant is more than {largest} features",
+    "no_weights": (
+        "source.weight gives weights, which this learner does not take",
+        "Remove source.weight, or use {takers}, which takes weights",
+    ),
     # Labels
     "positive": "source.positive needs source.label",
     "no_labels": "source.positive: {positive} needs at least one row with a label",

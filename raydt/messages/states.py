@@ -22,6 +22,7 @@ SENTENCES: dict[str, Sentence] = {
     "number": "array {array!r} is not the number of {what}",
     "unknown": "array {array!r} names an unknown {what}",
     "impossible": "array {array!r} has counts or sums that no examples have",
+    "weightless": "array {array!r} has an example of weight 0 in a leaf, or another one in none",
     "option": "array {array!r} does not fit {option}: {value}",
     # Feature groups
     "groups": "the feature groups of array {array!r} are not those of the features",

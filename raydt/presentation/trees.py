@@ -145,10 +145,10 @@ def grown_cards(
 
 def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list[str], index: int, answer: str) -> Node:
     rows = model["counts"][index]
-    total, leaf = int(rows.sum()), int(model["feature"][index]) < 0
-    mix: dict[str, int] = defaultdict(int)
+    total, leaf = rows.sum().item(), int(model["feature"][index]) < 0
+    mix: dict[str, float] = defaultdict(int)
     for k in np.flatnonzero(rows).tolist():
-        mix[tones[k]] += int(rows[k])
+        mix[tones[k]] += rows[k].item()
     winner = int(np.argmax(rows))
     label = names.label(model, index) or "no live example"
     name, test = (label, "") if leaf else names.question(model, index)
@@ -156,7 +156,7 @@ def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list
     if NUMBER in model:
         counts, held = f"mean {label}" if total else label, counted(total, "example")
     elif total:
-        counts = f"{share(int(rows[winner]) / total, 0)} {label}"
+        counts = f"{share(rows[winner].item() / total, 0)} {label}"
     notes = note(index)
     sentences = names.words(model, index), held, *notes.sentences
     return Node(
@@ -165,7 +165,7 @@ def _card(model: Columns, names: Names, note: Callable[[int], Note], tones: list
         leaf,
         tones[winner] if total else "",
         answer,
-        total,
+        round(total),
         [(tone, part / total) for tone, part in mix.items()],
         counts,
         ". ".join(filter(None, sentences)),
@@ -262,8 +262,15 @@ def subtree_sizes(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[int]:
     return sizes
 
 
+def in_rows(arrays: Columns) -> Columns:
+    """Return arrays of a model whose sums of weights are in rows of weight 1: float64 where rows have weights."""
+    unit = int(arrays["unit"][0]) if "unit" in arrays else 1
+    sums = ("counts", "totals", "s", "c", "gone") if unit > 1 else ()
+    return {**arrays, **{name: arrays[name] / unit for name in sums if name in arrays}}
+
+
 def drawable(arrays: Columns) -> Columns:
-    """Return the arrays of a tree; empty where there are none.
+    """Return the arrays of a tree, with sums of weights in rows; empty where there are none.
 
     ``ValueError`` if they do not describe one tree in preorder: not every inner node has two children that come later,
     or not every node but the root one parent.
@@ -280,7 +287,7 @@ def drawable(arrays: Columns) -> Columns:
         sound = bool(later and len(children) == n - 1 and len(np.unique(children)) == n - 1)
     if not sound:
         raise ValueError(message("models.no_preorder"))
-    return arrays
+    return in_rows(arrays)
 
 
 def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: str, *, lines: int = 1) -> Tree:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.updates import INSERT, UpdateBatch
+from raydt.examples.weights import unless_equal
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions
 from raydt.sessions.session import InProcessSession
@@ -28,7 +31,9 @@ def trained_from_nothing(
     X = np.ascontiguousarray(history.X[live])
     sparse = None if history.sparse is None else history.sparse[live]
     y, classes = history.y[live], len(class_order)
-    batch = UpdateBatch(0, op, history.id[live], X, y, classes, row, n, sparse=sparse, class_order=class_order)
+    weight = None if history.weight is None else unless_equal(history.weight[live])
+    known: dict[str, Any] = {"sparse": sparse, "class_order": class_order, "weight": weight}
+    batch = UpdateBatch(0, op, history.id[live], X, y, classes, row, n, **known)
     session.apply(batch)
     session.finish()
     return session

@@ -146,6 +146,27 @@ class InProcessSession:
         """Apply one batch, without the statistics, which may take longer than one update."""
         return self._change(self.coordinator.process(batch, skip_refused=skip_refused), begun=False)
 
+    def take_row(self, op: int, number: int, row: npt.NDArray[Any], code: int) -> bool | None:
+        """Apply one update as :meth:`BatchCoordinator.take_row` does; None if it needs a batch: nothing is applied."""
+        self.require_whole()
+        if self._restored or len(self.shards) != 1:
+            return None
+        changes = self.coordinator.store.changes
+        try:
+            self.whole = False
+            taken, rest = self.coordinator.take_row(op, number, row, code, self.shards[0].worker)
+            if rest is not None:
+                self.driver.run(rest)
+            self.whole = True
+            return taken
+        except BaseException:
+            self.whole = self.coordinator.store.changes == changes
+            raise
+
+    def predict_row(self, row: npt.NDArray[Any]) -> int | None:
+        """Return the predicted class code of one row, as :meth:`BatchCoordinator.predict_row`."""
+        return self.coordinator.predict_row(row, self.shards[0].worker) if len(self.shards) == 1 else None
+
     def apply(self, batch: UpdateBatch, *, skip_refused: bool = False) -> BatchResult:
         """Apply one batch."""
         began = time.perf_counter()

@@ -13,6 +13,7 @@ from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.examples.weights import UNIT
 from raydt.learners import learners
 from raydt.learners.base import Case, Learner, LearnerOptions, WorkPlan
 from raydt.parallel.threads import call_divided
@@ -116,8 +117,11 @@ def small_stream(case: Case) -> tuple[Features, UpdateBatch]:
     features = Features(("a", "b", "c"), (False, False, True), 3, sparse=_WIDTH * case.sparse)
     if not case.dense:
         X, features = X[:, :0], Features((), (), 3, sparse=_WIDTH)
+    weight = (UNIT // 2 * (1 + np.arange(n) % 3)).astype(np.uint32) if case.weighted else None
     y = label.astype(np.float64) if not case.classes else (label % case.classes).astype(np.int32)
     warmup = min(case.warmup, _ROWS)
     return features, UpdateBatch(
-        0, op, ids, np.ascontiguousarray(X), y, case.classes, np.full(len(op), -1), warmup, sparse=sparse
+        *(0, op, ids, np.ascontiguousarray(X), y, case.classes, np.full(len(op), -1), warmup),
+        sparse=sparse,
+        weight=weight,
     )

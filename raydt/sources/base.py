@@ -15,6 +15,7 @@ from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
 from raydt.examples.targets import Targets
+from raydt.examples.weights import Weights
 from raydt.messages import message
 from raydt.sources.identity import Identity
 
@@ -59,6 +60,9 @@ class Rows:
     ts: npt.NDArray[np.int64] | None = None
     #: The sparse features, if the source has some; without ones where the operation carries no features.
     sparse: SparseRows | None = None
+    #: Shape (n,): weights in units, times those of the classes (:attr:`Reading.class_weight`); None where no row has
+    #: any.
+    weight: Weights | None = None
     #: Shape (n,): text ids, None where there is none; the stream gives them numbers.
     names: npt.NDArray[np.object_] | None = None
     #: Shape (n,): whose row each is, text or integers, if the source names a column of subjects; None of a row that is

@@ -47,6 +47,7 @@ from raydt.examples.features import Features
 from raydt.examples.reading import CLASSES, Reading
 from raydt.examples.targets import no_targets
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, QUERY, UPDATE
+from raydt.examples.weights import BITS, MOST, UNIT, Weights, fixed, of_labels, out_of_range, products
 from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.parts import check_features, find_parts
@@ -79,6 +80,12 @@ class Checked(NamedTuple):
     ts: npt.NDArray[np.int64] | None
     with_features: Mask | None  #: Rows that need features.
     with_label: Mask | None  #: Rows that need a label.
+    weights: Weights | None  #: Those of a column.
+
+
+def holds_text(kind: pa.DataType) -> bool:
+    """Return True if a column of this type holds text, in a dictionary or not."""
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 class RowEncoder:
@@ -87,9 +94,9 @@ class RowEncoder:
     ``file`` has that schema, for messages; ``envelope`` is what the rows are wrapped in. The type of an ``untyped``
     column is a guess, as no value was seen; ids are then integers. A named column that is missing, plays two parts, or
     has a type that cannot be used is an InputError. ``parts`` says of each column used if it is ``feature``, ``label``,
-    ``id``, ``subject``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column of sparse
-    features, of which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not indices;
-    without labels, which is for prediction, new tokens are no features.
+    ``id``, ``subject``, ``weight``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column
+    of sparse features, of which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not
+    indices; without labels, which is for prediction, new tokens are no features.
     """
 
     def __init__(
@@ -103,13 +110,17 @@ class RowEncoder:
     ) -> None:
         self._envelope = envelope
         self._label, self._id, self._op = options.label, options.id, options.op
-        self._subject = options.subject
+        self._subject, self._weight = options.subject, options.weight
         found = find_parts(options, schema, file)
         used, names = found.used, found.features
         self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading)
         tokens = self.sparse is not None and holds_tokens(schema.field(self.sparse).type)
         self.tokens = Tokens(self.sparse, grows=options.label is not None) if self.sparse and tokens else None
         categorical, self._numbers = set(options.categorical), frozenset(names)
+        if self._weight is not None:
+            self._numbers |= {self._weight}
+            if holds_text(schema.field(self._weight).type) and self._weight not in untyped:
+                raise InputError(message("columns.not_weights"), file=file, column=self._weight)
         check_features(names, self.sparse, options, schema, file)
         self.parts = dict.fromkeys(names, "feature")
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
@@ -158,8 +169,7 @@ class RowEncoder:
 
     def _require_numbers(self, label: str, untyped: frozenset[str]) -> None:
         """Refuse labels that are text, where numbers are wanted."""
-        kind = self._types[label]
-        if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind) and label not in untyped:
+        if holds_text(self._types[label]) and label not in untyped:
             raise InputError(message("columns.not_targets"), file=self._file, column=label)
 
     def set_width(self, width: int) -> None:
@@ -216,7 +226,11 @@ class RowEncoder:
             with_features = with_label | (op == QUERY)
             with_subject = (op == INSERT) | (op == UPDATE)
             with_id = with_subject | (op == DELETE)
-        needed = {self._id: with_id, self._subject: with_subject, self._label: with_features}
+        needed = {
+            self._id: with_id,
+            self._label: with_features,
+            **dict.fromkeys((self._subject, self._weight), with_subject),
+        }
         if self._ts is not None and not self._ts_required:
             needed[self._ts.name] = np.zeros(n, dtype=np.bool_)
         names = [name for name in self.parts if name != self._op]
@@ -233,6 +247,7 @@ class RowEncoder:
             for name in [*self._encoder.categories, *([] if self._label is None else [self._label])]:
                 faults.mark("unsent", name, equal_to(columns[name], _PLACEHOLDER), with_features)
         X, sparse = self._encoder.check(columns, faults, with_features)
+        weights = None if self._weight is None else self._weights(columns[self._weight], faults, with_subject)
         ts = None
         if self._ts is not None:
             absent = missing(columns[self._ts.name])
@@ -243,11 +258,11 @@ class RowEncoder:
             else:
                 for unusable in (absent, too_large):
                     ts = ts if unusable is None else np.where(unusable, NO_TIME, ts)
-        return Checked(block, faults, columns, X, sparse, op, ts, with_features, with_label)
+        return Checked(block, faults, columns, X, sparse, op, ts, with_features, with_label, weights)
 
     def finish(self, checked: Checked) -> Rows:
         """Give labels and categories their codes, in the order of the rows."""
-        block, faults, columns, X, sparse, op, ts, with_features, with_label = checked
+        block, faults, columns, X, sparse, op, ts, with_features, with_label, weights = checked
         n, row = len(X), block.row
         y = no_targets(n, self.labels.dtype)
         if self._label is not None:
@@ -260,7 +275,18 @@ class RowEncoder:
         numbers = np.arange(row, row + n, dtype=np.int64)
         ids, texts = self._ids(columns, numbers)
         subjects = None if self._subject is None else _objects(columns[self._subject])
-        return Rows(numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, texts, subjects)
+        if self._reading.class_weight and self._label is not None:
+            factors = of_labels(self._reading.class_weight, self.labels.classes(row + n))
+            weights = products(UNIT if weights is None else weights, np.append(factors, UNIT)[y])
+        return Rows(numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, weights, texts, subjects)
+
+    def _weights(self, column: pa.Array, faults: Faults, needed: Mask | None) -> Weights:
+        """Weights of rows, in units; 1 where none can be used."""
+        given = numbers(column)
+        faults.mark("no_weight", self._weight or "", np.isnan(given), needed)
+        beyond = out_of_range(given)
+        faults.mark("weight_range", self._weight or "", beyond, needed, column, least=1 / UNIT, most=MOST >> BITS)
+        return fixed(np.where(beyond, 1.0, given))
 
     def _error(self, fault: Fault, where: tuple[str, int]) -> InputError:
         file, row = where
@@ -330,7 +356,7 @@ class RowEncoder:
                 part.tokens.width = LARGEST_WIDTH
         part._encoder = FeatureEncoder(features, self._reading, part.tokens)
         if not keys:
-            part._label = part._id = part._subject = part._ts = None
+            part._label = part._id = part._subject = part._ts = part._weight = None
             part.id_kind = "row"
         wanted = {"op", *(set(self.parts.values()) - {"feature"} if keys else ())}
         part.parts = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from raydt.errors import ConfigError
 from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.weights import of_labels
 from raydt.messages import message
 from raydt.sources.base import Source, require
 from raydt.sources.file_source import FileSource
@@ -25,7 +26,7 @@ from raydt.sources.options import (
     SyntheticOptions,
 )
 from raydt.sources.permuted import PermutedFiles
-from raydt.sources.synthetic.numeric import HyperplaneSource, SeaSource
+from raydt.sources.synthetic.numeric import HyperplaneSource, SeaSource, SyntheticSource
 from raydt.sources.synthetic.randcbt import RandCbtSource
 from raydt.sources.synthetic.sparse import SparseSyntheticSource
 
@@ -49,6 +50,10 @@ def open_source(
     column is missing or cannot be used, or the learner takes no such features; a ConfigError if ``positive`` is not a
     label of the source, or labels cannot be numbers as the learner wants.
     """
+    if isinstance(options, FileOptions) and options.weight is not None and not reading.weights:
+        from raydt.learners import for_weights  # needed for messages only: compiled kernels are imported with it
+
+        raise ConfigError(message("sources.no_weights", takers=for_weights()))
     source = _open_files(options, base_dir, reading) if isinstance(options, FileOptions) else _draw(options, reading)
     require(reading, source.features)
     return source
@@ -82,5 +87,7 @@ def _draw(options: SyntheticOptions, reading: Reading) -> Source:
         raise ConfigError(message("sources.generated_classes"))
     if isinstance(options, SparseSynthetic) and not reading.sparse:
         raise ConfigError(message("sources.generated_indices"))
-    source: Source = _GENERATORS[type(options)](options)
+    source: SyntheticSource = _GENERATORS[type(options)](options)
+    if reading.class_weight:
+        source.class_weight = of_labels(reading.class_weight, source.classes)
     return source

@@ -36,7 +36,7 @@ class FileOptions(_Options):
         "null: every label is a class",
     )
     features: list[str] | None = Field(
-        None, min_length=1, description="feature columns; null: all columns but label, id, subject, op and ts"
+        None, min_length=1, description="feature columns; null: all columns but label, id, subject, weight, op and ts"
     )
     exclude: list[str] = Field([], description="columns that are no features, for features: null")
     categorical: list[str] = Field([], description="numeric features to read as categories")
@@ -54,6 +54,9 @@ class FileOptions(_Options):
         None,
         description="column that says whose row it is (a person, an account), integers or strings; never a feature. "
         "Deletions may name it; null: rows are deleted by id only",
+    )
+    weight: str | None = Field(
+        None, description="column of weights: how many rows each row counts for; null: all count 1; never a feature"
     )
     op: str | None = Field(None, description="column of operations; it makes the source a changelog")
     envelope: Literal["debezium"] | None = Field(

@@ -14,6 +14,7 @@ from raydt.arrays.sparse import SparseRows, concatenated
 from raydt.examples.history import History
 from raydt.examples.targets import Targets, no_targets
 from raydt.examples.updates import CARRIES_ROW, DELETE, DELETE_VALUE, QUERY, UPDATE, UpdateBatch
+from raydt.examples.weights import DTYPE, UNIT, Weights
 from raydt.sources.base import Source
 from raydt.streams.base import Stream
 
@@ -50,6 +51,8 @@ class Replay:
         self._X: list[npt.NDArray[np.float64]] = [np.empty((0, d))]
         self._sparse = [SparseRows.empty(width)] if width else []
         self._y: list[Targets] = [no_targets(0, target_dtype)]
+        self._weights: list[Weights | None] = []  # of the batches
+        self._kept: list[int] = []  # examples of each batch
         self._warmup = 0
         #: Places in the lists above of the examples with one row and label, oldest first; dead ones may be among them.
         self._by_value: defaultdict[_Value, deque[int]] | None = None
@@ -113,6 +116,8 @@ class Replay:
         if batch.sparse is not None:
             self._sparse.append(batch.sparse[kept])
         self._y.append(batch.y[kept])
+        self._weights.append(None if batch.weight is None else batch.weight[kept])
+        self._kept.append(len(kept))
 
     def _remove(self, i: int, seq: int) -> None:
         self._deleted[self._live.pop(i)] = seq
@@ -148,6 +153,16 @@ class Replay:
             deleted=np.array(self._deleted, dtype=np.int64),
             warmup=self._warmup,
             sparse=self._all_sparse(),
+            weight=self._all_weights(),
+        )
+
+    def _all_weights(self) -> Weights | None:
+        """Weights of all examples, if there are some."""
+        if all(weights is None for weights in self._weights):
+            return None
+        ones = (np.full(n, UNIT, dtype=DTYPE) for n in self._kept)
+        return np.concatenate(
+            [one if weights is None else weights for weights, one in zip(self._weights, ones, strict=True)]
         )
 
 

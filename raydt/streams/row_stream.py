@@ -30,6 +30,7 @@ from raydt.examples.updates import (
     UPDATE,
     UpdateBatch,
 )
+from raydt.examples.weights import unless_equal
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows, Source
@@ -205,6 +206,7 @@ class RowStream(ABC):
             class_order=order,
             names=names,
             time=rows.ts,
+            weight=unless_equal(rows.weight),
         )
 
     def _note_subjects(

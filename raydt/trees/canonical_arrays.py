@@ -16,16 +16,17 @@ from raydt.trees.counted_tree import (
     UNDECIDED,
     CountedTree,
     TreeRules,
-    floor_product,
     new_tree,
     with_room,
 )
+from raydt.trees.exact_products import floor_product
 from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
 from raydt.trees.regression_sums import LARGEST_MASS, mass_ceilings
 from raydt.trees.state_schema import (
     EXAMPLES,
     LEAF,
     NODE_ARRAYS,
+    UNIT_ARRAY,
     UPDATES,
     Array,
     Ints,
@@ -62,9 +63,9 @@ NUMBERS = (Array(SUMS, np.int64, ("nodes", 2), 0), finite(RANGE, 2, missing=True
 TOTALS = tuple(map(counter, ("seq", "warmup_left", "rebuilds", "rebuilt_rows")))
 
 
-def state_arrays(numeric: bool) -> tuple[Array, ...]:
-    """Declare what the state of a tree has besides the model."""
-    return (*TOTALS, *row_arrays(numeric), LEAF)
+def state_arrays(numeric: bool, weighted: bool = False) -> tuple[Array, ...]:
+    """Declare what the state of a tree has besides the model; with weights, an example may be in no leaf."""
+    return (*TOTALS, *row_arrays(numeric), LEAF._replace(low=-1) if weighted else LEAF)
 
 
 def tree_arrays(model: Mapping[str, npt.NDArray[Any]]) -> tuple[Array, ...]:
@@ -88,7 +89,7 @@ def check_tree(arrays: Mapping[str, npt.NDArray[Any]], features: Features) -> In
     return inner
 
 
-def canonical_tree(tree: CountedTree, certified: bool) -> tuple[Arrays, npt.NDArray[np.int32]]:
+def canonical_tree(tree: CountedTree, rules: TreeRules) -> tuple[Arrays, npt.NDArray[np.int32]]:
     """The arrays of the model, with its certificates if it has any, and the preorder position of each node id."""
     order, position, _ = preorder(tree)
     nodes, statistics, counts = tree.nodes[order], tree.statistics[order], tree.counts[order]
@@ -104,8 +105,10 @@ def canonical_tree(tree: CountedTree, certified: bool) -> tuple[Arrays, npt.NDAr
         "built": statistics["built"].copy(),
         "counts": counts[:, :classes].copy(),
     }
-    if certified:
+    if rules.certified:
         arrays |= {of.name: statistics[of.name].copy() for of in CERTIFICATE}
+    if rules.unit > 1:
+        arrays[UNIT_ARRAY.name] = np.array([rules.unit], dtype=np.int64)
     if nodes["missing"].any():
         arrays[SIDES] = nodes["missing"].copy()
     if tree.sums.shape[1]:
@@ -137,7 +140,7 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
     if SUMS in arrays:
         tree.sums[:n] = arrays[SUMS]
         statistics["pairs"][:n] = mass_ceilings(statistics["n"][:n], tree.sums[:n])
-    else:
+    elif rules.unit == 1:  # the number of rows, which stands there with weights, follows from the leaves
         statistics["pairs"][:n] = statistics["n"][:n] ** 2 - (tree.counts[:n] ** 2).sum(axis=1)
     nodes["head"][:n] = -1
     nodes["parent"][0], nodes["depth"][0] = -1, 0
@@ -156,6 +159,11 @@ def live_tree(arrays: Arrays, rules: TreeRules) -> CountedTree:
 
 def restored(store: ExampleStore, arrays: Arrays, rules: TreeRules) -> tuple[CountedTree, npt.NDArray[np.void]]:
     """The live tree and the lists of its leaves from a saved state, whose rows take slots 0, 1, ... of ``store``."""
-    store.fill(arrays["id"], arrays["y"], arrays["born"])
-    tree = live_tree(arrays, rules)
-    return tree, listed(tree, arrays["leaf"], store.capacity)
+    store.fill(arrays["id"], arrays["y"], arrays["born"], weights=arrays.get("weight"))
+    tree, leaf = live_tree(arrays, rules), arrays["leaf"]
+    if rules.unit > 1:
+        rows = np.bincount(leaf[leaf >= 0], minlength=len(tree.nodes))
+        for node in reversed(range(1, len(arrays["feature"]))):  # in preorder: children come behind their parents
+            rows[tree.nodes["parent"][node]] += rows[node]
+        tree.statistics["pairs"] = rows
+    return tree, listed(tree, leaf, store.capacity)

@@ -39,16 +39,16 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.arrays.memory import grown
+from raydt.trees.exact_products import floor_product
 from raydt.trees.records import LEAF, NODES, goes_left, majority, refine, total
 from raydt.trees.regression_sums import mass_ceiling, number_mass
+from raydt.trees.weighted_counts import in_rows, is_pure, is_pure_enough, weighted_mass
 
 #: Registers of the tree behind those of all trees (``records``): subtrees rebuilt so far, rows in them, and insertions
 #: that a warm-up still waits for.
 REBUILDS, REBUILT_ROWS, WARMUP_LEFT = 4, 5, 6
 #: Birth of an example that :func:`climb` inserts: after every BUILD.
 UNBORN = 2**62
-
-
 #: Side of a missing number at a split: that of more examples now, as none has been there since BUILD; left; right.
 UNDECIDED, TO_LEFT, TO_RIGHT = range(3)
 
@@ -109,6 +109,11 @@ class TreeRules(NamedTuple):
     step: float = 2.0  #: What one deletion may take from the mass that a split leaves.
     #: Of numeric labels, half_alpha in whole units squared; masses, slack and step are in these units, too.
     half_alpha_units: int = 0
+    #: What a row of weight 1 counts: 1 or, where rows have weights, ``UNIT``; ``min_samples_split`` is in these units.
+    unit: int = 1
+    #: With weights, whether a node is rebuilt once its size has passed ``min_samples_split``: a fraction of a row may
+    #: do that before more than epsilon s has changed; a whole one may not, where epsilon is below 1 / (k + 1).
+    by_size: bool = False
 
 
 def new_tree(capacity: int, classes: int) -> CountedTree:
@@ -139,30 +144,14 @@ def with_room(tree: CountedTree, nodes: int, classes: int) -> CountedTree:
 
 
 @kernel
-def floor_product(rate: float, size: int) -> int:
-    """``floor(rate * size)`` of the exact product of a float64 and an integer below 2**53."""
-    product = rate * size
-    whole = np.floor(product)
-    if whole == product:
-        # The product was rounded to an integer: its error (Dekker's two-product) says from which side.
-        split = 134217729.0
-        a = split * rate
-        a_high = a - (a - rate)
-        a_low = rate - a_high
-        b = split * size
-        b_high = b - (b - size)
-        b_low = size - b_high
-        if ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low < 0.0:
-            whole -= 1.0
-    return int(whole)
-
-
-@kernel
 def stays_leaf(tree: Any, node: int, rules: Any) -> bool:
     """Line 3 of BUILD: |S| <= k, or g(S) <= alpha / 2 (compared exactly), or depth = h; of a node that is counted."""
     n = tree.statistics[node].n
     if n < rules.min_samples_split or tree.nodes[node].depth >= rules.max_depth:
         return True
+    if rules.unit > 1:
+        pure: bool = is_pure_enough(tree.counts, node, rules.half_alpha)
+        return pure
     limit = rules.half_alpha_units * n if tree.counts.shape[1] == 1 else floor_product(rules.half_alpha, n * n)
     stays: bool = tree.statistics[node].pairs <= limit
     return stays
@@ -183,9 +172,12 @@ def gini_mass(n: int, pairs: int) -> float:
 
 
 @inner_kernel
-def mass_left(tree: Any, node: int) -> float:
+def mass_left(tree: Any, node: int, rules: Any) -> float:
     """Mass that the split of an inner node leaves: that of its two sides together."""
     left, right = tree.nodes[node].left, tree.nodes[node].right
+    if rules.unit > 1:
+        on_sides: float = weighted_mass(tree.counts, left) + weighted_mass(tree.counts, right)
+        return on_sides
     if tree.counts.shape[1] == 1:
         of_left: float = number_mass(tree.counts[left, 0], tree.sums[left, 0], tree.sums[left, 1])
         return of_left + number_mass(tree.counts[right, 0], tree.sums[right, 0], tree.sums[right, 1])
@@ -195,11 +187,13 @@ def mass_left(tree: Any, node: int) -> float:
 
 @kernel
 def start_node(tree: Any, node: int, stamp: int, rules: Any) -> None:
-    """Lines 2 and 4-7 of BUILD: a fresh leaf; ``counts[node]`` is already right. O(K)."""
+    """Lines 2 and 4-7 of BUILD: a fresh leaf; ``counts[node]`` is already right, and the number of its rows. O(K)."""
     n = total(tree.counts, node)
     if tree.counts.shape[1] == 1:
         pairs = mass_ceiling(n, tree.sums[node, 0], tree.sums[node, 1])
         mass = number_mass(n, tree.sums[node, 0], tree.sums[node, 1])
+    elif rules.unit > 1:
+        pairs, mass = tree.statistics[node].pairs, weighted_mass(tree.counts, node)
     else:
         pairs = n * n
         for k in range(tree.counts.shape[1]):
@@ -227,8 +221,8 @@ def start_children(tree: Any, node: int, stamp: int, rules: Any) -> None:
     start_node(tree, np.int64(tree.nodes[node].left), stamp, rules)
     start_node(tree, np.int64(tree.nodes[node].right), stamp, rules)
     if rules.certified:
-        tree.statistics[node].m0 = mass_left(tree, node)
-        tree.statistics[node].allowed = edits_left(rules.slack * np.float64(tree.statistics[node].n), rules)
+        tree.statistics[node].m0 = mass_left(tree, node, rules)
+        tree.statistics[node].allowed = edits_left(rules.slack * in_rows(tree.statistics[node].n, rules), rules)
 
 
 @inner_kernel
@@ -297,8 +291,13 @@ def target_of(tree: Any, node: int) -> int:
 
 
 @inner_kernel
-def count_example(tree: Any, node: int, k: int, by: int) -> None:
-    """Count an example of class k, or of k units, in (``by`` 1) or out (-1) at one node."""
+def count_example(tree: Any, node: int, k: int, by: int, rules: Any) -> None:
+    """Count an example of class k, or of k units, in (``by`` 1 or its weight) or out (-1 or less) at one node."""
+    if rules.unit > 1:
+        tree.statistics[node].pairs += 1 if by > 0 else -1
+        tree.statistics[node].n += by
+        tree.counts[node, k] += by
+        return
     if tree.counts.shape[1] == 1:
         tree.statistics[node].n += by
         tree.counts[node, 0] += by
@@ -326,17 +325,22 @@ def mean_at(tree: Any, leaf: int) -> float:
 @inner_kernel
 def must_be_leaf(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node is too small or pure, at which the definition of feasibility allows no split."""
-    unfit: bool = tree.statistics[node].n < rules.min_samples_split or tree.statistics[node].pairs == 0
+    n = tree.statistics[node].n
+    if rules.unit > 1:
+        light: bool = n < rules.min_samples_split or is_pure(tree.counts, node, n)
+        return light
+    unfit: bool = n < rules.min_samples_split or tree.statistics[node].pairs == 0
     return unfit
 
 
 @inner_kernel
 def edits_left(mass: float, rules: Any) -> int:
-    """Edits that a certificate outlasts surely, by its mass to spare: one takes at most 2 + beta.
+    """Edits that a certificate outlasts surely, by its mass to spare: one takes at most 2 + beta. With weights, theirs.
 
     One less, and thus the mass of an edit, than that are left to the rounding of the test itself.
     """
-    return max(0, int(mass / (rules.step + rules.slack)) - 1)
+    edits: int = max(0, int(mass / (rules.step + rules.slack)) - 1) * np.int64(rules.unit)
+    return edits
 
 
 @inner_kernel
@@ -345,8 +349,8 @@ def runs_out(tree: Any, node: int, rules: Any) -> bool:
 
     If it does not, ``allowed`` says when to ask again.
     """
-    least = max(0.0, tree.statistics[node].m0 - rules.step * np.float64(tree.statistics[node].gone))
-    lacks, budget = mass_left(tree, node) - least, rules.slack * np.float64(tree.statistics[node].n)
+    least = max(0.0, tree.statistics[node].m0 - rules.step * in_rows(tree.statistics[node].gone, rules))
+    lacks, budget = mass_left(tree, node, rules) - least, rules.slack * in_rows(tree.statistics[node].n, rules)
     if lacks > budget:
         return True
     tree.statistics[node].allowed = tree.statistics[node].c + edits_left(budget - lacks, rules)
@@ -357,6 +361,9 @@ def runs_out(tree: Any, node: int, rules: Any) -> bool:
 def is_due(tree: Any, node: int, rules: Any) -> bool:
     """Whether a node whose counts, and those of its children, are right has to be rebuilt."""
     exhausted: bool = tree.statistics[node].c > tree.statistics[node].allowed
+    if rules.by_size:
+        least = rules.min_samples_split
+        exhausted = exhausted or (tree.statistics[node].s >= least) != (tree.statistics[node].n >= least)
     if not rules.certified:
         return exhausted
     if tree.nodes[node].feature < 0:
@@ -368,6 +375,7 @@ def is_due(tree: Any, node: int, rules: Any) -> bool:
 def climb(tree: Any, leaf: int, k: int, by: int, birth: int, rules: Any) -> int:
     """Lines 5-9 of UPDATE: count an example of class k on its path and return the node to rebuild, or -1.
 
+    ``by`` is 1 or, where rows have weights, its weight; negative where it is being deleted.
     ``birth`` is the stamp of its insertion, ``UNBORN`` where it is being inserted. O(1) a node, O(K) at the leaf.
 
     Counting goes from the leaf up: counters below the root-most node that is due are one ahead of the paper's, but
@@ -376,10 +384,10 @@ def climb(tree: Any, leaf: int, k: int, by: int, birth: int, rules: Any) -> int:
     due = -1
     node = leaf
     while node >= 0:
-        count_example(tree, node, k, by)
-        tree.statistics[node].c += 1
+        count_example(tree, node, k, by, rules)
+        tree.statistics[node].c += abs(by)
         if birth <= tree.statistics[node].built:
-            tree.statistics[node].gone += 1
+            tree.statistics[node].gone += abs(by)
         if is_due(tree, node, rules):
             due = node
         node = tree.nodes[node].parent

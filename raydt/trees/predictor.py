@@ -16,6 +16,7 @@ from raydt.trees.canonical_arrays import RANGE, SIDES, SUMS, missing_left
 from raydt.trees.packed_trees import PackedTrees, leaves, packed
 from raydt.trees.records import smoothed_shares
 from raydt.trees.regression_sums import LabelRange
+from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
@@ -31,7 +32,7 @@ class TreePredictor:
         }
         if SIDES in model:
             self._model[SIDES] = model[SIDES]
-        self._smoothing = smoothing
+        self._smoothing, self._unit = smoothing, unit_of(model)
         self._packed: PackedTrees | None = None  # once it is needed
         self._cover = model["live"] if "live" in model else self._model["counts"].sum(axis=1)
 
@@ -88,7 +89,7 @@ class TreePredictor:
         stored = StoredTrees(np.array([0, len(feature)]), feature, threshold, left, right)
         trees = one_category_left(stored, self._categorical, self._sparse, outputs)
         sides = self._missing_left() & trees.asks_number
-        return replace(trees, cover=self._cover, codes=codes, missing_left=sides)
+        return replace(trees, cover=self._cover, codes=codes, missing_left=sides, unit=self._unit)
 
     def _missing_left(self) -> npt.NDArray[np.bool_]:
         """Nodes at which missing numbers go left, if they ask for a number; shape (nodes,)."""

@@ -251,7 +251,7 @@ def listed(tree: NodeTree, leaf: npt.NDArray[np.int32], capacity: int) -> npt.ND
     """``MEMBER`` records for so many slots, of which 0, 1, ... lie in the leaves given; the tree gets their lists."""
     members = empty(capacity, MEMBER)
     members["leaf"][: len(leaf)] = leaf
-    link_members(tree, members, np.arange(len(leaf), dtype=np.int32))
+    link_members(tree, members, np.flatnonzero(leaf >= 0).astype(np.int32))  # an example of weight 0 is in no leaf
     return members
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from raydt.arrays.sparse import SparseRows
 from raydt.batches.binning import Bins
 from raydt.examples.features import CATEGORICAL, NUMERIC, Features
+from raydt.examples.weights import LARGEST_SUM, LEAST, MOST, UNIT, Weighting, Weights, filled
 from raydt.messages import message
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -72,6 +73,13 @@ def row_arrays(numeric: bool, classes: str = "counted") -> tuple[Array, ...]:
     )
 
 
+def weight_arrays(model: Arrays, *, balanced: bool) -> tuple[Array, ...]:
+    """Declare weights of examples, if a state has some, and those of ``balanced`` classes, once they are resolved."""
+    own = Array("weight", np.uint32, ("rows",), LEAST, MOST + 1)
+    of_classes = Array("class_weight", np.int64, ("weighed_classes",), LEAST, MOST + 1), counter("weighed")
+    return ((own,) if "weight" in model else ()) + (of_classes if balanced else ())
+
+
 #: What routes through one tree need, and the class counts of its nodes.
 NODE_ARRAYS = (
     Array("feature", np.int32, ("nodes",), -1, "features"),
@@ -96,6 +104,27 @@ BINS = (
 )
 #: And indices of the sparse features that can be split on.
 SPARSE_BINS = Array("bins_sparse", np.int32, ("cut_sparse",), 0, "sparse")
+
+
+#: In a model or state whose counts are sums of weights: what a row of weight 1 counts.
+UNIT_ARRAY = Array("unit", np.int64, (1,), UNIT, UNIT + 1)
+
+
+def weighed(arrays: Iterable[Array]) -> tuple[Array, ...]:
+    """Declare arrays whose numbers of examples are sums of weights, and their unit."""
+    return (*(of._replace(below=LARGEST_SUM + 1) if of.below == EXAMPLES else of for of in arrays), UNIT_ARRAY)
+
+
+def unit_of(model: Arrays) -> int:
+    """Return what a row of weight 1 counts in the counts of a model."""
+    return int(model[UNIT_ARRAY.name][0]) if UNIT_ARRAY.name in model else 1
+
+
+def weights_of_state(state: Arrays) -> Weights:
+    """Return what the examples of a state count, in units: their weights times those of their classes."""
+    weighting = Weighting("class_weight" in state)
+    weighting.restore(state)
+    return filled(weighting.of(state.get("weight"), state["y"]), len(state["y"]))
 
 
 def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any) -> None:
@@ -185,12 +214,20 @@ def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
     require(np.array_equal(counts[inner], sums), name, "states.children")
 
 
-def check_leaves(arrays: Arrays, y: npt.NDArray[Any]) -> None:
-    """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples)."""
+def check_leaves(arrays: Arrays, y: npt.NDArray[Any], weight: npt.NDArray[Any] | None = None) -> None:
+    """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples).
+
+    With weights in units it counts them, and examples of weight 0 are in no leaf (-1).
+    """
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
-    require(leaves[leaf].all(), "leaf", "states.inner_leaf")
+    there = leaf >= 0
+    require(leaves[leaf[there]].all(), "leaf", "states.inner_leaf")
     found = np.zeros_like(counts)
-    np.add.at(found, (leaf, y), 1)
+    if weight is None:
+        np.add.at(found, (leaf, y), 1)
+    else:
+        require(np.array_equal(there, weight > 0), "leaf", "states.weightless")
+        np.add.at(found, (leaf[there], y[there]), weight[there].astype(np.int64))
     require(np.array_equal(found[leaves], counts[leaves]), "counts", "states.counts")
 
 

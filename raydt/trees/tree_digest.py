@@ -170,6 +170,9 @@ def _place(nodes: Any, size: Any, leaves: Any, out: Any) -> None:
     """Position of some nodes in preorder. O(depth) each."""
     for i in range(len(leaves)):
         node = np.int64(leaves[i])
+        if node < 0:  # of an example that is in no leaf
+            out[i] = node
+            continue
         place = np.int64(0)
         up = np.int64(nodes[node].parent)
         while up >= 0:

@@ -66,6 +66,14 @@ class TreeSum:
     #: first; with one output and ``logistic`` it is class 1 if the output is above 0. Empty where labels are numbers.
     codes: Ints
     missing_left: npt.NDArray[np.bool_]  #: Shape (nodes,): false where the test is no ``x <= threshold`` of a number.
+    unit: int = 1  #: What an example of weight 1 counts in ``cover``.
+
+    @property
+    def examples(self) -> Ints | None:
+        """Live examples at each node, shape (nodes,); weights are added up, and the sum is rounded."""
+        if self.cover is None or self.unit == 1:
+            return self.cover
+        return np.rint(self.cover / self.unit).astype(np.int64)
 
     @property
     def trees(self) -> int:

@@ -90,7 +90,7 @@ def test_every_changed_number_is_found_in_volume(trial: Trial, sound) -> None:
 SHAPES = {
     "one shorter": lambda array: array[:-1],
     "one longer": lambda array: np.concatenate([array, array[-1:]]),
-    "another type": lambda array: array.astype(np.float32 if array.dtype.kind == "f" else np.uint32),
+    "another type": lambda array: array.astype(np.float32 if array.dtype.kind == "f" else np.uint64),
     "another dimension": lambda array: array[None],
     "none": lambda array: None,
 }

@@ -93,7 +93,7 @@ def test_what_is_loaded_predicts_and_goes_on(trial: Trial, tmp_path: Path) -> No
 def test_an_update_of_a_run(trial: Trial, tmp_path: Path) -> None:
     run = pipelines.replay(trial.config(tmp_path), tmp_path / "run")
     new = table_of([{**row, "id": f"new {i}"} for i, row in enumerate(examples(9, 6))])
-    columns = ["id", *trial.columns["features"], trial.columns["label"]]
+    columns = ["id", *trial.columns["features"], trial.columns["label"], *(["weight"] if trial.case.weighted else [])]
     pq.write_table(new.select(columns), tmp_path / "new.parquet")
     receipt = update(run.path, insert=tmp_path / "new.parquet", out=tmp_path / "more")
     assert (receipt.digest_before, receipt.active) == (run.digest, run.summary["active"] + 9)

@@ -22,12 +22,13 @@ ADAPTERS = [each for each in PUBLIC if isinstance(each, type) and issubclass(eac
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "confidence_tree": [
         {"grace_period": 5, "c": 0.01, "leaf_prediction": leaves, "drift_period": drift}
-        for leaves, drift in (("majority", 0), ("naive_bayes", 0), ("adaptive", 15))
+        for leaves, drift in (("majority", 0), ("naive_bayes", 0), ("adaptive_normal", 0), ("adaptive", 15))
     ],
     "forest": [
         {"n_estimators": 4, "sample_share": 0.5, "thresholds": 2, "min_samples_split": 2, "rebuild": rebuild}
         for rebuild in ("eager", "lazy")
     ],
+    "gbdt": [{"max_iter": 4, "max_leaf_nodes": 4, "update_every": 1}],
     "fudyadt": [{"epsilon": 0.3, "alpha": 0.0, "beta": 0.0, "max_depth": 6, "smoothing": smooth} for smooth in (0, 5)],
 }
 
@@ -50,7 +51,7 @@ def rows_of(n: int, reading: Reading) -> tuple[list[dict[str, Any]], list[str]]:
 def test_it_is_the_model_of_the_estimator(adapter: Any, options: dict[str, Any]) -> None:
     """Learned, predicted and forgotten one by one, with every value that may be missing."""
     ones = adapter(**options)
-    names = inspect.signature(adapter).parameters.keys() - {"categorical_features"}
+    names = inspect.signature(adapter).parameters.keys() - {"categorical_features", "update_every"}
     other = adapter.estimator(**{name: getattr(ones, name) for name in names})
     xs, ys = rows_of(120, learners()[adapter.estimator.kind].traits(ones._options()).reading)
     frame = pd.DataFrame(xs)[["a", "b", "d"]]

@@ -278,7 +278,7 @@ def job(trial: Trial, way: str, folder: Path) -> dict[str, Any]:
     elif kind == "parquet":
         pa.parquet.write_table(table, path)
     else:
-        named = [columns[name] for name in ("id", "label", "op", "ts") if name in columns]
+        named = [columns[name] for name in ("id", "label", "op", "ts", "weight") if name in columns]
         pa.csv.write_csv(table.select([*named, *columns["features"]]), path)
     config = trial.config(folder, warmup + 1)
     return {**config, "source": {"kind": kind, "path": str(path), **columns}, "stream": stream}

@@ -142,6 +142,7 @@ class OfARow(NamedTuple):
     to_each: float = 0.0
     back: float = 0.0
     swapped: float = 0.0
+    weight: tuple[float, float] = (0.0, 0.0)  #: For the weight of a row that has one: to each shard, and back.
     features: str = ""  #: Whether the row's features are sent: each to one shard, or all to each.
 
 
@@ -161,20 +162,27 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "divide": OfARow(8.5, 0.25),
     },
     # All trees predict, so each shard gets each row whole. A digest takes the trees, which grow with the rows.
-    "forest": {"steps": OfARow(38, 122, features="all to each"), "fetch": OfARow(0, 82)},
+    # Of a weight 4 bytes, and 8 more once where a warm-up has found weights of classes.
+    "forest": {"steps": OfARow(38, 122, weight=(12, 0), features="all to each"), "fetch": OfARow(0, 82)},
     # A slot and a label; at each level a bit, and statistics of open nodes, of which there are more with more rows.
-    "fudyadt": {"rows": OfARow(4, features="each to one"), "begin": OfARow(8, 0.4), "level": OfARow(9.6, 60)},
-    # Operation, id, label and birth go to the owner, which answers with a slot. Shards tell each other the slots of the
-    # first rows, and cells go from who has the column to who has the row. No byte of what trains the trees depends on
-    # the number of rows; but rows held out, a tenth, go to their owners before the first tree, with values. A digest
-    # has hashes of buckets, of which more have rows.
+    # Rows with weights are gathered instead: a slot, and four features.
+    "fudyadt": {
+        "rows": OfARow(4, features="each to one"),
+        "begin": OfARow(8, 0.4),
+        "level": OfARow(9.6, 60),
+        "gather": OfARow(weight=(4, 32)),
+    },
+    # Operation, id, label, birth and weight go to the owner, which answers with a slot. Shards tell each other slots of
+    # the first rows, and cells go from who has the column to who has the row. No byte of what trains the trees depends
+    # on the number of rows; but rows held out, a tenth, go to their owners before the first tree, with values. A digest
+    # has hashes of buckets, and more have rows.
     "gbdt": {
         "rows": ROWS,
-        "admit": OfARow(25, 10.2),
+        "admit": OfARow(25, 10.2, weight=(4, 0)),
         "learn": OfARow(swapped=8),
         "encode": OfARow(swapped=8.8),
         "train": OfARow(swapped=1.6),
-        "hash_rows": OfARow(0, 15.7),
+        "hash_rows": OfARow(0, 15.7, weight=(0, 1)),
     },
     # Levels of a tree of the rows in order: slots at the first, bits at each.
     "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.4)},
@@ -209,7 +217,8 @@ def excess(trial: Trial, shards: int, folder: Path) -> list[str]:
         more = np.subtract(last, few.get(method, Sent())) / (MANY - FEW)
         stated = OF_A_ROW[trial.learner.kind].get(method, OfARow())
         features = {"": 0.0, "each to one": width, "all to each": shards * width}[stated.features]
-        most = (features + shards * stated.to_each, stated.back, shards * stated.swapped)
+        to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, trial.case.weighted)).tolist()
+        most = (features + shards * to_each, back, shards * stated.swapped)
         if any(more[[1, 2, 4]] > most):
             found.append(f"{method}: {more[[1, 2, 4]].tolist()}, stated are {most}")
     return found

@@ -39,7 +39,7 @@ def with_first(array: np.ndarray, value: Any) -> np.ndarray | None:
 def forged(of: Array, array: np.ndarray, lengths: dict[str, int], shared: Counter[str]) -> dict[str, Any]:
     """What the declaration of one array forbids; ``shared`` counts the arrays of each length."""
     mutants: dict[str, Any] = {
-        "another type": array.astype(np.float32 if array.dtype.kind == "f" else np.uint32),
+        "another type": array.astype(np.float32 if array.dtype.kind == "f" else np.uint64),
         "another dimension": array[None],
     }
     if not array.size:
@@ -114,7 +114,8 @@ def test_every_forged_array_is_refused(trial: Trial, where: str, sound: Callable
 
 #: Names by which a model or state shows that it has optional arrays.
 EVERY_OPTIONAL_ARRAY = dict.fromkeys(
-    ("m0", "bins_kinds", "bins_sparse", "naive_leaf", "tree_nodes", "node_count"), np.empty(0)
+    ("m0", "bins_kinds", "bins_sparse", "naive_leaf", "tree_nodes", "node_count", "weight", "node_H_rest", "unit"),
+    np.empty(0),
 )
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
 #: Rows of its tables: names of arrays, and their type.

@@ -149,7 +149,8 @@ class ConfidenceTwin(FudyadtTwin):
         self.root = Node()
         self.bins: list[Any] = []
         #: Were right when an example came: majority, naive Bayes; and whether the tree made no error that counts.
-        self.right: dict[tuple[int, int], tuple[bool, bool, bool]] = {}
+        #: And naive Bayes with normal features.
+        self.right: dict[tuple[int, int], tuple[bool, bool, bool, bool]] = {}
         self.encoded: dict[tuple[float, ...], tuple[int, ...]] = {}
         self.started = False
         self.t = self.renewed = self.lived = self.compared = 0
@@ -230,11 +231,12 @@ class ConfidenceTwin(FudyadtTwin):
         self.t += 1
         self.K = max(self.K, e.y + 1)
         path = self.path(e.x)
-        if self.options.leaf_prediction == "adaptive":
-            majority = self.majority(e.x)
-            naive = self.naive(e.x, path[-1], majority)
-            young = len(self.own(path[-1])) < self.options.drift_period // 8
-            self.right[e.id, e.born] = (majority == e.y, naive == e.y, self.predict(e.x) == e.y or young)
+        if self.options.leaf_prediction.startswith("adaptive"):
+            majority, own = self.majority(e.x), self.own(path[-1])
+            naive, normal = (self.naive_of(e.x, own, majority, normal=normal) for normal in (False, True))
+            young = len(own) < self.options.drift_period // 8
+            right = majority == e.y, naive == e.y, self.predict(e.x) == e.y or young
+            self.right[e.id, e.born] = (*right, self.options.leaf_prediction == "adaptive_normal" and normal == e.y)
         path[-1].examples.append(e)
         path[-1].arrivals += 1
         if path[-1].arrivals >= self.options.grace_period:
@@ -412,21 +414,25 @@ class ConfidenceTwin(FudyadtTwin):
         majority, leaf = self.majority(x), self.path(x)[-1]
         if self.options.leaf_prediction == "majority" or not self.started:
             return majority
-        if self.options.leaf_prediction == "adaptive":
-            right = [self.right[e.id, e.born] for e in self.own(leaf)]
-            if sum(who[0] for who in right) > sum(who[1] for who in right):
+        own, normal = self.own(leaf), False
+        if self.options.leaf_prediction.startswith("adaptive"):
+            tallies = [self.right[e.id, e.born] for e in own]
+            of_majority, of_counts, of_normal = (sum(who[i] for who in tallies) for i in (0, 1, 3))
+            normal = self.options.leaf_prediction == "adaptive_normal" and of_normal >= max(of_majority, of_counts)
+            if of_majority > of_counts and not normal:
                 return majority
-        return self.naive(x, leaf, majority)
+        return self.naive_of(x, own, majority, normal=normal)
 
-    def naive(self, x: tuple[float, ...], leaf: Node, majority: int) -> int:
-        """Naive Bayes on what the leaf has counted, of features that are sparse and 0 without them."""
-        return self.naive_of(x, self.own(leaf), majority)
-
-    def naive_of(self, x: tuple[float, ...], own: list[Example], otherwise: int) -> int:
+    def naive_of(self, x: tuple[float, ...], own: list[Example], otherwise: int, *, normal: bool = False) -> int:
+        """Naive Bayes on what a leaf has counted, of features that are sparse and 0 without them."""
         total, here = self.counts(own), self.codes(x)
         scores: dict[int, int] = {k: log_of(n) for k, n in enumerate(total) if n}
         for j in range(self.d):
             if j >= self.d - self.sparse and not x[j]:
+                continue
+            if normal and self.score(j, here[j]) is not None:
+                for k in scores:
+                    scores[k] += self.normal_of(j, here[j], [self.codes(e.x)[j] for e in own if e.y == k], total[k])
                 continue
             same = self.counts([e for e in own if self.pool(j, self.codes(e.x)[j]) == self.pool(j, here[j])])
             for k in scores:
@@ -439,6 +445,29 @@ class ConfidenceTwin(FudyadtTwin):
         numbers = len(bins.boundaries) + 1 if isinstance(bins, NumericBins) else 0
         return code * 16 // numbers if code < numbers and numbers > 16 else 1000 + code
 
+    def score(self, j: int, code: int) -> int | None:
+        """The normal score of a bin of a feature of many numbers, in 1024ths."""
+        bins = self.bins[j]
+        numbers = len(bins.boundaries) + 1 if isinstance(bins, NumericBins) else 0
+        if numbers <= 16 or code >= numbers:
+            return None
+        p = (2 * code + 1) / (2 * numbers)
+        eighth = [math.sqrt(math.sqrt(math.sqrt(share))) for share in (p, 1.0 - p)]
+        return round((eighth[0] - eighth[1]) / 0.1875 * 1024)
+
+    def normal_of(self, j: int, code: int, codes: list[int], total: int) -> int:
+        """What a feature adds to the score of a class, whose examples have these bins, by its normal distribution."""
+        scores = [score for score in (self.score(j, each) for each in codes) if score is not None]
+        n, here = len(scores), self.score(j, code)
+        assert here is not None
+        mean = float(sum(scores)) / float(n + 1)
+        spread = float(sum(score * score for score in scores) + 1024 * 1024) / float(n + 1) - mean * mean
+        variance, middle = min(max(int(spread / 1024), 10), 65535), math.floor(mean + 0.5)
+        bits = variance.bit_length() - 1
+        nine = variance << (8 - bits) if bits <= 8 else variance >> (bits - 8)
+        half = (bits * 726817 + round(2**20 * math.log(nine / 256))) // 2
+        return log_of(n) - log_of(total) - half - (here - middle) ** 2 * 512 // variance
+
     def majority(self, x: tuple[float, ...]) -> int:
         for v in reversed(self.path(x)):
             counts = self.counts(list(self.below(v)))
@@ -447,11 +476,11 @@ class ConfidenceTwin(FudyadtTwin):
         return 0
 
     def right_of(self, rows: list[Example]) -> list[int]:
-        """Who was right about examples: 1 the majority, 2 naive Bayes, 4 the tree if drift is followed."""
-        if self.options.leaf_prediction != "adaptive" or not self.started:
+        """Who was right about examples: 1 the majority, 2 and 8 naive Bayes, 4 the tree if drift is followed."""
+        if not self.options.leaf_prediction.startswith("adaptive") or not self.started:
             return []
         third = 4 if self.options.drift_period else 0
-        return [a + 2 * b + third * c for a, b, c in (self.right[e.id, e.born] for e in rows)]
+        return [a + 2 * b + third * c + 8 * d for a, b, c, d in (self.right[e.id, e.born] for e in rows)]
 
     # ------------------------------------------------------------------ comparison
 

@@ -28,11 +28,11 @@ def gain(twin: FudyadtTwin, examples: Sequence[Example], split: Split) -> Fracti
     """Gini gain of a split, equation (1)."""
     left = [e for e in examples if twin.is_left(split, e.x)]
     right = [e for e in examples if not twin.is_left(split, e.x)]
-    n = len(examples)
+    n = twin.size(examples)
     if n == 0:
         return Fraction(0)
     g, g_left, g_right = (twin.impurity(twin.counts(list(side))) for side in (examples, left, right))
-    return g - (Fraction(len(left), n) * g_left + Fraction(len(right), n) * g_right)
+    return g - (Fraction(twin.size(left)) / n * g_left + Fraction(twin.size(right)) / n * g_right)
 
 
 def places(twin: FudyadtTwin) -> Iterator[Place]:
@@ -56,7 +56,7 @@ def violations(twin: FudyadtTwin, alpha: float, beta: float) -> list[str]:
     """Where the definition does not hold; condition 3 (labels) holds by how the twin predicts."""
     found = []
     for place in places(twin):
-        too_small = len(place.examples) < twin.min_samples_split
+        too_small = twin.size(place.examples) < twin.min_samples_split
         must_be_leaf = too_small or place.impurity == 0 or place.depth == twin.max_depth
         if place.node.is_leaf:
             if not must_be_leaf and place.impurity >= Fraction(alpha) and place.best > Fraction(beta):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.digest import digest
+from raydt.examples.weights import UNIT
 from tests.oracles.digests import row_parts
 
 MASK = 2**64 - 1
@@ -118,7 +119,8 @@ class Node:
     totals: list[int] = field(default_factory=list)
 
 
-Row = tuple[tuple[float, ...], int]
+#: Features, label, and what the row counts: 1 where rows have no weights.
+Row = tuple[tuple[float, ...], int, Fraction]
 
 
 def absent(value: float, categorical: bool) -> bool:
@@ -134,7 +136,7 @@ def goes_left(value: float, threshold: float, categorical: bool) -> bool:
 def candidates(rules: Rules, key: int, feature: int, rows: Sequence[Row]) -> list[float]:
     """The thresholds or categories of a feature, in their order; none of a constant one."""
     category = rules.categorical[feature]
-    values = [x[feature] for x, _ in rows]
+    values = [x[feature] for x, _, _ in rows]
     there = [value for value in values if not absent(value, category)]
     missing, own = len(values) - len(there), splitmix(splitmix(key, CUTS), feature)
     if len(set(there)) + (missing > 0) < 2:
@@ -153,17 +155,22 @@ def candidates(rules: Rules, key: int, feature: int, rows: Sequence[Row]) -> lis
 
 
 def score(rules: Rules, rows: Sequence[Row], left: Sequence[Row]) -> float:
-    """What a split of rows is compared by."""
-    n, n_left = len(rows), len(left)
+    """What a split of rows is compared by.
+
+    Of classes n l_k - n_left c_k is taken between the sides, from products that are rounded: of whole weights exactly.
+    """
+    n, n_left = sum(w for _, _, w in rows), sum(w for _, _, w in left)
     if rules.numeric:
-        lacks = [n * sum(y for _, y in left) - n_left * sum(y for _, y in rows)]
+        lacks = [float(n * sum(y for _, y, _ in left) - n_left * sum(y for _, y, _ in rows))]
     else:
-        classes = sorted({y for _, y in rows})
-        lacks = [n * sum(y == k for _, y in left) - n_left * sum(y == k for _, y in rows) for k in classes]
+        lacks = []
+        for k in sorted({y for _, y, _ in rows}):
+            all_k, left_k = (sum(w for _, y, w in some if y == k) for some in (rows, left))
+            lacks.append(float(left_k) * float(n - n_left) - float(n_left) * float(all_k - left_k))
     squares = 0.0
     for lack in lacks:
-        squares += float(lack) * float(lack)
-    return squares / float(n_left * (n - n_left))
+        squares += lack * lack
+    return squares / (float(n_left) * float(n - n_left))
 
 
 @lru_cache(maxsize=10_000)
@@ -187,15 +194,14 @@ def best(rules: Rules, key: int, rows: tuple[Row, ...]) -> tuple[int, float] | N
     return min(found)[1::2] if found else None  # type: ignore[return-value]
 
 
-def totals(rules: Rules, rows: list[Row], classes: list[int]) -> list[int]:
+def totals(rules: Rules, rows: list[Row], classes: list[int]) -> list[Any]:
     """What a node counts, classes in ascending order."""
     if rules.numeric:
-        squares = [y * y for _, y in rows]
+        squares, total = [y * y for _, y, _ in rows], sum(y for _, y, _ in rows)
         if len(classes) == 1:  # bits of numbers
-            return [len(rows), sum(y for _, y in rows), sum(squares)]
-        return [len(rows), sum(y for _, y in rows), sum(s >> 40 for s in squares), sum(s % 2**40 for s in squares)]
-    counts = Counter(y for _, y in rows)
-    return [counts[k] for k in classes]
+            return [len(rows), total, sum(squares)]
+        return [len(rows), total, sum(s >> 40 for s in squares), sum(s % 2**40 for s in squares)]
+    return [sum(w for _, y, w in rows if y == k) for k in classes]
 
 
 def tree(rules: Rules, number: int, rows: list[Row], classes: list[int]) -> list[Node]:
@@ -205,7 +211,8 @@ def tree(rules: Rules, number: int, rows: list[Row], classes: list[int]) -> list
     def grow(rows: list[Row], key: int, depth: int) -> int:
         node, at = Node(totals=totals(rules, rows, classes)), len(nodes)
         nodes.append(node)
-        if len(rows) < rules.min_samples_split or len({y for _, y in rows}) < 2 or depth == rules.max_depth:
+        size = sum(w for _, _, w in rows)
+        if size < rules.min_samples_split or len({y for _, y, _ in rows}) < 2 or depth == rules.max_depth:
             return at
         split = best(rules, key, tuple(rows))
         if split is None:
@@ -224,14 +231,14 @@ def tree(rules: Rules, number: int, rows: list[Row], classes: list[int]) -> list
 
 @dataclass
 class Forest:
-    """Live examples: features and label by id; a class is its label, a whole number."""
+    """Live examples: features, label and weight by id; a class is its label, a whole number."""
 
     rules: Rules
-    examples: dict[int, tuple[tuple[float, ...], float]] = field(default_factory=dict)
+    examples: dict[int, tuple[tuple[float, ...], float, Fraction]] = field(default_factory=dict)
 
     def exponent(self) -> int:
         """Exponent of the largest numeric label."""
-        largest = max((abs(y) for _, y in self.examples.values()), default=0.0)
+        largest = max((abs(y) for _, y, _ in self.examples.values()), default=0.0)
         return max(math.frexp(largest)[1], -900) if largest else -900
 
     def bits(self) -> int:
@@ -239,7 +246,7 @@ class Forest:
 
         40 if more than half of those that 20 bits round lie in two neighbouring cells of 2^-10 of the range.
         """
-        shares = [Fraction(y) / Fraction(2) ** self.exponent() for _, y in self.examples.values()]
+        shares = [Fraction(y) / Fraction(2) ** self.exponent() for _, y, _ in self.examples.values()]
         cells = [math.trunc(share * 2**10) for share in shares if (share * 2**20).denominator > 1]
         crowds = [sum(cell in (own, own + by) for cell in cells) for own in cells for by in (-1, 1)]
         return 40 if 2 * max(crowds, default=0) > len(cells) else 20
@@ -254,22 +261,29 @@ class Forest:
         """Labels of the live examples, ascending; of numbers, one or two places for words of squares."""
         if self.rules.numeric:
             return [0] * (self.bits() // 20)
-        return sorted({int(y) for _, y in self.examples.values()})
+        return sorted({int(y) for _, y, _ in self.examples.values()})
 
     def trees(self) -> list[list[Node]]:
         """All trees."""
         held: list[list[Row]] = [[] for _ in range(self.rules.T)]
-        for example, (x, y) in self.examples.items():
-            for number in self.rules.members(example):
-                held[number].append((x, self.label(y)))
+        for example, (x, y, weight) in self.examples.items():
+            for number in self.rules.members(example) if weight else ():
+                held[number].append((x, self.label(y), weight))
         return [tree(self.rules, number, rows, self.classes()) for number, rows in enumerate(held)]
+
+    @property
+    def unit(self) -> int:
+        """What a row of weight 1 counts."""
+        return UNIT if any(weight != 1 for _, _, weight in self.examples.values()) else 1
 
     def digest(self) -> str:
         """Digest of the model."""
         dtypes = {"feature": np.int32, "threshold": np.float64, "right": np.int32, "totals": np.int64}
         hashes = []
         for one in self.trees():
-            arrays = [(name, np.array([getattr(node, name) for node in one], dtype=t)) for name, t in dtypes.items()]
+            columns = {name: [getattr(node, name) for node in one] for name in dtypes}
+            columns["totals"] = [[int(self.unit * total) for total in node.totals] for node in one]
+            arrays = [(name, np.array(columns[name], dtype=t)) for name, t in dtypes.items()]
             hashes.append(list(bytes.fromhex(digest(arrays).removeprefix("sha256:"))))
         parts: list[tuple[str, Any]] = [("trees", np.array(hashes, dtype=np.uint8))]
         ids, dtype = sorted(self.examples), np.int32
@@ -279,7 +293,8 @@ class Forest:
             dtype = np.float64  # type: ignore[assignment]
         labels = [self.examples[i][1] for i in ids]
         y = np.array(labels if self.rules.numeric else [classes.index(int(label)) for label in labels], dtype=dtype)
-        return digest([*parts, *row_parts(np.array(ids, dtype=np.int64), y=y)])
+        weights = {"weight": np.array([int(UNIT * self.examples[i][2]) for i in ids], np.uint32)}
+        return digest([*parts, *row_parts(np.array(ids, dtype=np.int64), y=y, **(weights if self.unit > 1 else {}))])
 
     def vote(self, x: tuple[float, ...]) -> float | None:
         """The prediction of a row: class or number; None of a class without live examples."""
@@ -294,7 +309,7 @@ class Forest:
             if n and self.rules.numeric:
                 numbers.append((node.totals[1] << (40 - self.bits())) // n)
             elif n:
-                votes.update({k: (c << 40) // n for k, c in zip(self.classes(), node.totals, strict=True)})
+                votes.update({k: c * 2**40 // n for k, c in zip(self.classes(), node.totals, strict=True)})
         if self.rules.numeric:
             mean = sum(numbers) / len(numbers) if numbers else 0.0
             return math.ldexp(mean, self.exponent() - 40)

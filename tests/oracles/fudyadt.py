@@ -6,6 +6,9 @@ looked for from the root, as s is not monotone along a path; s = 0 gives s_hat =
 sides and may have zero gain; K classes; a categorical split is one value against the rest; a number may be missing, and
 each threshold then parts the others with the missing ones on its right, and on its left.
 
+An example may have a weight: it counts as that many examples in every size, and is taken in one step. What has weight 0
+is in no node. ``CopiesTwin`` has no weights, but as many copies of an example, which come and go in one step.
+
 With ``certificate`` UPDATE follows the certificates of ``docs/explanation/guarantees.md`` in place of line 6.
 
 Only plain Python here: lists, dicts, recursion, whole numbers and fractions. The float64 computations that decide
@@ -15,7 +18,7 @@ anything are :func:`score` and :func:`mass`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -36,11 +39,14 @@ from raydt.examples.updates import (
     UPDATE,
     UpdateBatch,
 )
+from raydt.examples.weights import UNIT
 from raydt.learners.fully_dynamic import auto_epsilon
 
 ALIVE = np.iinfo(np.int64).max
 #: Sides of missing numbers.
 UNDECIDED, TO_LEFT, TO_RIGHT = 0, 1, 2
+#: A size: a fraction where examples have weights.
+Number = int | Fraction
 #: Feature, threshold and side of missing numbers.
 Split = tuple[int, float, int]
 
@@ -52,12 +58,13 @@ class Example:
     y: int
     born: int
     died: int = ALIVE
+    w: Number = 1
 
 
 @dataclass
 class Node:
-    s: int = 0
-    c: int = 0
+    s: Number = 0
+    c: Number = 0
     built: int = -1
     feature: int = -1
     threshold: float = 0.0
@@ -81,14 +88,17 @@ class TwinResult:
     log: list[tuple[int, int, int, int]]  # of each rebuild: seq, rows, depth, nodes built
 
 
-def score(left: Sequence[int], total: Sequence[int]) -> float:
-    """n^2 times the Gini gain of a split with ``left`` of ``total`` examples of each class on its left side."""
-    n, n_left = sum(total), sum(left)
+def score(left: Sequence[Number], total: Sequence[Number]) -> float:
+    """n^2 times the Gini gain of a split with ``left`` of ``total`` examples of each class on its left side.
+
+    left_k n - n_left c_k, taken between the sides; of numbers of examples exactly.
+    """
+    n_left, n_right = float(sum(left)), float(sum(total) - sum(left))
     acc = 0.0
     for left_k, c_k in zip(left, total, strict=True):
-        difference = float(left_k * n - n_left * c_k)
+        difference = float(left_k) * n_right - n_left * float(c_k - left_k)
         acc += difference * difference
-    return acc / float(n_left * (n - n_left))
+    return acc / (n_left * n_right)
 
 
 def midpoint(a: float, b: float) -> float:
@@ -97,16 +107,20 @@ def midpoint(a: float, b: float) -> float:
     return t if a <= t < b else a
 
 
-def mass(counts: Sequence[int]) -> float:
+def mass(counts: Sequence[Number]) -> float:
     """Size times Gini index."""
-    n = sum(counts)
-    return float(n * n - sum(c * c for c in counts)) / float(n) if n else 0.0
+    n, pairs = sum(counts), 0.0
+    for c in counts:
+        pairs += float(c) * float(n - c)
+    return pairs / float(n) if n else 0.0
 
 
-def gini(counts: Sequence[int]) -> Fraction:
-    """Gini index, exactly; 0 for no examples."""
-    n = sum(counts)
-    return 1 - Fraction(sum(c * c for c in counts), n * n) if n else Fraction(0)
+def gini(counts: Sequence[Number]) -> Fraction:
+    """Gini index, of numbers of examples exactly, of weights from products that are rounded; 0 for no examples."""
+    n, pairs = float(sum(counts)), 0.0
+    for c in counts:
+        pairs += float(c) * (n - float(c))
+    return Fraction(pairs) / Fraction(n * n) if n else Fraction(0)
 
 
 class FudyadtTwin:
@@ -144,22 +158,49 @@ class FudyadtTwin:
         self.warmup = self.warmup_left = self.seq = self.rebuilt_rows = 0
         self.log: list[tuple[int, int, int, int]] = []
         self.rebuilds = 0
+        self.next_weight: Number = 1
+        self.weighted = False  # whether an example has had another weight than 1
+
+    # ------------------------------------------------------------------ weights
+
+    @property
+    def per_example(self) -> int:
+        """What the learner counts for an example of weight 1."""
+        return UNIT if self.weighted else 1
+
+    def weight(self, example: Example) -> Number:
+        """What one copy of an example counts."""
+        return example.w
+
+    def copies(self, example: Example) -> int:
+        """How often an example is in its leaf."""
+        return int(example.w > 0)
+
+    def size(self, examples: Iterable[Example]) -> Number:
+        """What some examples count."""
+        return sum(self.weight(e) for e in examples)
+
+    def passes_size(self, v: Node) -> bool:
+        """Whether a node is too small, or no longer, since BUILD: fractions may do that before c > epsilon s."""
+        below = self.epsilon * self.min_samples_split < 1
+        n = self.size(self.below(v))
+        return self.weighted and below and (v.s < self.min_samples_split) != (n < self.min_samples_split)
 
     # ------------------------------------------------------------------ the paper's two routines
 
     def update(self, example: Example, insert: bool, time: int) -> None:
         """Algorithm 1: ``example`` enters or leaves; ``time`` is recorded as ``built`` of what is rebuilt."""
-        path = self.path(example.x)
+        path, copies = self.path(example.x), self.copies(example)
+        if not copies:
+            return
         if insert:
             self.decide(path, example.x)
-            path[-1].examples.append(example)
-        else:
-            path[-1].examples.remove(example)
+        self.move(path[-1], example, insert)
         for v in path:
-            v.c += 1
+            v.c += copies * self.weight(example)
         for depth, v in enumerate(path):
             if self.certificate is None:
-                if v.c > self.epsilon * v.s:
+                if v.c > self.epsilon * v.s or self.passes_size(v):
                     self.rebuild(path, self.cascade(path, depth), time)
                     return
             elif v.is_leaf:
@@ -173,6 +214,11 @@ class FudyadtTwin:
                 self.rebuild(path, self.cascade(path, depth), time)
                 return
 
+    def move(self, leaf: Node, example: Example, insert: bool) -> None:
+        """Put all copies of an example into a leaf, or take them out."""
+        for _ in range(self.copies(example)):
+            (leaf.examples.append if insert else leaf.examples.remove)(example)
+
     def cascade(self, path: list[Node], depth: int) -> int:
         """Lines 7-9 of Algorithm 1: depth of the topmost node not larger than the next power of two."""
         s_hat = 0
@@ -184,12 +230,12 @@ class FudyadtTwin:
 
     def leaf_is_due(self, v: Node, depth: int) -> bool:
         """Whether BUILD has to look at a leaf again, and would look for a split."""
-        return v.c > self.epsilon * v.s and self.may_split(v.examples, depth)
+        return (v.c > self.epsilon * v.s or self.passes_size(v)) and self.may_split(v.examples, depth)
 
     def must_be_leaf(self, v: Node) -> bool:
         """Whether a node is too small or pure."""
         examples = list(self.below(v))
-        return len(examples) < self.min_samples_split or self.impurity(self.counts(examples)) == 0
+        return self.size(examples) < self.min_samples_split or self.impurity(self.counts(examples)) == 0
 
     def mass_left(self, v: Node) -> float:
         """Mass of both sides of a split together."""
@@ -198,15 +244,15 @@ class FudyadtTwin:
         left, right = (self.counts(list(self.below(child))) for child in (v.left, v.right))
         return self.mass(left) + self.mass(right)
 
-    def gone(self, v: Node) -> int:
+    def gone(self, v: Node) -> Number:
         """Of the examples at BUILD, those deleted since."""
-        return sum(e.died < ALIVE for e in v.at_build)
+        return self.size(e for e in v.at_build if e.died < ALIVE)
 
     def runs_out(self, v: Node) -> bool:
         """Whether a split may leave more mass than beta n above the best one."""
         assert self.certificate is not None
-        lacks = self.mass_left(v) - max(0.0, v.m0 - self.step * self.gone(v))
-        return lacks > (self.certificate - 1e-12) * self.square * len(list(self.below(v)))
+        lacks = self.mass_left(v) - max(0.0, v.m0 - self.step * float(self.gone(v)))
+        return lacks > (self.certificate - 1e-12) * self.square * float(self.size(self.below(v)))
 
     def rebuild(self, path: list[Node], depth: int, time: int) -> None:
         old = path[depth]
@@ -224,7 +270,9 @@ class FudyadtTwin:
 
     def build(self, examples: list[Example], depth: int, time: int) -> Node:
         """Algorithm 2."""
-        node = Node(s=len(examples), c=0, built=time, at_build=list(examples), m0=self.mass(self.counts(examples)))
+        node = Node(
+            s=self.size(examples), c=0, built=time, at_build=list(examples), m0=self.mass(self.counts(examples))
+        )
         split = None
         if self.may_split(examples, depth):
             split = self.best_split(examples)
@@ -241,7 +289,7 @@ class FudyadtTwin:
     def may_split(self, examples: list[Example], depth: int) -> bool:
         """Line 3 of Algorithm 2: whether BUILD looks for a split."""
         return (
-            len(examples) >= self.min_samples_split
+            self.size(examples) >= self.min_samples_split
             and self.impurity(self.counts(examples)) > self.half_alpha
             and depth != self.max_depth
         )
@@ -295,7 +343,7 @@ class FudyadtTwin:
             return v.missing
         assert v.left is not None
         assert v.right is not None
-        left, right = (len(list(self.below(child))) for child in (v.left, v.right))
+        left, right = (self.size(self.below(child)) for child in (v.left, v.right))
         return TO_LEFT if left > right else TO_RIGHT
 
     def decide(self, path: list[Node], x: Sequence[float]) -> None:
@@ -304,10 +352,10 @@ class FudyadtTwin:
             if math.isnan(x[v.feature]):
                 v.missing = self.side_of_missing(v)
 
-    def counts(self, examples: list[Example]) -> list[int]:
-        counts = [0] * self.n_classes
+    def counts(self, examples: list[Example]) -> list[Number]:
+        counts: list[Number] = [0] * self.n_classes
         for e in examples:
-            counts[e.y] += 1
+            counts[e.y] += self.weight(e)
         return counts
 
     # ------------------------------------------------------------------ reading the tree
@@ -374,6 +422,7 @@ class FudyadtTwin:
             x, y = (), -1
             if CARRIES_ROW[op]:
                 x, y = tuple(float(v) for v in batch.X[row]), batch.y[row].item()
+                self.next_weight = 1 if batch.weight is None else Fraction(int(batch.weight[row]), UNIT)
                 row += 1
             reason, result.predictions[position] = self.event(batch.start + position, op, int(batch.id[position]), x, y)
             if reason:
@@ -414,11 +463,12 @@ class FudyadtTwin:
         return 0, self.insert(seq, id, x, y)
 
     def insert(self, seq: int, id: int, x: tuple[float, ...], y: float) -> float:
-        example = Example(id, x, y, seq)
+        example = Example(id, x, y, seq, w=self.next_weight)
+        self.weighted = self.weighted or example.w != 1
         self.live[id] = example
         self.ever.append(example)
         if self.warmup_left > 0:
-            self.root.examples.append(example)
+            self.move(self.root, example, True)
             self.warmup_left -= 1
             if self.warmup_left == 0:
                 self.rebuild([self.root], 0, 2 * seq + 1)
@@ -431,14 +481,18 @@ class FudyadtTwin:
         del self.live[example.id]
         example.died = seq
         if self.warmup_left > 0:
-            self.root.examples.remove(example)
+            self.move(self.root, example, False)
         else:
             self.update(example, False, time)
 
     # ------------------------------------------------------------------ comparison
 
     def counts_of(self, nodes: list[Node]) -> np.ndarray:
-        return np.array([self.counts(list(self.below(v))) for v in nodes], np.int64).reshape(len(nodes), -1)
+        return self.in_units([self.counts(list(self.below(v))) for v in nodes]).reshape(len(nodes), -1)
+
+    def in_units(self, sizes: Any) -> np.ndarray:
+        """Sizes as the learner counts them."""
+        return np.array([int(self.per_example * size) for size in np.array(sizes, object).ravel()], np.int64)
 
     def state(self) -> dict[str, Any]:
         """A coordinator's state: the tree in preorder, the rows by id."""
@@ -448,7 +502,7 @@ class FudyadtTwin:
         rows = sorted(self.live.values(), key=lambda e: e.id)
         certificates = {
             "m0": np.array([v.m0 for v in nodes], np.float64),
-            "gone": np.array([self.gone(v) for v in nodes], np.int64),
+            "gone": self.in_units([self.gone(v) for v in nodes]),
         }
         decided = {"missing": np.array([v.missing for v in nodes], np.int8)}
         return (
@@ -459,14 +513,14 @@ class FudyadtTwin:
                 "threshold": np.array([v.threshold for v in nodes], np.float64),
                 "left": np.array([place.get(id(v.left), -1) for v in nodes], np.int32),
                 "right": np.array([place.get(id(v.right), -1) for v in nodes], np.int32),
-                "s": np.array([v.s for v in nodes], np.int64),
-                "c": np.array([v.c for v in nodes], np.int64),
+                "s": self.in_units([v.s for v in nodes]),
+                "c": self.in_units([v.c for v in nodes]),
                 "built": np.array([v.built for v in nodes], np.int64),
                 "counts": self.counts_of(nodes),
                 "id": np.array([e.id for e in rows], np.int64),
                 "y": np.array([e.y for e in rows], self.label_type),
                 "born": np.array([e.born for e in rows], np.int64),
-                "leaf": np.array([leaf[e.id] for e in rows], np.int32),
+                "leaf": np.array([leaf.get(e.id, -1) for e in rows], np.int32),
                 "seq": np.array([self.seq], np.int64),
                 "warmup_left": np.array([self.warmup_left], np.int64),
                 "rebuilds": np.array([self.rebuilds], np.int64),
@@ -486,13 +540,29 @@ class FudyadtTwin:
             inserted=np.array([e.born for e in self.ever], np.int64),
             deleted=np.array([e.died for e in self.ever], np.int64),
             warmup=self.warmup,
+            weight=np.array([int(UNIT * e.w) for e in self.ever], np.uint32) if self.weighted else None,
         )
+
+
+class CopiesTwin(FudyadtTwin):
+    """The twin without weights, whose examples come and go as several copies, in one step."""
+
+    per_example = 1
+
+    def weight(self, example: Example) -> int:
+        return 1
+
+    def copies(self, example: Example) -> int:
+        return int(example.w)
+
+    def passes_size(self, v: Node) -> bool:
+        return False
 
 
 def arguments(options: dict[str, Any], defaults: dict[str, Any], criterion: str = "gini") -> dict[str, Any]:
     """A twin's arguments from options of the learner."""
     given = {"epsilon": "auto", "min_samples_split": 2} | defaults | options
-    for name in ("smoothing", "criterion"):  # of the shares alone, and of the twin's class
+    for name in ("smoothing", "criterion", "class_weight"):  # of the shares alone, and of the twin's class
         given.pop(name, None)
     beta, schedule = given.pop("beta"), given.pop("schedule", "auto")
     if given["epsilon"] == "auto":
@@ -502,9 +572,13 @@ def arguments(options: dict[str, Any], defaults: dict[str, Any], criterion: str 
     return given
 
 
+#: Options of the learner with classes.
+DEFAULTS = {"alpha": 0.02, "beta": 0.2, "max_depth": 20}
+
+
 def twin_with(categorical: Sequence[bool], options: dict[str, Any]) -> FudyadtTwin:
     """The twin with these options of the learner."""
-    return FudyadtTwin(categorical, **arguments(options, {"alpha": 0.02, "beta": 0.2, "max_depth": 20}))
+    return FudyadtTwin(categorical, **arguments(options, DEFAULTS))
 
 
 def canonical(state: dict[str, Any]) -> dict[str, Any]:

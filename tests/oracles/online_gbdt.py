@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,18 @@ from tests.oracles.binning import CategoryBins, NumericBins
 from tests.oracles.online_gbdt_tree import Node, Place, Row, Work
 
 ONE = 65536
+UNIT = 65536  # a weight of 1
+LARGEST_WEIGHT = 2**32 - 1
 MOST = 65534  # drift of a row
 LARGE = 200  # the part of the rows that a large batch changes
 LEAST_GAIN = 1e-10
 LARGEST_LEAF = 128.0
+
+
+def times(number: int, weight: int) -> int:
+    """A product, rounded to the nearest whole number, halves away from 0."""
+    size = math.floor(Fraction(abs(number) * weight, UNIT) + Fraction(1, 2))
+    return size if number >= 0 else -size
 
 
 def probability(log_odds: float) -> float:
@@ -51,6 +60,7 @@ class OnlineGBDT:
         self.trees: dict[Place, Node] = {}
         self.K = self.exponent = 0
         self.origin = 0.0
+        self.factors: list[int] | None = None  # of the classes, once they are balanced
 
     # ------------------------------------------------------------------ training (Algorithm 1)
 
@@ -69,7 +79,11 @@ class OnlineGBDT:
         if self.squared:
             self.K = 1
             y = [row.y for row in examples]
-            self.origin = math.fsum(y) / len(y) if y else 0.0
+            self.weigh(examples)
+            self.origin = 0.0
+            if sum(row.counts for row in examples):
+                total = sum((Fraction(row.y) * row.counts for row in examples), Fraction(0))
+                self.origin = float(total / UNIT) / (sum(row.counts for row in examples) / UNIT)
             largest = max((abs(v - self.origin) for v in y), default=0.0)
             if len(set(y)) == 1:
                 self.origin, largest = y[0], abs(y[0])
@@ -78,6 +92,9 @@ class OnlineGBDT:
                 self.exponent -= 2.0 ** (self.exponent - 1) >= largest
         else:
             self.K = max([2, self.K] + [int(row.y) + 1 for row in examples])
+            if self.options.class_weight == "balanced" and self.factors is None:
+                self.balance(examples)
+            self.weigh(examples)
         self.binary = self.K == 2 and self.options.objective in ("auto", "binary")
         for row in examples:
             row.codes, row.ledger, row.leaf, row.drift = self.codes(row.x), {}, {}, 0
@@ -90,6 +107,21 @@ class OnlineGBDT:
                 root.G, root.H = self.sums(examples, (m, k))
                 self.grow((m, k), [root])
                 self.set_values((m, k))
+
+    def balance(self, rows: Sequence[Row]) -> None:
+        """Find the weights of the classes: n / (K n_c), of sums of weights; 1 of a class without any."""
+        sums = [sum(row.weight for row in rows if row.y == code) for code in range(self.K)]
+        share = Fraction(sum(sums) * UNIT, max(1, sum(s > 0 for s in sums)))
+        rounded = [math.floor(share / s + Fraction(1, 2)) if s else UNIT for s in sums]
+        self.factors = [min(one, LARGEST_WEIGHT) for one in rounded]
+
+    def weigh(self, rows: Iterable[Row]) -> None:
+        """Multiply weights by those of classes; classes that came after these were found have 1."""
+        for row in rows:
+            row.counts = row.weight
+            if self.factors is not None:
+                factor = self.factors[int(row.y)] if row.y < len(self.factors) else UNIT
+                row.counts = min(times(row.weight, factor), LARGEST_WEIGHT)
 
     def is_far(self, y: float) -> bool:
         """Whether a target is beyond what the scale leaves room for."""
@@ -139,10 +171,10 @@ class OnlineGBDT:
     def derivative(self, row: Row, entry: int, k: int) -> tuple[int, int]:
         """g and h of a ledger entry."""
         if self.squared:
-            return entry, 1
+            return times(entry, row.counts), row.counts
         positive = 1 if self.binary else k
         g = (ONE if row.y == positive else 0) - entry
-        return g, abs(g) * (ONE - abs(g))
+        return times(g, row.counts), times(abs(g) * (ONE - abs(g)), row.counts)
 
     def sums(self, rows: Iterable[Row], place: Place) -> tuple[int, int]:
         both = [self.derivative(row, row.ledger[place], place[1]) for row in rows]
@@ -217,7 +249,7 @@ class OnlineGBDT:
         return path
 
     def term(self, G: int, H: int) -> float:
-        g, h = (G * 2.0**-24, float(H)) if self.squared else (G * 2.0**-16, H * 2.0**-32)
+        g, h = (G * 2.0**-24, H * 2.0**-16) if self.squared else (G * 2.0**-16, H * 2.0**-32)
         return g * g / (h + self.options.l2_regularization) if h else 0.0  # of a leaf without rows
 
     def gains(self, m: int, k: int, rows: Sequence[Row]) -> dict[tuple[int, int], float]:
@@ -282,7 +314,7 @@ class OnlineGBDT:
         if H == 0:
             return 0.0
         if self.squared:
-            return nu * (G * 2.0**-24 / (H + l2)) * 2.0**self.exponent
+            return nu * (G * 2.0**-24 / (H * 2.0**-16 + l2)) * 2.0**self.exponent
         beta = G * 2.0**-16 / (H * 2.0**-32 + l2)
         if not self.binary:
             beta *= (self.K - 1) / self.K
@@ -302,6 +334,7 @@ class OnlineGBDT:
             if K > self.K:
                 self.add_classes(K)
                 others = list(self.rows.values())
+            self.weigh(insert)
             for row in insert:
                 row.codes = self.codes(row.x)
             self.sweep(1, [], insert, others)
@@ -474,7 +507,8 @@ class OnlineGBDT:
             for k in range(former, K):
                 # The leaf holds nobody before its first derivatives are added; its value is that of the least
                 # probability.
-                self.trees[m, k] = Node(value=self.leaf_value(-len(self.rows), len(self.rows) * (ONE - 1)))
+                sums = [sum(times(one, row.counts) for row in self.rows.values()) for one in (-1, ONE - 1)]
+                self.trees[m, k] = Node(value=self.leaf_value(*sums))
 
     def mirrored(self, v: Node, m: int) -> Node:
         """The tree of class 0 to that of class 1."""
@@ -496,5 +530,5 @@ class OnlineGBDT:
         """Class code, of equals the smaller; or the target."""
         F = self.predict_scores(x)
         if self.squared:
-            return F[0] if self.rows else F[0] - self.origin
+            return F[0] if any(row.counts for row in self.rows.values()) else F[0] - self.origin
         return float(F[0] > 0) if self.binary else F.index(max(F))

@@ -26,7 +26,7 @@ from raydt.examples.updates import (
     UpdateBatch,
 )
 from tests.oracles.binning import CategoryBins
-from tests.oracles.online_gbdt import OnlineGBDT
+from tests.oracles.online_gbdt import UNIT, OnlineGBDT
 from tests.oracles.online_gbdt_tree import Node, Row, Work
 
 ALIVE = np.iinfo(np.int64).max
@@ -53,6 +53,7 @@ class OnlineGBDTTwin:
         self.warmup = self.told = self.seq = 0
         self.begun = 0  # updates before the D' that is being collected
         self.trained = False
+        self.weighed = 0  # the update before which the classes were balanced
         self.trained_at = self.trained_rows = self.changes = 0
         self.work = 0, 0  # of the last update in place, and its inserts and deletes
         self.log: list[Work] = []
@@ -65,12 +66,13 @@ class OnlineGBDTTwin:
             self.warmup = self.told = batch.warmup
         predictions, refused, row = [math.nan] * len(batch), [], 0
         for position in range(len(batch)):
-            op, x, y = int(batch.op[position]), (), -1.0
+            op, x, y, weight = int(batch.op[position]), (), -1.0, UNIT
             if CARRIES_ROW[op]:
                 x, y = tuple(batch.X[row].tolist()), float(batch.y[row])
+                weight = UNIT if batch.weight is None else int(batch.weight[row])
                 row += 1
             seq = batch.start + position
-            reason, predictions[position] = self.event(seq, op, int(batch.id[position]), x, y)
+            reason, predictions[position] = self.event(seq, op, int(batch.id[position]), x, y, weight)
             if reason:
                 refused.append((position, reason))
                 if not skip_refused:
@@ -86,7 +88,9 @@ class OnlineGBDTTwin:
         if self.inserts or self.deletes:
             self.apply()
 
-    def event(self, seq: int, op: int, id: int, x: tuple[float, ...], y: float) -> tuple[int, float]:
+    def event(
+        self, seq: int, op: int, id: int, x: tuple[float, ...], y: float, weight: int = UNIT
+    ) -> tuple[int, float]:
         """Why an update was refused (0: it was not), and its prediction."""
         if op != DELETE and self.model.squared and self.trained and self.model.is_far(y):
             return TARGET_TOO_FAR, math.nan
@@ -109,7 +113,7 @@ class OnlineGBDTTwin:
             else:
                 self.deletes.append(id)
         if op in (INSERT, UPDATE):
-            row = self.inserts[id] = Row(id, x, y)
+            row = self.inserts[id] = Row(id, x, y, weight=weight)
             self.born[row] = seq
             self.ever.append(row)
         return 0, prediction
@@ -131,6 +135,8 @@ class OnlineGBDTTwin:
         live = self.live()
         if live and (not self.trained or self.changes >= self.trains_after() or self.is_dear(len(live))):
             self.log.append(Work(len(self.deletes), len(rows), trained=len(live)))
+            if self.model.factors is None:
+                self.weighed = self.seq
             self.model.train(live)
             self.trained, self.trained_at, self.trained_rows, self.changes = True, self.seq, len(live), 0
             self.work = self.work[0] - math.ceil(self.work[0] / 32), self.work[1]
@@ -194,8 +200,9 @@ class OnlineGBDTTwin:
         def child(v: Node | None) -> int:
             return -1 if v is None else within[v]
 
-        squared = model.squared
+        squared, unit = model.squared, UNIT if model.squared else 1  # sums of weights have whole ones and a rest
         state = {
+            "weight": np.array([row.weight for row, _ in rows], np.uint32),
             "pending": np.array([kind for _, kind in rows], np.int8),
             "id": np.array([row.id for row, _ in rows], np.int64),
             "y": np.array([row.y for row, _ in rows], np.float64 if squared else np.int32),
@@ -213,6 +220,9 @@ class OnlineGBDTTwin:
         }
         if not self.trained:
             return state
+        if model.factors is not None:
+            state["class_weight"] = np.array(model.factors, np.int64)
+            state["weighed"] = np.array([self.weighed], np.int64)
         return (
             state
             | self.bins()
@@ -222,10 +232,12 @@ class OnlineGBDTTwin:
                 "node_left": of_nodes(np.int32, lambda v: child(v.left)),
                 "node_right": of_nodes(np.int32, lambda v: child(v.right)),
                 "node_G": of_nodes(np.int64, lambda v: v.G),
-                "node_H": of_nodes(np.int64, lambda v: v.H),
+                "node_H": of_nodes(np.int64, lambda v: v.H // unit),
+                "node_H_rest": of_nodes(np.uint16, lambda v: v.H % unit),
                 "node_value": of_nodes(np.float64, lambda v: v.value),
                 "node_tried_g": of_nodes(np.int64, lambda v: 0 if v.tried is None else v.tried[0]),
-                "node_tried_h": of_nodes(np.int64, lambda v: -1 if v.tried is None else v.tried[1]),
+                "node_tried_h": of_nodes(np.int64, lambda v: -1 if v.tried is None else v.tried[1] // unit),
+                "node_tried_h_rest": of_nodes(np.uint16, lambda v: 0 if v.tried is None else v.tried[1] % unit),
                 "node_above": of_nodes(np.uint16, lambda v: v.above),
                 "node_below": of_nodes(np.uint16, lambda v: v.below),
                 "tree_nodes": np.array([len(tree) for tree in trees], np.int32),
@@ -267,6 +279,7 @@ class OnlineGBDTTwin:
             inserted=np.array([self.born[row] for row in self.ever], np.int64),
             deleted=np.array([self.died.get(row, ALIVE) for row in self.ever], np.int64),
             warmup=self.told,
+            weight=np.array([row.weight for row in self.ever], np.uint32),
         )
 
 
@@ -274,6 +287,9 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     """What two states have to agree in, whoever made them: plain lists, rows by id, nothing where nothing is meant."""
     order = np.lexsort((state["pending"], state["id"]))
     same = {name: np.asarray(state[name])[order].tolist() for name in ("id", "y", "pending", "born")}
+    same["weight"] = np.asarray(state.get("weight", np.full(len(order), UNIT)))[order].tolist()
+    same["weighed"] = np.asarray(state.get("weighed", [0])).tolist() if "class_weight" in state else []
+    same["class_weight"] = np.asarray(state.get("class_weight", [])).tolist()
     scalars = (
         "seq",
         "warmup",
@@ -292,7 +308,9 @@ def canonical(state: dict[str, Any]) -> dict[str, Any]:
     inner = np.asarray(state["node_feature"]) >= 0
     tried = np.asarray(state["node_tried_h"]) >= 0
     waits = np.asarray(state["pending"])[order] == WAITS
-    names = ("feature", "left", "right", "G", "H", "tried_h", "above", "below")
+    none = np.zeros(len(state["node_H"]), np.uint16)
+    state = {"node_H_rest": none, "node_tried_h_rest": none, **state}
+    names = ("feature", "left", "right", "G", "H", "H_rest", "tried_h", "tried_h_rest", "above", "below")
     same |= {f"node_{name}": np.asarray(state[f"node_{name}"]).tolist() for name in names}
     same["node_cut"] = np.where(inner, state["node_cut"], 0).tolist()
     same["node_value"] = np.where(inner, 0.0, state["node_value"]).tolist()

@@ -24,6 +24,8 @@ class Row:
     ledger: dict[Place, int] = field(default_factory=dict)
     leaf: dict[Place, Node] = field(default_factory=dict)
     drift: int = 0
+    weight: int = 65536  # in units of 2**-16
+    counts: int = 65536  # the weight times that of the class
 
 
 @dataclass(eq=False)

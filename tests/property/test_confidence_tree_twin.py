@@ -24,6 +24,7 @@ from tests.confidence_streams import (
     drawn_options,
     grown,
     options_for,
+    scattered,
     session_of,
     short_streams,
     twin_of,
@@ -208,6 +209,26 @@ def test_no_digest_depends_on_shards_groups_or_batches(
     same = {"rounds", "bytes_exchanged"}
     first, second = one.statistics(), other.statistics()
     assert {k: v for k, v in first.items() if k not in same} == {k: v for k, v in second.items() if k not in same}
+
+
+@examples(8)
+@given(st.integers(0, 2**32 - 1), st.sampled_from((0.0, 0.2)), shard_counts, st.sampled_from(SIZES), st.booleans())
+def test_normal_features(seed: int, gaps: float, shards: int, sizes: tuple[int, ...], drift: bool) -> None:
+    """Numbers of many bins, of which leaves know means and variances, while examples come and go."""
+    options: dict[str, Any] = {"leaf_prediction": "adaptive_normal", "max_bins": 32, "c": 0.03, "grace_period": 15}
+    options |= {"drift_period": 25 * drift, "renew_bins": 60}
+    assert_same(scattered(seed, 150, gaps), options, (shards, 1 + shards % 3), sizes, handovers={90})
+
+
+def test_leaves_choose_normal_features() -> None:
+    """A leaf of few examples that has been right more often with them; the model has them, and goes with deletions."""
+    stream = scattered(1, 200, 0.0)
+    session = session_of(stream, {"leaf_prediction": "adaptive_normal", "max_bins": 32, "grace_period": 500}, 2)
+    for batch in stream.batches([50]):
+        session.apply(batch)
+    model = session.model()
+    assert model["normal_leaf"].tolist() == [0]
+    assert model["normal_mean"].shape == (1, 3, 3)
 
 
 @pytest.mark.parametrize("drift", [False, True], ids=["kept", "drift"])

@@ -2,14 +2,15 @@
 
 Sequences are random, adversarial (near-ties that alternate), adaptive to the model, they delete and insert again, and
 permute insertions, delete whole classes; shards, threads, batches, a warm-up, the order in which classes appear, where
-the trees are seen, restores, and eager or lazy rebuilding are drawn, too. The twin knows labels, the forest their
-codes.
+the trees are seen, restores, weights, and eager or lazy rebuilding are drawn, too. The twin knows labels, the forest
+their codes.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from raydt import ExactForestClassifier
 from raydt.examples.features import Features
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
+from raydt.examples.weights import UNIT, unless_equal
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.forest import nodes
@@ -34,7 +36,10 @@ pytestmark = pytest.mark.timeout(3000)
 LEARNER = learners()["forest"]
 #: Sequences of updates that each drawn example takes: 10,000 in nightly runs, 250 in every run.
 SEQUENCES = 10 if volume.nightly else 1
-Update = tuple[int, int, tuple[float, ...], float]
+#: Operation, id, features, label and weight in units.
+Update = tuple[int, int, tuple[float, ...], float, int]
+#: Weights that are drawn.
+WEIGHTS = (UNIT, UNIT, 3 * UNIT, UNIT // 2, 12345, 1, 0, 2**24)
 
 
 def in_threads(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,6 +58,7 @@ class Run:
 
     def __init__(self, draws: np.random.Generator, numeric: bool, missing: bool) -> None:
         self.draws, self.missing = draws, missing
+        self.weights = [UNIT] if numeric or draws.random() < 0.5 else draws.choice(WEIGHTS, 3).tolist()
         d = int(draws.integers(1, 5))
         categorical = tuple(bool(c) for c in draws.random(d) < 0.4)
         T = int(draws.integers(1, 6))
@@ -135,7 +141,7 @@ class Run:
         while begin < len(updates):
             part = updates[begin : begin + int(self.draws.integers(1, 12))]
             expected: list[float | None] = []
-            for op, key, x, y in part:
+            for op, key, x, y, weight in part:
                 if op in (DELETE, UPDATE):
                     del self.twin.examples[key]
                 warming = self.seq + len(expected) < self.warmup
@@ -143,7 +149,7 @@ class Run:
                 none = -1 if warming and not self.rules.numeric else None
                 expected.append(self.predicted(x, part) if asked else none)
                 if op in (INSERT, UPDATE):
-                    self.twin.examples[key] = x, y
+                    self.twin.examples[key] = x, y, Fraction(weight, UNIT)
             result = self.session.apply(self.batch(part))
             assert not result.refused
             found = [None if e is None else p for e, p in zip(expected, result.predictions.tolist(), strict=True)]
@@ -161,7 +167,7 @@ class Run:
 
     def know(self, part: list[Update]) -> None:
         """Give the classes of updates that carry a row their codes, in order of appearance."""
-        for op, _, _, label in part:
+        for op, _, _, label, _ in part:
             if op != DELETE and not self.rules.numeric:
                 self.codes.setdefault(int(label), len(self.codes))
 
@@ -176,7 +182,16 @@ class Run:
         ids, y = np.array([update[1] for update in part]), np.array(labels, dtype=dtype)
         order = np.array([self.codes[label] for label in sorted(self.codes)], dtype=np.int64)
         start, self.seq, origin = self.seq, self.seq + len(part), np.full(len(part), -1)
-        return UpdateBatch(start, op, ids, X, y, len(order), origin, self.warmup, class_order=order)
+        weight = unless_equal(np.array([row[4] for row in rows], dtype=np.uint32))
+        return UpdateBatch(start, op, ids, X, y, len(order), origin, self.warmup, class_order=order, weight=weight)
+
+    def weight(self) -> int:
+        """Of few weights."""
+        return int(self.draws.choice(self.weights))
+
+    def insertions(self, rows: dict[int, tuple[tuple[float, ...], float, Fraction]], keys: list[int]) -> list[Update]:
+        """Insertions of some rows by id."""
+        return [(INSERT, key, rows[key][0], rows[key][1], int(UNIT * rows[key][2])) for key in keys]
 
     def digest(self) -> str:
         """Digest of the forest, which ends a warm-up."""
@@ -219,7 +234,7 @@ def randomly(run: Run, n: int) -> None:
         key = int(run.draws.integers(-(2**62), 2**62)) if op in (INSERT, QUERY) else run.draw(sorted(live))
         live |= {key} if op == INSERT else set()
         live -= {key} if op == DELETE else set()
-        updates.append((op, key, run.row(), run.label()))
+        updates.append((op, key, run.row(), run.label(), run.weight()))
     run.apply(updates, check=bool(run.draws.random() < 0.3))
 
 
@@ -230,14 +245,14 @@ def near_ties(run: Run, n: int) -> None:
     for i in range(n):
         x = tuple(float((i >> (j % 3)) & 1) for j in range(d))
         keys.append(10_000 + i)
-        run.apply([(INSERT, keys[-1], x, float(i & 1))], check=False)
+        run.apply([(INSERT, keys[-1], x, float(i & 1), run.weight())], check=False)
     for _ in range(n // 2):
         key = run.draw(keys)
-        x, y = run.twin.examples[key]
-        run.apply([(DELETE, key, (), 0.0)], check=False)
+        again = run.insertions(run.twin.examples, [key])
+        run.apply([(DELETE, key, (), 0.0, 0)], check=False)
         if run.draws.random() < 0.3:
             run.same()
-        run.apply([(INSERT, key, x, y)], check=False)
+        run.apply(again, check=False)
 
 
 def adaptively(run: Run, n: int) -> None:
@@ -253,7 +268,7 @@ def adaptively(run: Run, n: int) -> None:
         if not near:  # a category that all live examples lack
             return
         wanted = (min, max)[int(run.draws.integers(2))]
-        run.apply([(DELETE, wanted(near, key=lambda key: near[key]), (), 0.0)], check=False)
+        run.apply([(DELETE, wanted(near, key=lambda key: near[key]), (), 0.0, 0)], check=False)
 
 
 def there_and_back(run: Run, n: int) -> None:
@@ -262,9 +277,9 @@ def there_and_back(run: Run, n: int) -> None:
     before = run.digest()
     gone = [key for key in run.live if run.draws.random() < 0.5]
     rows = {key: run.twin.examples[key] for key in gone}
-    run.apply([(DELETE, key, (), 0.0) for key in run.draws.permutation(gone).tolist()], check=False)
+    run.apply([(DELETE, key, (), 0.0, 0) for key in run.draws.permutation(gone).tolist()], check=False)
     run.same()
-    run.apply([(INSERT, key, *rows[key]) for key in run.draws.permutation(gone).tolist()], check=False)
+    run.apply(run.insertions(rows, run.draws.permutation(gone).tolist()), check=False)
     assert run.digest() == before
 
 
@@ -273,22 +288,22 @@ def permuted(run: Run, n: int) -> None:
     randomly(run, n)
     before, rows = run.digest(), dict(run.twin.examples)
     run.begin()
-    run.apply([(INSERT, key, *rows[key]) for key in run.draws.permutation(list(rows)).tolist()], check=False)
+    run.apply(run.insertions(rows, run.draws.permutation(list(rows)).tolist()), check=False)
     assert run.digest() == before
 
 
 def whole_classes(run: Run, n: int) -> None:
     """Delete every example of a class, and what was asked about it: as if it had never been."""
     randomly(run, n)
-    labels = sorted({y for _, y in run.twin.examples.values()})
+    labels = sorted({y for _, y, _ in run.twin.examples.values()})
     for label in labels[: int(run.draws.integers(0, len(labels) + 1))]:
-        gone = [key for key, (_, y) in run.twin.examples.items() if y == label]
-        run.apply([(DELETE, key, (), 0.0) for key in gone], check=False)
+        gone = [key for key, (_, y, _) in run.twin.examples.items() if y == label]
+        run.apply([(DELETE, key, (), 0.0, 0) for key in gone], check=False)
         run.same()
     rows = dict(run.twin.examples)
     before = run.digest()
     run.begin()
-    run.apply([(INSERT, key, *row) for key, row in rows.items()], check=False)
+    run.apply(run.insertions(rows, list(rows)), check=False)
     assert run.digest() == before
 
 

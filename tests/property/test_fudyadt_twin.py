@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.examples.weights import UNIT
 from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
 from tests.oracles import fudyadt, fudyadt_numbers
 from tests.oracles.feasibility import violations
-from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams
+from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams, weighted
 from tests.twins import assert_same
 from tests.volume import examples
 
@@ -146,6 +147,46 @@ def test_differential_long_streams_with_missing_values(
     stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
 ) -> None:
     compare(stream, options, sizes, data)
+
+
+@examples(130)
+@given(streams(missing=True).flatmap(weighted), fudyadt_options(), fudyadt_options(certificate=True), cuts(), st.data())
+def test_differential_with_weights(
+    stream: Stream, options: dict[str, Any], certified: dict[str, Any], sizes: list[int], data: st.DataObject
+) -> None:
+    compare(stream, data.draw(st.sampled_from((options, certified))), sizes, data)
+
+
+@examples(8)
+@given(long_streams(events=300, missing=True).flatmap(weighted), fudyadt_options(), long_cuts, st.data())
+def test_differential_long_streams_with_weights(
+    stream: Stream, options: dict[str, Any], sizes: tuple[int, ...], data: st.DataObject
+) -> None:
+    compare(stream, options, sizes, data)
+
+
+@examples(60)
+@given(
+    streams(missing=True).flatmap(lambda stream: weighted(stream, [UNIT * w for w in (0, 1, 1, 2, 3, 7)])),
+    st.one_of(fudyadt_options(), fudyadt_options(certificate=True)),
+    cuts(),
+    st.data(),
+)
+def test_whole_weights_equal_repeated_rows(
+    stream: Stream, options: dict[str, Any], sizes: list[int], data: st.DataObject
+) -> None:
+    """Whose copies come and go in one step: tree, counters, certificates and predictions, bit for bit."""
+    options = options | {"smoothing": 0.0}
+    session = session_of(stream, options, data)
+    twin = fudyadt.CopiesTwin(stream.categorical, **fudyadt.arguments(options, fudyadt.DEFAULTS))
+    for batch in stream.batches(sizes):
+        result, known = session.apply(batch), twin.process(batch)
+        assert result.predictions.tolist() == known.predictions
+        expected = fudyadt.canonical({**twin.state(), "leaf": np.zeros(len(twin.live))})
+        state = session.state()[0]
+        unit = int(state["unit"][0]) if "unit" in state else 1
+        in_rows = {name: state[name] // unit for name in ("s", "c", "gone", "counts") if name in state}
+        assert fudyadt.canonical({**state, **in_rows, "leaf": np.zeros(len(twin.live))}) == expected
 
 
 @examples(60)

@@ -14,7 +14,8 @@ from actors import shard as actor
 from actors.liveness import Peer
 from actors.session import ShardParts
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
-from raydt.examples.updates import UpdateBatch
+from raydt.examples.updates import CARRIES_ROW, UpdateBatch
+from raydt.examples.weights import UNIT
 from raydt.exchange.faults import injected
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders import arrays, checkpoint
@@ -50,6 +51,9 @@ class Case:
     def batches(self) -> Iterator[UpdateBatch]:
         """Batches of a window in which every row is deleted again."""
         for batch in make_stream(SlidingWindow(warmup=200, window=220), open_source(SOURCE)).batches(SIZE):
+            if self.options.class_weight is not None and batch.start >= 250:  # after two checkpoints without weights
+                new = batch.id[CARRIES_ROW[batch.op]]
+                batch = replace(batch, weight=((1 + new % 3) * UNIT // 2).astype(np.uint32))
             # A number that depends on the row, so that leaves and ledger do.
             yield replace(batch, y=batch.y + batch.X[:, 0], n_classes=0) if self.regression else batch
 
@@ -107,7 +111,11 @@ def expected_of(case: Case) -> dict[int, Any]:
     return found
 
 
-@pytest.mark.parametrize("options", [{}, {"objective": "squared_error"}, {"early_stopping": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"objective": "squared_error"}, {"early_stopping": True}, {"class_weight": "balanced"}],
+    ids=str,
+)
 @pytest.mark.parametrize(("shards", "others"), [(1, (2,)), (3, (1, 2)), (5, (3,)), (2, (2, 5))])
 @pytest.mark.parametrize("pieces_of", [None, 1])
 def test_any_number_of_shards_goes_on(
@@ -150,6 +158,7 @@ def test_any_number_of_shards_goes_on(
         state, _ = reference.state()
         for name, array in state.items():
             np.testing.assert_array_equal(whole.arrays[name], array, name)
+        assert ("weight" in whole.arrays) == (case.options.class_weight is not None and at > 250)
         for ways in (0, *others):
             resumed = case.session(ways)
             if ways == 0:

@@ -65,7 +65,10 @@ class TestValidate:
         out = raydt("validate", job, *learner, "--set", "stream.warmup=5")[1]
         assert re.search(rf"^outlook +{message('learners.few_rows', rows='5 rows')}$", out, re.MULTILINE)
         assert "warning" not in out
-        assert "outlook" not in raydt("validate", job, *learner, "--set", "stream.warmup=20")[1]
+        out = raydt("validate", job, *learner, "--set", "stream.warmup=20")[1]
+        assert re.search(rf"^outlook +{re.escape(message('learners.unexplained'))}$", out, re.MULTILINE)
+        majority = ("--set", "learner.leaf_prediction=majority")
+        assert "outlook" not in raydt("validate", job, *learner, *majority, "--set", "stream.warmup=20")[1]
 
     def test_a_deletion_log_is_counted_and_a_time_column_has_its_place(self, raydt, tmp_path):
         when = pa.array([0, 1], pa.timestamp("us"))

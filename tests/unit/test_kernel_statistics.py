@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raydt.learners.fudyadt.presort import DIGITS, SHORT, presort
 from raydt.learners.fudyadt.split_search import BLOCK, scan, split_score
-from raydt.trees.counted_tree import floor_product
+from raydt.trees.exact_products import floor_product
 from tests.volume import examples
 
 

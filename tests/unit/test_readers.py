@@ -48,6 +48,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "t": {"ts": "t"},
     "n": {"categorical": ["n"]},
     "op": {"op": "op", "id": "id"},
+    "weight": {"weight": "weight"},
 }
 
 
@@ -115,6 +116,9 @@ FAULTS: list[tuple[str, pa.DataType, list[Any], str, tuple[str, ...], Reading]] 
     ("t", SECONDS, [1, 2, 2**62 + 1, 3], "far_time", ARROW, PLAIN),
     ("t", TEXT, ["2024-05-31", "2024-05-31 12:00", "soon", "2024-06-01"], "not_kind", CSV, PLAIN),
     ("t", TEXT, ["2024-05-31", "2024-05-31 12:00", "2024-06-01 12:00Z", "2024-06-01"], "not_kind", CSV, PLAIN),
+    *(("weight", F8, [1.0, 0.5, value, 2.0], "no_weight", ALL, PLAIN) for value in (None, NAN)),
+    *(("weight", F8, [1.0, 0.0, value, 2.0], "weight_range", ALL, PLAIN) for value in (-1.0, 1e-9, 65536.0, INF)),
+    ("weight", TEXT, ["1", " 2.5 ", "oops", "3"], "not_number", CSV, PLAIN),
     ("w", LISTS, [[1], [], None, [2]], "no_list", TYPED, SPARSE),
     ("w", LISTS, [[1], [], [3, None], [2]], "null_index", TYPED, SPARSE),
     ("w", LISTS, [[1], [], [3, -1, 99], [2]], "negative_index", TYPED, SPARSE),

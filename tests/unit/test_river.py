@@ -6,6 +6,8 @@ import math
 import subprocess
 import sys
 import textwrap
+import threading
+from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,44 @@ def test_a_bad_first_example_decides_nothing() -> None:
         assert tree.predict_one({"a": 1}) is None
     tree.learn_one({"c": 1}, 1)
     assert tree.predict_one({"c": 2}) == 1
+
+
+def test_calls_take_turns() -> None:
+    """A reader waits for a change of another thread to be complete."""
+    tree = RiverTreeClassifier()
+    for i in range(10):
+        tree.learn_one({"a": i}, i > 4)
+    read: list[Any] = []
+    readers = [
+        threading.Thread(target=lambda call=call: read.append(call({"a": 9})))
+        for call in (tree.predict_one, tree.predict_proba_one)
+    ]
+    with tree._lock:  # as a call has it that changes the tree
+        for reader in readers:
+            reader.start()
+        readers[0].join(0.2)
+        assert not read
+    for reader in readers:
+        reader.join(10)
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_numbers_of_any_kind_are_the_same_example(adapter: Any) -> None:
+    """Truth values, NumPy's numbers and integers; and mappings that are no dictionaries, or make up what they lack."""
+    tree, plain = adapter(), adapter()
+    for i in range(30):
+        a, b = i % 7, i % 2
+        tree.learn_one([{"a": a, "b": bool(b)}, {"a": np.float32(a), "b": np.int8(b)}, OrderedDict(b=b, a=a)][i % 3], b)
+        plain.learn_one({"a": float(a), "b": float(b)}, b)
+    assert tree._session.digest() == plain._session.digest()
+    tree.forget_one({"b": np.True_, "a": 1}, 1)
+    plain.forget_one({"a": 1.0, "b": 1.0}, 1)
+    assert tree._session.digest() == plain._session.digest()
+    for lacking in (Counter(a=1, c=1), defaultdict(float, a=1.0)):
+        with refused("estimators.missing_key", InputError, column="b"):
+            tree.learn_one(lacking, 1)
+    assert tree._session.digest() == plain._session.digest()
 
 
 def test_missing_values_are_learned_and_forgotten() -> None:

@@ -42,7 +42,7 @@ class Recorder(Tally):
     """Counts, scores and tables of one run; the metrics have the learner's ``own`` statistics, too."""
 
     def __init__(self, folder: RunFolder, output: Output, stream: Stream, own: Sequence[str] = ()) -> None:
-        super().__init__(stream)
+        super().__init__(stream, weighted=output.weighted_metrics)
         self._every, self._own = output.metrics_every, own
         time = None if stream.times is None else time_type(stream.times)
         self._metric_columns = metrics_schema(self.prequential.columns, own, time)

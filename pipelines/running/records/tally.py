@@ -56,14 +56,15 @@ class Tally:
     since. ``statistics``: of the learner after the last batch, ``rounds`` and ``bytes_exchanged`` over all sessions
     that led there. ``seconds``: processing time that led there; what was done and lost since is not in it.
     ``first_time``, ``time``: the first and the latest event time, None before any, and of a source without times.
+    ``weighted``: scores count each prediction by the weight of its row.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream, self._source = stream, stream.source
+    def __init__(self, stream: Stream, *, weighted: bool = False) -> None:
+        self._stream, self._source, self._weighted = stream, stream.source, weighted
         self.prequential: Any = (
             PrequentialErrors()
             if self._source.target_dtype == NUMBERS
-            else Prequential(self._source.positive is not None)
+            else Prequential(self._source.positive is not None, weighted=weighted)
         )
         self._delayed = Delayed(self.prequential) if stream.delayed else None
         self.updates = self.inserts = self.deletes = self.predictions = self.refused = self.skipped = 0
@@ -118,10 +119,14 @@ class Tally:
         at = np.flatnonzero(rows)
         prediction, seq = result.predictions[at], at + batch.start
         levels = None if result.levels is None else result.levels[at]
+        weight = None
+        if self._weighted and batch.weight is not None:
+            row = np.cumsum(CARRIES_ROW[batch.op]) - 1
+            weight = batch.weight[row[at]]
         if self._delayed is None:
-            self.prequential.update(truth[at], prediction, levels, seq)
+            self.prequential.update(truth[at], prediction, levels, seq, weight)
         else:
-            self._delayed.update(Asked(batch.id[at], queried[at], truth[at], prediction, levels, seq))
+            self._delayed.update(Asked(batch.id[at], queried[at], truth[at], prediction, levels, seq, weight))
 
     def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
         """Statistics of the present session, with the traffic of those before it added."""

@@ -11,7 +11,7 @@ trials of recent examples (``drift_coordinator``), or where the bins are made ag
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
@@ -35,8 +35,10 @@ from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled,
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import shares_now
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
+from raydt.learners.confidence_tree.normal_bayes import normal_arrays, normal_scores
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
+from raydt.learners.confidence_tree.single_rows import SingleRows
 from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
@@ -77,6 +79,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._counts = _Counts()
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
+        self._single = SingleRows(self.live, self._logs, options.grace_period)
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -207,12 +210,11 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             path = Path(steps, pending, leaves, at)
             window = self.live.walk(path, rows, scored=scored)
             replies = yield from self._count(window)
-            found, scores = [reply[0] for reply in replies], [reply[1] for reply in replies]
-            changes = self._decider.decide(window, times, found)
+            changes = self._decider.decide(window, times, [reply[0] for reply in replies])
             again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True
-            self.live.settle(window, scores, self._logs.table, void)
+            self.live.settle(window, replies, self._logs.table, void)
             self._note(window, changes, void)
             if changes:
                 entries = [self.live.entry_of(change) for change in changes]
@@ -223,7 +225,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             self._t, self._classes = int(times.t[-1]), int(times.classes[-1])
         return logged(sorted(log, key=lambda entry: entry.stamp))
 
-    def _count(self, window: StepWindow) -> Exchange[list[tuple[Int64, Int64]]]:
+    def _count(self, window: StepWindow) -> Exchange[list[tuple[Int64, Int64, Int64]]]:
         """Have the shards count what was counted, answer the checks, and score rows by naive Bayes."""
         counted = window.counted
         if not len(counted.entries):
@@ -261,6 +263,26 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             right[owner == shard] = np.unpackbits(bits, count=np.count_nonzero(owner == shard))
         self.live.divide(changes, thresholds, slots, ends, right)
 
+    def take_row(
+        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+    ) -> tuple[bool | None, Exchange[Any] | None]:
+        """Apply one update without a batch, after which nothing is checked, compared or renewed."""
+        if self.live.bins is None or self.options.drift_period or self.features.sparse:
+            return None, None
+        if op == INSERT:
+            example = number, row, code, self._seq
+            if self._due()[1] <= 1 or not self._single.insert(example, worker, self._digested):
+                return None, None
+            self._t, self._classes = self._t + 1, max(self._classes, code + 1)
+        elif not self._single.forget(row, code, worker, self._digested):
+            return False, None
+        self._seq, self._naive = self._seq + 1, None
+        return True, None
+
+    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+        """Return the class that the tree predicts, once there are bins."""
+        return None if self.live.bins is None or self.features.sparse else self._single.class_of(row, worker)
+
     def finish(self) -> Exchange[Log]:
         """End a warm-up that the stream did not complete."""
         if self.live.bins is not None or self._seq == 0:
@@ -278,7 +300,18 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
                 replies = yield Ask("naive", {"sites": self.live.tree.nodes["site"][leaves].astype(np.int64)})
             position = preorder(self.live.tree)[1]
             priors = self.live.tree.own[leaves]
-            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs.reach(priors))
+            table = self._logs.reach(priors)
+            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, table)
+            normal = np.flatnonzero(self.live.by_normal(leaves))
+            if len(normal):
+                sites = self.live.tree.nodes["site"][leaves[normal]].astype(np.int64)
+                of_shards = yield Ask("normal", {"sites": sites})
+                known = self._naive["naive_prior"].shape[1]
+                columns = np.concatenate(self._rows.columns)
+                columns = columns[normal_scores(self.live.bins)[1][columns] > 0]
+                if len(columns):
+                    parts = np.concatenate([part[..., :known] for part in of_shards if part.shape[2]], axis=2)
+                    self._naive |= normal_arrays(normal, parts[:, :, np.argsort(columns)], table)
 
     # ---------------------------------------------------------------- the model
 
@@ -322,7 +355,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        return self._with_naive(predictive(canonical_tree(self.live.tree, self.live.splits)))
+        return self._with_naive(predictive(canonical_tree(self.live.tree, self.live.splits, self.live.recorded)))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""

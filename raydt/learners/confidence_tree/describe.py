@@ -69,6 +69,8 @@ _PREDICTS = {
     "naive_bayes": "A leaf predicts by naive Bayes on what it has counted, not the label that its card names.",
     "adaptive": "A leaf predicts by naive Bayes on what it has counted, not the label that its card names, unless that "
     "label has been right more often there.",
+    "adaptive_normal": "A leaf predicts by naive Bayes on what it has counted, with counts of bins or normal "
+    "distributions, not the label that its card names, unless that label has been right more often there.",
 }
 
 

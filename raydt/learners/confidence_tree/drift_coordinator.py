@@ -76,7 +76,7 @@ class Trials:
             live.begin_trial(node, stamp)
         return log
 
-    def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64]]]:
+    def _count(self, pairs: drift.Pairs, slots: Slots, sign: int) -> Exchange[list[tuple[Int64, Int64, Int64]]]:
         """Have the shards score examples by trials, then count them in or out."""
         tree = self._live.tree
         deltas = np.empty((4, len(pairs.node)), dtype=np.int32)

@@ -16,7 +16,8 @@ from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
-from raydt.learners.confidence_tree.model import Arrays, SplitRecord, canonical_tree, live_tree
+from raydt.learners.confidence_tree.model import Arrays, SplitArrays, SplitRecord, canonical_tree, live_tree
+from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
 from raydt.learners.confidence_tree.split_decisions import LeafSplit, StepWindow
@@ -51,6 +52,8 @@ from raydt.trees.records import (
 
 Int64 = npt.NDArray[np.int64]
 
+#: Who was right, by node.
+TALLIED = ("majority_right", "naive_right", "normal_right")
 #: No entry and site to check.
 NO_CHECKS = np.empty((0, 2), dtype=np.int64)
 #: Where the levels of naive Bayes begin.
@@ -64,23 +67,29 @@ class LiveConfidenceTree:
         self.categorical = features.kinds.astype(np.bool_)
         self._grace, self._period = options.grace_period, options.drift_period
         #: Whether leaves may predict by naive Bayes; whether each chooses.
-        self.naive, self._adaptive = options.leaf_prediction != "majority", options.leaf_prediction == "adaptive"
+        self.naive, self.adaptive = options.leaf_prediction != "majority", options.leaf_prediction in ADAPTIVE
+        self.normal = options.leaf_prediction == "adaptive_normal"  #: Whether with normal features, too.
         self.right = np.empty(0, dtype=np.uint8)  #: By slot: who was right about its example (``prediction``).
         self.store = ExampleStore(0, 0)  #: Ids and labels of the live examples.
         self.members = np.empty(0, dtype=MEMBER)  #: By slot: its leaf, and its neighbours in the leaf's list.
         self.tree: ConfidenceTreeArrays = new_tree()
         self.bins: Bins | None = None  #: Of the dense features; None before the end of the warm-up.
         self.splits: dict[int, SplitRecord] = {}  #: By inner node.
+        self.recorded = SplitArrays()
         self.sites = 1  #: The most sites of statistics that there were at once.
         self._free: list[int] = []
 
     def make_room(self, batch: UpdateBatch) -> None:
         """Room for the rows and classes of one batch."""
-        self.store.reserve(len(batch))
+        self.reserve(len(batch))
+        self.tree = with_room(self.tree, 0, batch.n_classes)
+
+    def reserve(self, rows: int) -> None:
+        """Room for so many new examples."""
+        self.store.reserve(rows)
         if len(self.members) < self.store.capacity:
             self.right = grown(self.right, self.store.capacity)
             self.members = grown(self.members, self.store.capacity)
-        self.tree = with_room(self.tree, 0, batch.n_classes)
 
     @property
     def examples(self) -> Examples:
@@ -117,15 +126,18 @@ class LiveConfidenceTree:
             altered[again] = False
         return again
 
-    def settle(self, window: StepWindow, scores: list[Int64], table: Int64, void: npt.NDArray[np.bool_]) -> None:
+    def settle(self, window: StepWindow, replies: list[Any], table: Int64, void: npt.NDArray[np.bool_]) -> None:
         """Make the predictions of the steps of a window that stay, and tally who was right (``prediction.settle``).
 
-        ``scores`` are those of naive Bayes, of every shard. Where leaves predict the majority there is nothing to do.
+        ``replies`` of every shard have the scores of naive Bayes. Where leaves predict the majority there is nothing to
+        do.
         """
         if not self.naive:
             return
-        summed = sum(scores[1:], scores[0]) if scores else np.empty((0, 2), dtype=np.int64)
-        rules = self._adaptive, 1 + self._period // YOUNG if self._period else 0
+        none = np.empty((0, 2), dtype=np.int64)
+        each = (sum((reply[i] for reply in replies[1:]), replies[0][i]) if replies else none for i in (1, 2))
+        summed = tuple(np.ascontiguousarray(scores) for scores in each)
+        rules = self.adaptive, 1 + self._period // YOUNG if self._period else 0
         settle(self.tree, self.examples, self.right, window.path, window.counted, summed, (table, _ODDS), void, rules)
 
     def naive_leaves(self) -> Int64:
@@ -140,7 +152,14 @@ class LiveConfidenceTree:
         if not self.naive or self.bins is None:
             return np.zeros(len(some), dtype=np.bool_)
         found: npt.NDArray[np.bool_] = (nodes["feature"] < 0) & (self.tree.own[some].sum(axis=1) > 0)
-        return found & (nodes["naive_right"] >= nodes["majority_right"]) if self._adaptive else found
+        best = np.maximum(nodes["naive_right"], nodes["normal_right"]) if self.normal else nodes["naive_right"]
+        return found & (best >= nodes["majority_right"]) if self.adaptive else found
+
+    def by_normal(self, some: Int64) -> npt.NDArray[np.bool_]:
+        """Which of some leaves that predict by naive Bayes do so with normal features."""
+        nodes = self.tree.nodes[some]
+        best: npt.NDArray[np.bool_] = nodes["normal_right"] >= np.maximum(nodes["naive_right"], nodes["majority_right"])
+        return best if self.normal else np.zeros(len(some), dtype=np.bool_)
 
     def to_count(
         self, deltas: npt.NDArray[np.int32], scored: Int64, logs: Int64, checks: Int64 = NO_CHECKS
@@ -190,7 +209,8 @@ class LiveConfidenceTree:
         nodes, trials = self.tree.nodes, self.tree.trials
         sites = np.concatenate([nodes["site"][leaves], trials["site"][leaves]])
         nodes["site"][leaves], self.tree.own[leaves], self.tree.fresh[leaves] = -1, 0, 0
-        nodes["majority_right"][leaves] = nodes["naive_right"][leaves] = 0
+        for name in TALLIED:
+            nodes[name][leaves] = 0
         self._without_trial(leaves, trials["restarted"][leaves])
         return sites[sites >= 0]
 
@@ -207,12 +227,14 @@ class LiveConfidenceTree:
         take_rows(self.tree, self.members, node, slots)
         self.members["leaf"][slots] = node
         link_members(self.tree, self.members, slots)
+        self.recorded.forget()
         for inner in (node, *below.tolist()):
             self.splits.pop(inner, None)
         nodes["cut"][node], nodes["threshold"][node], nodes["since"][node] = LEAF, 0.0, 0
         nodes["site"][node], nodes["created"][node] = trials["site"][node], trials["began"][node]
         self.tree.own[node], self.tree.fresh[node] = self.tree.fresh[node], 0
-        nodes["majority_right"][node] = nodes["naive_right"][node] = 0
+        for name in TALLIED:
+            nodes[name][node] = 0
         tally_rows(self.tree, self.examples, self.right, slots)
         self._without_trial(node, stamp)
         forgotten: list[int] = gone[gone >= 0].tolist()
@@ -264,6 +286,7 @@ class LiveConfidenceTree:
         for test in tests:
             test["left_site"], test["right_site"] = self._new_site(), self._new_site()
         split(self.tree, self.examples, tests, slots, ends, right)
+        self.recorded.forget()
         self.splits |= {change.node: change.split for change in changes}
 
     def free(self, sites: Iterable[int]) -> None:
@@ -291,22 +314,26 @@ class LiveConfidenceTree:
     @property
     def tallies(self) -> bool:
         """Whether it is tallied who was right: where leaves choose by it, once the bins are there."""
-        return self._adaptive and self.bins is not None
+        return self.adaptive and self.bins is not None
 
     def was_right(self, slots: Slots) -> Arrays:
         """Who was right about some examples, if that is tallied."""
         return {"was_right": self.right[slots]} if self.tallies else {}
 
     def leaf_tallies(self) -> Arrays:
-        """``majority_right`` and ``naive_right`` by node in preorder, 0 of inner ones, if they are tallied."""
+        """Who was right, by node in preorder, 0 of inner ones, if they are tallied."""
         if not self.tallies:
             return {}
         nodes = self.tree.nodes[preorder(self.tree)[0]]
-        return {name: np.where(nodes["feature"] < 0, nodes[name], 0) for name in ("majority_right", "naive_right")}
+        names = TALLIED if self.normal else TALLIED[:2]
+        return {name: np.where(nodes["feature"] < 0, nodes[name], 0) for name in names}
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
-        arrays, position = canonical_tree(self.tree, self.splits, trials=self._period > 0), preorder(self.tree)[1]
+        arrays, position = (
+            canonical_tree(self.tree, self.splits, self.recorded, trials=self._period > 0),
+            preorder(self.tree)[1],
+        )
         bins = {} if self.bins is None else self.bins.arrays()
         return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
 
@@ -314,6 +341,7 @@ class LiveConfidenceTree:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
         self.store.fill(state["id"], state["y"], state["born"])
         self.tree, self.splits = live_tree(state)
+        self.recorded.forget()
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
         self.right = np.zeros(self.store.capacity, dtype=np.uint8)

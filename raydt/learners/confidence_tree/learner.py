@@ -87,8 +87,9 @@ class ConfidenceTree(Learner):
         )
 
     def outlook(self, options: ConfidenceTreeOptions, warmup: int) -> str:
-        """Whether the first rows are few for bins that stay."""
-        return options.outlook(warmup)
+        """Whether the first rows are few for bins that stay, else whether the model cannot be explained."""
+        few = options.outlook(warmup)
+        return few or (message("learners.unexplained") if options.leaf_prediction != "majority" else "")
 
     def cases(self) -> Sequence[Case]:
         """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""

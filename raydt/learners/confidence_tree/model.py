@@ -77,17 +77,39 @@ def node_arrays(tree: ConfidenceTreeArrays, classes: int = 2) -> Arrays:
     }
 
 
-def canonical_tree(tree: ConfidenceTreeArrays, splits: dict[int, SplitRecord], *, trials: bool = False) -> Arrays:
+class SplitArrays:
+    """The records of the splits as arrays, made again only after a split has come or gone."""
+
+    def __init__(self) -> None:
+        self._made: tuple[int, Arrays] | None = None  # for so many classes
+
+    def forget(self) -> None:
+        """The splits have changed."""
+        self._made = None
+
+    def of(self, splits: dict[int, SplitRecord], inner: list[int], classes: int) -> Arrays:
+        """Return the arrays, given the inner nodes in preorder."""
+        if self._made is None or self._made[0] != classes:
+            self._made = classes, splits_as_arrays([splits[node] for node in inner], classes)
+        return dict(self._made[1])
+
+
+def canonical_tree(
+    tree: ConfidenceTreeArrays,
+    splits: dict[int, SplitRecord],
+    recorded: SplitArrays,
+    *,
+    trials: bool = False,
+) -> Arrays:
     """All arrays by node and those of the splits; with ``trials`` those of the trials, too."""
     order = preorder(tree)[0]
     arrays = node_arrays(tree, max((len(record.own) for record in splits.values()), default=2))
-    in_order = [splits[node] for node in order[arrays["feature"] >= 0].tolist()]
     classes = arrays["counts"].shape[1]
     of_trials: Arrays = {}
     if trials:
         of_trials = {of.name: tree.trials[of.name.removeprefix("trial_")][order] for of in TRIALS[2:]}
         of_trials |= {"trial_place": tree.trials["site"][order], "trial_own": tree.fresh[order, :classes]}
-    return arrays | of_trials | splits_as_arrays(in_order, classes)
+    return arrays | of_trials | recorded.of(splits, order[arrays["feature"] >= 0].tolist(), classes)
 
 
 #: Of the records of the splits what a model has, for those who read it; nothing is predicted by them.
@@ -120,7 +142,8 @@ def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitReco
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(classes), n, classes)
     nodes = tree.nodes
-    nodes["majority_right"][:n] = nodes["naive_right"][:n] = 0  # rows that a tree has grown by hold anything
+    for name in ("majority_right", "naive_right", "normal_right"):
+        nodes[name][:n] = 0  # rows that a tree has grown by hold anything
     tree.trials[:n] = np.zeros((), dtype=TRIAL)
     for name in ("began", "restarted", "site"):
         tree.trials[name][:n] = -1

@@ -28,7 +28,9 @@ from raydt.examples.features import CATEGORICAL
 
 Ints = npt.NDArray[np.int64]
 
-LeafPrediction = Literal["majority", "naive_bayes", "adaptive"]
+LeafPrediction = Literal["majority", "naive_bayes", "adaptive", "adaptive_normal"]
+#: Those where a leaf chooses by who has been right.
+ADAPTIVE = ("adaptive", "adaptive_normal")
 
 #: Groups of the bins of a numeric feature, at most; that of NaN comes on top.
 POOLS = 16

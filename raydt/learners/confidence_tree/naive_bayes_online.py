@@ -34,7 +34,11 @@ def shares_now(
     yield from on_shards.put(deltas[SLOT], rows.take(which))
     priors = live.tree.own[leaves[which]]
     payload = live.to_count(deltas, np.arange(len(which)), logs.unsent(priors))
-    scores = sum((reply[1] for reply in (yield Ask("count", payload))), logs.table[priors])
+    replies = yield Ask("count", payload)
+    scores = sum((reply[1] for reply in replies), logs.table[priors])
+    if live.normal:
+        normals = sum((reply[2] for reply in replies), logs.table[priors])
+        scores = np.where(live.by_normal(leaves[which])[:, None], normals, scores)
     odds = odds_of(scores, priors > 0)[:, :n_classes]
     shares[which] = 0.0
     shares[which, : odds.shape[1]] = odds / odds.sum(axis=1, keepdims=True)

@@ -19,6 +19,7 @@ from raydt.batches.binning import Bins, code_of
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.learners.confidence_tree.naive_bayes import UNIT, pools_of
+from raydt.learners.confidence_tree.normal_bayes import distance, normal_scores
 from raydt.learners.confidence_tree.schema import NAIVE
 from raydt.messages import message
 from raydt.parallel.threads import ranges, run
@@ -63,14 +64,16 @@ def _add(cells: Any, key: int, prior: Any, scores: Any) -> None:
 
 @kernel
 def _score(
-    rows: Any, leaf: Any, bins: Any, pools: Any, width: int, prior: Any, table: Any, ones: Any, out: Any
+    rows: Any, leaf: Any, bins: Any, pools: Any, width: int, prior: Any, table: Any, ones: Any, normals: Any, out: Any
 ) -> None:
     """Scores of rows into ``out``, shape (n, K). ``leaf`` is the place of each among the leaves of naive Bayes.
 
     ``table``, shape (leaves, groups of all dense features, K), has the T of dense features, and ``ones`` the keys and T
-    of sparse ones, of which there are ``width``. O((features + ones log cells) x K) a row.
+    of sparse ones, of which there are ``width``. ``normals`` has the number of each leaf among those with normal
+    features (-1: none), that of each feature among these, the score of each bin, and of these leaves, features and
+    classes log, mean and variance. O((features + ones log cells) x K) a row.
     """
-    X, indptr, indices = rows
+    (X, indptr, indices), (normal_leaf, normal, score, log, mean, variance) = rows, normals
     for i in range(len(X)):
         v = leaf[i]
         for k in range(out.shape[1]):
@@ -78,6 +81,13 @@ def _score(
         for j in range(X.shape[1]):
             code = code_of(X[i, j], bins, j)
             group = pools[0][pools[1][j] + code]
+            at, c = normal_leaf[v], normal[j]
+            if at >= 0 and c >= 0 and code <= bins.starts[j + 1] - bins.starts[j]:
+                z = np.int64(score[pools[1][j] + code])
+                for k in range(out.shape[1]):
+                    apart = distance(z, np.int64(mean[at, c, k]), np.int64(variance[at, c, k]))
+                    out[i, k] += log[at, c, k] - apart
+                continue
             for k in range(out.shape[1]):
                 out[i, k] += table[v, group, k]
         for at in range(indptr[i], indptr[i + 1]):
@@ -109,6 +119,19 @@ class NaivePredictor(TreePredictor):
         self._table[leaf[own], pools.first[feature[own]] + group[own], label[own]] = log[own]
         keys = (leaf[~own] * self._sparse + feature[~own] - dense) * classes + label[~own]
         self._ones = keys, log[~own]
+        self._normals = self._normal_part(model)
+
+    def _normal_part(self, model: Arrays) -> tuple[Any, ...]:
+        """What kernels need of leaves with normal features."""
+        score, normal = normal_scores(self._bins)
+        number = np.where(normal > 0, np.cumsum(normal) - 1, -1).astype(np.int64)
+        place = np.full(len(self._leaves), -1, dtype=np.int64)
+        if "normal_leaf" not in model:
+            none = np.empty((0, 0, self._prior.shape[1]), dtype=np.int64)
+            return place, number, score, none, none.astype(np.int32), none.astype(np.int32)
+        place[model["normal_leaf"]] = np.arange(len(model["normal_leaf"]))
+        parts = (np.ascontiguousarray(model[f"normal_{name}"]) for name in ("log", "mean", "variance"))
+        return place, number, score, *parts
 
     def _naive(
         self, leaves: npt.NDArray[np.int32], X: Any, sparse: SparseRows | None, take: Callable[[Ints, Ints], None]
@@ -126,7 +149,8 @@ class NaivePredictor(TreePredictor):
             scores = np.empty((len(some), self._prior.shape[1]), dtype=np.int64)
             rows = np.ascontiguousarray(X[some], dtype=np.float64), ones.indptr, ones.indices
             leaf = place[leaves[some]]
-            _score(rows, leaf, self._bins, self._pools, self._sparse, self._prior, self._table, self._ones, scores)
+            of_leaves = self._prior, self._table, self._ones, self._normals
+            _score(rows, leaf, self._bins, self._pools, self._sparse, *of_leaves, scores)
             scores[self._prior[leaf] == 0] = np.iinfo(np.int64).min
             take(some, scores)
 

@@ -12,7 +12,7 @@ from raydt.audits.audit_report import noted
 from raydt.examples.targets import MOST_CLASSES
 from raydt.learners.base import LearnerOptions, Promise
 from raydt.learners.confidence_tree.bounds import Criterion, RuleName, SplitRule
-from raydt.learners.confidence_tree.naive_bayes import LeafPrediction
+from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, LeafPrediction
 from raydt.messages import message
 from raydt.presentation.words import counted
 
@@ -112,9 +112,10 @@ class ConfidenceTreeOptions(LearnerOptions):
         "every other split",
     )
     leaf_prediction: LeafPrediction = Field(
-        "adaptive",
+        "adaptive_normal",
         description="prediction of a leaf; majority: its most frequent class; naive_bayes: naive Bayes on the counts "
-        "of its bins; adaptive: whichever has been right more often there",
+        "of its bins; adaptive: whichever has been right more often there; adaptive_normal: of these two and of naive "
+        "Bayes with normally distributed numbers",
     )
     drift_period: int = Field(
         0,
@@ -145,7 +146,7 @@ class ConfidenceTreeOptions(LearnerOptions):
         if self.criterion is not None and self.criterion not in fitting:
             given = {"criterion": self.criterion, "rule": self.rule}
             raise ValueError(message("learners.rule_criterion", fitting=" or ".join(fitting), **given))
-        if self.drift_period and self.leaf_prediction != "adaptive":
+        if self.drift_period and self.leaf_prediction not in ADAPTIVE:
             raise ValueError(message("learners.majority_drift", period=self.drift_period))
         for key in self.unused:  # the default may be written out
             default = type(self).model_fields[key].default

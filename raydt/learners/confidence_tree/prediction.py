@@ -20,7 +20,9 @@ from raydt.learners.sequential import ADD, REMOVE
 
 #: What is kept of an example: who was right about it when it came; where drift is followed also whether its prediction
 #: is no error of the tree: it was right, or its leaf had counted few examples yet (``BLAMELESS``).
-MAJORITY_RIGHT, NAIVE_RIGHT, BLAMELESS = 1, 2, 4
+MAJORITY_RIGHT, NAIVE_RIGHT, BLAMELESS, NORMAL_RIGHT = 1, 2, 4, 8
+#: What predicts at a leaf.
+MAJORITY, NAIVE, NORMAL = range(3)
 
 
 @inner_kernel
@@ -57,12 +59,23 @@ def _naive_level(prior: Any, scores: Any, table: Any, odds: Any) -> int:
 
 
 @inner_kernel
-def _tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
+def tally(tree: Any, leaf: int, stamp: int, right: int, by: int) -> None:
     """Count in or out at a leaf, if it has counted an example, who was right about that."""
     here = tree.nodes[leaf]
     if stamp > here.created:
         here.majority_right += by * (right & 1)
         here.naive_right += by * ((right >> 1) & 1)
+        here.normal_right += by * ((right >> 3) & 1)
+
+
+@inner_kernel
+def chosen(node: Any, adaptive: bool, normal: bool) -> int:
+    """What predicts at a leaf: naive Bayes or, of what has been right more often, of equals the last of the three."""
+    if not adaptive:
+        return NAIVE
+    best = NAIVE if node.naive_right >= node.majority_right else MAJORITY
+    right = max(node.naive_right, node.majority_right)
+    return NORMAL if normal and node.normal_right >= right else best
 
 
 @kernel
@@ -72,39 +85,48 @@ def settle(
     """Make the predictions of the steps of a window that were not rolled back (``void``), and tally who was right.
 
     ``right`` says by slot who was right about each live example; ``scores``, shape (rows scored, K), are those of naive
-    Bayes, summed over the shards; ``tables`` are T of ``naive_bayes`` and :func:`level_odds`. ``rules``: adaptive, else
+    Bayes, summed over the shards, on counts and with normal features (without rows if no leaf chooses these);
+    ``tables`` are T of ``naive_bayes`` and :func:`level_odds`. ``rules``: adaptive, else
     naive Bayes always; and, where drift is followed, one more than the examples below which a leaf is not blamed (0:
     ``BLAMELESS`` is not kept).
     """
-    (adaptive, young), (table, odds) = rules, tables
+    (adaptive, young), (table, odds), (counts, normals) = rules, tables, scores
+    normal = len(normals) > 0
     row = 0
     for i in path.pending:
         step = path.steps[i]
         if step.kind == REMOVE:
             if adaptive and not void[i]:
                 stamp = 2 * examples.born[step.slot] + 1
-                _tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1)
+                tally(tree, np.int64(path.leaves[i]), stamp, np.int64(right[step.slot]), -1)
             continue
         # Steps that were rolled back were scored, too: they take their row of ``scores`` and nothing else.
         entry = counted.scored[row]
-        leaf, k = np.int64(counted.entries[entry].node), naive_class(counted.priors[row], scores[row], table)
+        leaf, prior = np.int64(counted.entries[entry].node), counted.priors[row]
+        k = naive_class(prior, counts[row], table)
+        by_normal = naive_class(prior, normals[row], table) if normal else k
         row += 1
         if void[i]:
             continue
         majority = np.int64(step.prediction)
         naive = majority if k < 0 else np.int64(k)
         # The leaf chooses by what it has tallied before this step, as the step itself is tallied below.
-        if not adaptive or tree.nodes[leaf].naive_right >= tree.nodes[leaf].majority_right:
-            step.prediction = naive
-            if k == 0 or k == 1:
-                step.level = _naive_level(counted.priors[row - 1], scores[row - 1], table, odds)
+        choice = chosen(tree.nodes[leaf], adaptive, normal)
+        if choice != MAJORITY:
+            best = by_normal if choice == NORMAL else k
+            step.prediction = majority if best < 0 else np.int64(best)
+            if best == 0 or best == 1:
+                found = normals[row - 1] if choice == NORMAL else counts[row - 1]
+                step.level = _naive_level(prior, found, table, odds)
         if adaptive and step.kind == ADD:
             label = examples.y[step.slot]
             who = (MAJORITY_RIGHT if majority == label else 0) | (NAIVE_RIGHT if naive == label else 0)
-            if young > 0 and (step.prediction == label or counted.priors[row - 1].sum() < young - 1):
+            if normal and (majority if by_normal < 0 else by_normal) == label:
+                who |= NORMAL_RIGHT
+            if young > 0 and (step.prediction == label or prior.sum() < young - 1):
                 who |= BLAMELESS
             right[step.slot] = who
-            _tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1)
+            tally(tree, leaf, 2 * examples.born[step.slot] + 1, who, 1)
 
 
 @kernel
@@ -112,4 +134,4 @@ def tally_rows(tree: Any, examples: Any, right: Any, slots: Any) -> None:
     """Tally at their leaves who was right about some examples. O(examples)."""
     for slot in slots:
         stamp = 2 * examples.born[slot] + 1
-        _tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1)
+        tally(tree, np.int64(examples.members[slot].leaf), stamp, np.int64(right[slot]), 1)

@@ -11,9 +11,10 @@ from raydt.batches.binning import Bins
 from raydt.examples.features import Features
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.drift_kernels import LONGEST, TRIAL
-from raydt.learners.confidence_tree.naive_bayes import LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE, LARGEST_LOG, pools_of
+from raydt.learners.confidence_tree.normal_bayes import LEAST, MOST_BITS, normal_scores
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
-from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT
+from raydt.learners.confidence_tree.prediction import BLAMELESS, MAJORITY_RIGHT, NAIVE_RIGHT, NORMAL_RIGHT
 from raydt.trees.state_schema import (
     BINS,
     EXAMPLES,
@@ -78,6 +79,13 @@ NAIVE = (
     Array("naive_cell_class", np.int32, ("cells",), 0, "known"),
     Array("naive_cell_log", np.int64, ("cells",), 0, LARGEST_LOG + 1),
 )
+#: By leaf of those that has normal features, by such a feature and class (``normal_bayes``).
+NORMAL = (
+    Array("normal_leaf", np.int32, ("normals",), 0, "naive", unique=True),
+    Array("normal_log", np.int64, ("normals", "normal_features", "known"), -LARGEST_LOG, LARGEST_LOG + 1),
+    Array("normal_mean", np.int32, ("normals", "normal_features", "known"), -(1 << 13), 1 << 13),
+    Array("normal_variance", np.int32, ("normals", "normal_features", "known"), LEAST, 1 << MOST_BITS),
+)
 #: Counters of the sparse features that are 1 somewhere, by place and feature, in the state of a group.
 SEEN = ("place", "feature", "n1", "c11")
 
@@ -87,9 +95,12 @@ def schema_of(options: ConfidenceTreeOptions, model: Arrays, *, sparse: bool, st
     bins = BINS if "bins_kinds" in model else ()
     if not state:
         shown = tuple(of for of in (LIVE, *SPLITS) if of.name in model)  # models of the first builds have none
-        return Schema(NODE_ARRAYS + (NAIVE + BINS if "naive_leaf" in model else ()) + shown)
+        naive = NAIVE + BINS if "naive_leaf" in model else ()
+        return Schema(NODE_ARRAYS + naive + (NORMAL if naive and "normal_leaf" in model else ()) + shown)
     right = MAJORITY_RIGHT | NAIVE_RIGHT | (BLAMELESS if options.drift_period else 0)
-    tallied = options.leaf_prediction == "adaptive" and len(bins) > 0
+    if options.leaf_prediction == "adaptive_normal":
+        right |= NORMAL_RIGHT
+    tallied = options.leaf_prediction in ADAPTIVE and len(bins) > 0
     group = (
         *BINS,
         Array("totals", np.int64, ("places", "known"), 0),
@@ -129,6 +140,10 @@ def check_naive(features: Features, model: Arrays, n: Mapping[str, int]) -> None
     twice = (np.diff(keys, axis=1) == 0).all(axis=0).any()
     in_order = np.array_equal(np.lexsort(keys), np.arange(keys.shape[1])) and not twice
     require(in_order, "naive_cell_leaf", "states.order")
+    if "normal_leaf" in model:
+        normal = int(normal_scores(check_bins(model, features.kinds))[1].sum())
+        require(model["normal_log"].shape[1] == normal, "normal_log", "states.columns", columns=n["normal_features"])
+        require((np.diff(model["normal_leaf"]) > 0).all(), "normal_leaf", "states.order")
 
 
 def check_state(

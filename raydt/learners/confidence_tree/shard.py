@@ -17,6 +17,7 @@ from raydt.finders.pool import USED, Pool, find_or_add, free_dead, new_pool, rel
 from raydt.finders.scores import table_of, xlogx_table
 from raydt.learners.confidence_tree.impurity import COUNTS, CRITERIA
 from raydt.learners.confidence_tree.naive_bayes import Pools, pools_of
+from raydt.learners.confidence_tree.normal_bayes import half_logs, normal_scores, summarise
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SEEN
 from raydt.learners.confidence_tree.statistics import (
@@ -24,6 +25,7 @@ from raydt.learners.confidence_tree.statistics import (
     BinnedColumns,
     Checks,
     Held,
+    HeldDense,
     Naive,
     Search,
     Sparse,
@@ -32,6 +34,7 @@ from raydt.learners.confidence_tree.statistics import (
     take,
 )
 
+_HALVES = half_logs()
 #: Entries that are counted, and rows that are encoded, at once.
 _TOGETHER = 1 << 12
 
@@ -42,6 +45,7 @@ class ConfidenceTreeShard(ShardWithRows):
     def __init__(self, options: ConfidenceTreeOptions, features: Features, groups: npt.NDArray[np.int64]) -> None:
         super().__init__(features, groups)
         self._options = options
+        self._normal = options.leaf_prediction == "adaptive_normal"
         self._entropy = options.resolved_criterion == "entropy"
         sizes = [len(features.group_columns(g)) for g in groups.tolist()]
         self._group_of_columns = np.cumsum([0, *sizes])
@@ -86,6 +90,7 @@ class ConfidenceTreeShard(ShardWithRows):
         self._bins = bins
         self._columns = BinnedColumns.of(bins, self.columns, self._group_of_columns)
         self._pools: Pools = pools_of(bins)
+        self._scores = normal_scores(bins)
         used = self._held.used  # also by rows that came after the warm-up
         self._encode(np.arange(used, dtype=np.int32), self._held.X[:used])
 
@@ -96,20 +101,43 @@ class ConfidenceTreeShard(ShardWithRows):
         assert self._bins is not None
         encode(np.ascontiguousarray(X), self._bins, np.array(slots), self._codes.T)
 
+    # ---------------------------------------------------------------- one row at a time
+
+    def single(self, slots: int, sites: int, classes: int) -> tuple[HeldDense, Bins]:
+        """Return what a shard with all features has counted, with room for so many slots, sites and classes."""
+        if slots > len(self._held.X):
+            self._held.make_room(np.array([slots - 1]))
+        if len(self._held.X) > len(self._codes):
+            self._codes = grown(self._codes, len(self._held.X))
+        self._room_for(sites, classes)
+        assert self._bins is not None
+        return HeldDense(self._counts, self._columns, self._codes), self._bins
+
+    @property
+    def features_by_slot(self) -> npt.NDArray[np.float64]:
+        """Shape (slots, columns): the dense features kept."""
+        return self._held.X
+
+    def keep(self, slot: int, row: npt.NDArray[np.float64]) -> None:
+        """Keep a new row, shape (1, columns), in a slot for which :meth:`single` has made room."""
+        self._held.X[slot] = row
+        self._held.used = max(self._held.used, slot + 1)
+
     # ---------------------------------------------------------------- counting
 
     def _on_count(
         self, sites: int, classes: int, deltas: Any, checks: Any, scored: Any, logs: Any
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Count rows in and out; answer the checks among them, and score rows just before they are counted.
 
         There may be so many ``sites`` and ``classes`` by now. ``deltas``, ``checks`` and ``scored`` are as in
         ``statistics.take``; ``logs`` is the table of ``naive_bayes``, empty if the last one is long enough. Returns
-        candidates, shape (checks, groups, 2, 2 + K), and scores, shape (rows to score, K), both int64.
+        candidates, shape (checks, groups, 2, 2 + K), and scores, shape (rows to score, K), of counts and with normal
+        columns, which have no rows if leaves do not choose them; all int64.
         """
-        scores = np.zeros((len(scored), classes), dtype=np.int64)
+        scores, normal_rows = np.zeros((len(scored), classes), dtype=np.int64), len(scored) if self._normal else 0
         if not len(self.groups):
-            return np.empty((len(checks), 0, 2, COUNTS + classes), dtype=np.int64), scores
+            return np.empty((len(checks), 0, 2, COUNTS + classes), dtype=np.int64), scores, scores[:normal_rows]
         if len(logs):
             self._logs = np.array(logs)
         self._room_for(sites, classes)
@@ -118,14 +146,31 @@ class ConfidenceTreeShard(ShardWithRows):
         found = np.empty((len(asked), len(self.groups), 2, COUNTS + classes), dtype=np.int64)
         self._held.make_room(deltas[SLOT])
         scores = np.zeros((len(scored), classes), dtype=np.int64)
-        naive = Naive(np.array(scored), self._logs, self._pools.low, self._pools.stop, scores)
+        naive = self.naive(np.array(scored), self._logs, scores, np.zeros((normal_rows, classes), dtype=np.int64))
         check, row, n = 0, 0, deltas.shape[1]
         for begin in range(0, max(1, n), _TOGETHER):
             stop = min(n, begin + _TOGETHER)
             held, search = self._searched(deltas[SLOT, begin:stop])
             rest = deltas, begin, stop, Checks(asked, found), check, naive, row
             check, row = take(held, search, *rest)
-        return found[..., : COUNTS + wanted], scores[:, :wanted]
+        return found[..., : COUNTS + wanted], scores[:, :wanted], naive.found_normal[:, :wanted]
+
+    def naive(self, asked: Any, table: Any, found: Any, found_normal: Any) -> Naive:
+        """Return what rows are scored by, and where their scores go, both of shape (rows, K)."""
+        sums = np.empty((2, found.shape[1]), dtype=np.int64)
+        pools, (score, normal) = self._pools, self._scores
+        return Naive(asked, table, pools.low, pools.stop, found, normal, score, _HALVES, sums, found_normal)
+
+    def _on_normal(self, sites: Any) -> npt.NDArray[np.int64]:
+        """Numbers, means and variances of the normal columns at some sites, shape (3, sites, normal columns, K)."""
+        classes = self._counts.totals.shape[1]
+        score, normal = (np.empty(0, np.int32), np.empty(0, np.uint8)) if not len(self.groups) else self._scores
+        out = np.zeros((3, len(sites), int(normal.sum()), classes), dtype=np.int64)
+        if out.size:
+            self._room_for(int(np.max(sites)) + 1, classes)
+            bins = self._counts.bins[np.array(sites)]
+            summarise(bins, self._columns.first, normal, score, np.empty((2, classes), dtype=np.int64), out)
+        return out
 
     def _on_naive(self, sites: Any) -> npt.NDArray[np.int64]:
         """What naive Bayes takes from some sites, shape (5, cells).

@@ -20,6 +20,7 @@ from raydt.examples.features import CATEGORICAL
 from raydt.finders.pool import find
 from raydt.finders.scan import count
 from raydt.learners.confidence_tree.impurity import CUT, FEATURE, offer, phi
+from raydt.learners.confidence_tree.normal_bayes import score_normal
 
 #: Rows of an array of deltas, what shards count: slot of the example, site of the node that counts it, sign (1: in, -1:
 #: out, 0: the example is only scored), class. ``[[7], [2], [-1], [0]]``: example 7, of class 0, leaves site 2.
@@ -88,6 +89,11 @@ class Naive(NamedTuple):
     low: Any  #: ``low``, ``stop``: Shape (bins of all columns,): the group of each bin.
     stop: Any
     found: Any  #: Shape (rows, K): takes sum_j (T(n_jk) - T(n_k)) over the shard's features.
+    normal: Any  #: Shape (columns,): whether a column is scored as a normal one, too (``normal_bayes``).
+    score: Any  #: Shape (bins of all columns,): its score in each bin.
+    halves: Any  #: Logarithms, for its variance.
+    sums: Any  #: Shape (2, K): scratch.
+    found_normal: Any  #: Shape (rows, K): takes the scores with normal columns; without rows if nobody wants them.
 
 
 class Sparse(NamedTuple):
@@ -107,6 +113,14 @@ class Held(NamedTuple):
     codes: Any  #: Shape (slots, columns): bin of every row in every dense column.
     sparse: Any
     pool: Any  #: Of the sparse features.
+
+
+class HeldDense(NamedTuple):
+    """State of a shard without sparse features."""
+
+    counts: Any
+    columns: Any
+    codes: Any
 
 
 class Search(NamedTuple):
@@ -146,7 +160,7 @@ def count_dense(held: Any, site: int, slot: int, sign: int, label: int) -> None:
 
 
 @inlined_kernel
-def _count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
+def count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
     """Count one row in or out at one site, in everything but the buckets of a structure."""
     count_dense(held, site, slot, sign, label)
     sparse = held.sparse
@@ -158,8 +172,8 @@ def _count_row(held: Any, site: int, slot: int, sign: int, label: int) -> None:
 
 
 @inlined_kernel
-def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
-    """Naive Bayes scores of one row at one site into ``scores``, shape (K,). O((features + ones) x K)."""
+def score_dense(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
+    """Naive Bayes scores of one row at one site into ``scores``, shape (K,), by its dense features. O(features x K)."""
     columns, table, totals = held.columns, naive.table, held.counts.totals[site]
     bins = held.counts.bins[site]
     classes = len(totals)
@@ -177,9 +191,15 @@ def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
                 for b in range(low, stop):
                     n += bins[b, k]
                 scores[k] += table[n]
-    sparse = held.sparse
+
+
+@inlined_kernel
+def score_row(held: Any, naive: Any, site: int, slot: int, scores: Any) -> None:
+    """Naive Bayes scores of one row at one site into ``scores``, shape (K,). O((features + ones) x K)."""
+    score_dense(held, naive, site, slot, scores)
+    sparse, table, totals = held.sparse, naive.table, held.counts.totals[site]
     if sparse.of:
-        per = len(columns.group) - 1
+        per = len(held.columns.group) - 1
         for i in range(sparse.rows.begin[slot], sparse.rows.end[slot]):
             index = sparse.rows.values[i]
             e = find(held.pool, site * per + group_of(index, sparse.of) - sparse.first, index)
@@ -273,10 +293,13 @@ def take(
     for i in range(begin, stop):
         if scored < len(naive.asked) and naive.asked[scored] == i:
             score_row(held, naive, deltas[SITE, i], deltas[SLOT, i], naive.found[scored])
+            if len(naive.found_normal):
+                counted, found = naive.found[scored], naive.found_normal[scored]
+                score_normal(held, naive, deltas[SITE, i], deltas[SLOT, i], counted, found)
             scored += 1
         # Scored before it is counted: a prediction must not know the label of its own row.
         if deltas[SIGN, i] != 0:
-            _count_row(held, deltas[SITE, i], deltas[SLOT, i], deltas[SIGN, i], deltas[LABEL, i])
+            count_row(held, deltas[SITE, i], deltas[SLOT, i], deltas[SIGN, i], deltas[LABEL, i])
         while check < len(asked) and asked[check, 0] <= i:
             _candidates(held, search, asked[check, 1], checks.found[check])
             check += 1

@@ -3,8 +3,8 @@
 Two counts are kept of every node. ``counts`` are the classes of all live examples whose route passes the node: what a
 leaf predicts. ``own`` are those of them that the node itself has counted, which its split is decided by: they came
 after it was made, or since what it was restarted with (``drift``), and when it was a leaf. ``majority_right`` and
-``naive_right`` say how many of the latter the majority and naive Bayes predicted when they came: they leave with their
-example.
+``naive_right`` (and ``normal_right``) say how many of the latter the majority and naive Bayes predicted when they came:
+they leave with their example.
 
 A window of steps is processed as if no check changed the tree, and rolled back after a change (``window_length``).
 """
@@ -32,6 +32,7 @@ NODE = np.dtype(
         ("since", np.int64),
         ("majority_right", np.int64),
         ("naive_right", np.int64),
+        ("normal_right", np.int64),
         ("feature", np.int32),
         ("cut", np.int32),
         ("left", np.int32),
@@ -298,7 +299,8 @@ def _start(tree: Any, node: int, stamp: int, site: int) -> None:
     tree.nodes[node].site = site
     tree.nodes[node].threshold = 0.0
     tree.nodes[node].created = stamp
-    tree.nodes[node].since = tree.nodes[node].majority_right = tree.nodes[node].naive_right = 0
+    tree.nodes[node].since = tree.nodes[node].majority_right = 0
+    tree.nodes[node].naive_right = tree.nodes[node].normal_right = 0
     trial = tree.trials[node]
     trial.began = trial.restarted = trial.site = -1
     trial.seen_before = trial.wrong_before = trial.seen = trial.wrong = trial.better = trial.worse = 0

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport
 from raydt.audits.tree_audit import compare_rows, live_by_id
+from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.learners.forest.oob_score import out_of_sample
@@ -54,8 +55,12 @@ def audit(
         if found != scale:
             broken.append(message("audits.value", name="exponent and bits of the labels", found=found, expected=scale))
         y = units_of(y, *scale)
+    units, failures = counted_weights(options, state, history, resolved=not warming)
+    weight = None if units is None or "unit" not in state else units[live]
+    broken += failures
     classes = state["totals"].shape[1]
-    expected = max(2, int(y.max(initial=-1)) + 1)
+    there = y if weight is None else y[weight > 0]
+    expected = max(2, int(there.max(initial=-1)) + 1)
     if not options.numeric and classes != expected:
         broken.append(message("audits.value", name="number of classes", found=classes, expected=expected))
     chosen: list[int] = []
@@ -65,12 +70,15 @@ def audit(
         y, state = np.argsort(order)[y], {**state, "totals": state["totals"][:, order]}
     if not broken:
         held = members(options, history.id[live])
+        if weight is not None:
+            held[weight == 0] = False
         chosen = sampled(held, len(features))
         starts = np.cumsum(state["tree_nodes"]) - state["tree_nodes"]
 
         def counted(tree: int) -> list[int]:
-            labels = y[held[:, tree]]
-            totals: list[int] = totals_of(options, labels, np.zeros(len(labels), np.int64), 1, classes)[0].tolist()
+            mine = held[:, tree]
+            labels, weights = y[mine], None if weight is None else weight[mine]
+            totals: list[int] = totals_of(options, labels, weights, np.zeros_like(labels), 1, classes)[0].tolist()
             return totals
 
         for tree, totals in enumerate(run([partial(counted, tree) for tree in range(options.n_estimators)])):
@@ -80,7 +88,7 @@ def audit(
         built = options.model_copy(update={"max_depth": 0}) if warming else options
 
         def rebuilt(some: list[int]) -> list[Message]:
-            found = zip(some, trees_of(built, kinds, some, X, y, held, classes), strict=True)
+            found = zip(some, trees_of(built, kinds, some, (X, y, weight), held, classes), strict=True)
             return [said for tree, expected in found for said in _tree(state, tree, expected)]
 
         if not broken:

@@ -20,6 +20,7 @@ from raydt.learners.forest.node_pool import (
     may_split,
     new_block,
     new_child,
+    weight_of,
 )
 from raydt.learners.forest.nodes import LEAF, OPEN
 from raydt.learners.forest.scoring import best_of
@@ -61,7 +62,8 @@ def _count_children(forest: Any, node: int, begin: int, middle: int, examples: A
     for m in range(totals.shape[1]):
         totals[left, m] = 0
     for i in range(begin, middle):
-        count(forest, left, examples.y[scratch.slots[i]], 1, rules.numeric)
+        slot = np.int64(scratch.slots[i])
+        count(forest, left, examples.y[slot], 1, weight_of(examples, slot), rules.numeric)
     nodes[right].n = nodes[node].n - nodes[left].n
     for m in range(totals.shape[1]):
         totals[right, m] = totals[node, m] - totals[left, m]
@@ -111,6 +113,8 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
         for j in range(examples.X.shape[1]):
             near.X[i - begin, j] = examples.X[slots[i], j]
         near.y[i - begin] = examples.y[slots[i]]
+        if rules.unit > 1:
+            near.weight[i - begin] = examples.weight[slots[i]]
     for i in range(begin, end):
         slots[i] = i - begin
     top = base + 1

@@ -87,7 +87,7 @@ def draw_cuts(tried: Any, cuts: Any, key: np.uint64, present: int, limit: int) -
 
 @inlined_kernel
 def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
-    """Count a row in or out."""
+    """Count a row in or out; ``by`` is its weight, signed."""
     if numeric:
         bucket[0] += by
         bucket[1] += by * y
@@ -176,13 +176,14 @@ def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, 
     draw_cuts(tried, cuts, key, n - missing, rules.thresholds)
     used = np.int64(tried.used)
     clear(buckets)
-    if not rules.numeric and buckets.shape[1] == 2:
+    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
         count_two(buckets, cuts, used, n, values, labels, False)
         return True
     for i in range(n):
         x = values[i]
         if x == x:
-            add_to_bucket(buckets[bucket_of(cuts, used, x)], labels[i], 1, rules.numeric)
+            weight = np.int64(1) if rules.unit == 1 else scratch.weights[i]
+            add_to_bucket(buckets[bucket_of(cuts, used, x)], labels[i], weight, rules.numeric)
     return True
 
 
@@ -239,13 +240,14 @@ def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int
     tried.lows = tried.highs = tried.missing = 0
     tried.two = np.int16(0)
     tried.used = np.int16(used)
-    if not rules.numeric and buckets.shape[1] == 2:
+    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
         count_two(buckets, cuts, used, n, values, labels, True)
         return True
     for i in range(n):
         j = category_at(cuts, used, values[i])
         if j >= 0:
-            add_to_bucket(buckets[j], labels[i], 1, rules.numeric)
+            weight = np.int64(1) if rules.unit == 1 else scratch.weights[i]
+            add_to_bucket(buckets[j], labels[i], weight, rules.numeric)
     return True
 
 
@@ -280,9 +282,12 @@ def measure(
 
 @inlined_kernel
 def label_rows(begin: int, n: int, examples: Any, scratch: Any) -> None:
-    """Labels of the n rows in ``scratch`` from ``begin`` on."""
+    """Labels, and weights, of the n rows in ``scratch`` from ``begin`` on."""
     for i in range(n):
         scratch.labels[i] = examples.y[scratch.slots[begin + i]]
+    if len(examples.weight) > 0:
+        for i in range(n):
+            scratch.weights[i] = examples.weight[scratch.slots[begin + i]]
 
 
 @inlined_kernel
@@ -316,21 +321,23 @@ def fill_block(
 
 
 @inlined_kernel
-def change_number(tried: Any, cuts: Any, buckets: Any, x: float, y: int, by: int, present: int, rules: Any) -> bool:
-    """Count a value in or out of a feature's candidates; True if they must be recounted.
+def change_number(
+    tried: Any, cuts: Any, buckets: Any, x: float, y: int, row: int, by: int, present: int, rules: Any
+) -> bool:
+    """Count a value in (``row`` 1) or out (-1) of a feature's candidates; True if they must be recounted.
 
-    ``present`` are the rows with a value, before the change. O(S).
+    ``by`` is the weight of the row, signed; ``present`` are the rows with a value, before the change. O(S).
     """
     if x != x:
-        tried.missing += by
-        return bool(tried.missing == (1 if by > 0 else 0))
-    if by > 0 and (x < tried.low or x > tried.high):
+        tried.missing += row
+        return bool(tried.missing == (1 if row > 0 else 0))
+    if row > 0 and (x < tried.low or x > tried.high):
         return True
-    tried.lows += by * (x == tried.low)
-    tried.highs += by * (x == tried.high)
+    tried.lows += row * (x == tried.low)
+    tried.highs += row * (x == tried.high)
     if tried.lows == 0 or tried.highs == 0:
         return True
-    if tried.two != (tried.low < tried.high and tried.lows + tried.highs == present + by):
+    if tried.two != (tried.low < tried.high and tried.lows + tried.highs == present + row):
         return True
     b = bucket_of(cuts, np.int64(tried.used), x)
     add_to_bucket(buckets[b], y, by, rules.numeric)
@@ -341,7 +348,7 @@ def change_number(tried: Any, cuts: Any, buckets: Any, x: float, y: int, by: int
 def change_category(
     tried: Any, cuts: Any, buckets: Any, node_key: np.uint64, x: float, y: int, by: int, n: int, rules: Any
 ) -> bool:
-    """The same of a category; n rows are in the node after the change. O(S)."""
+    """The same of a category; what the rows of the node count after the change is n. O(S)."""
     used, limit = np.int64(tried.used), rules.thresholds
     j = category_at(cuts, used, x)
     if by > 0 and j < 0 and x != NO_CATEGORY:

@@ -25,7 +25,7 @@ from raydt.examples.targets import Targets, dtype_of
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
-from raydt.learners.forest.digest import ForestDigest
+from raydt.learners.forest.digest import ForestDigest, class_counts
 from raydt.learners.forest.label_scale import NO_LABELS, LabelScale
 from raydt.learners.forest.membership import memberships, seeds_of
 from raydt.learners.forest.model import (
@@ -45,6 +45,7 @@ from raydt.learners.forest.model import (
 )
 from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, NODES, PATH, ROWS, SUBTREES, TreeArrays
 from raydt.learners.forest.options import ForestOptions
+from raydt.learners.forest.row_weights import RowWeights
 from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.rebuild_log import SHARDS
 from raydt.learners.sequential import ADD, LOOK, REMOVE, SequentialCoordinator, Slots, steps_of
@@ -59,7 +60,6 @@ FILLED_ROWS = 1 << 14
 _TOTALS = ("seq", "warmup", "rebuilds", "rebuilt_rows")  # numbers of a state
 
 Ints = npt.NDArray[np.int64]
-
 _NO_CHANGES: Ints = np.empty((0, 3), dtype=np.int64)
 
 
@@ -82,6 +82,8 @@ class ForestCoordinator(SequentialCoordinator):
         #: With ``rebuild: lazy``, whether subtrees stay open after a batch until somebody looks at them; only where the
         #: coordinator sees the trees of its shards.
         self.keeps_open = False
+        self._weights = RowWeights(self._store, options.class_weight == "balanced")
+        self._weighting = self._weights.weighting
         self._seeds = seeds_of(options.random_state)
         self._warmup = self._rebuilds = self._rebuilt_rows = 0
         self._digest = ForestDigest(options.n_estimators)
@@ -114,6 +116,13 @@ class ForestCoordinator(SequentialCoordinator):
             raise InputError(message("learners.examples", examples=examples, what=what, most=most))
         self.store.reserve(len(batch))
         yield from self._send_rows()
+
+    def _parts_of(self, batch: UpdateBatch) -> list[slice]:
+        """Weights of classes are found where the warm-up ends: the updates after it are a part of their own."""
+        end = self._warmup - batch.start
+        if self._weights.weighting.is_open and 0 < end < len(batch):
+            return [slice(0, end), slice(end, len(batch))]
+        return super()._parts_of(batch)
 
     def _know(self, batch: UpdateBatch) -> None:
         """Take over the classes of a batch, and the order of their labels."""
@@ -148,6 +157,8 @@ class ForestCoordinator(SequentialCoordinator):
             "new": new,
             "ids": self.store.id[new],
             "y": self.store.y[new] if self.options.numeric else self.store.y[new].astype(np.int64),
+            "weight": self._weights.of(new),
+            "reweigh": None if warming else self._weights.balance(self._warmup),
             "order": self._order,
             "warm": warm,
             "warming": warming,
@@ -228,7 +239,7 @@ class ForestCoordinator(SequentialCoordinator):
         if self._seq < self._warmup or self.keeps_open:
             self._warmup = min(self._warmup, self._seq)
             self._saved = None
-            self._merge((yield self._each("close")))
+            self._merge((yield self._each("close", {"reweigh": self._weights.balance(self._warmup)})))
         return {}
 
     def _each(self, method: str, payload: dict[str, Any] | None = None) -> Ask:
@@ -269,6 +280,7 @@ class ForestCoordinator(SequentialCoordinator):
         payload = {
             "ids": self.store.id[:n].copy(),
             "y": y.copy(),
+            "weight": self._weights.of(np.arange(n, dtype=np.int32)),
             "order": self._order,
             "scale": tuple(NO_LABELS if self._scale is None else self._scale.scale),
             "warming": self._seq < self._warmup,
@@ -292,7 +304,8 @@ class ForestCoordinator(SequentialCoordinator):
                 for part in self.store.parts:
                     part.resolve()
             trees = [part.arrays() for part in self.store.parts]
-        return model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
+        arrays = model_arrays(trees, self._order, None if self._scale is None else self._scale.scale)
+        return self._weights.in_model(arrays)
 
     def predict_proba(
         self, X: npt.NDArray[np.float64], n_classes: int, sparse: SparseRows | None = None
@@ -316,10 +329,14 @@ class ForestCoordinator(SequentialCoordinator):
 
         O(nodes) of the trees that have changed since the last digest, and O(log n) of each row that has.
         """
-        trees = self._looked_at() if self._shared and self._saved is None else self._fetched_trees
+        trees: Callable[[Ints], Iterator[TreeArrays]] = self._fetched_trees
+        if self._shared and self._saved is None:
+            trees = self.store.looked_at(self._digest.note, self.keeps_open and self._seq >= self._warmup)
         if self._scale is not None:
             return self._digest.of(trees, self._scale.scale, [self._row_part()])
         counts = self._class_counts()
+        if self.store.uneven:  # a class may have rows of weight 0 only
+            counts = np.bincount(self.store.y[self.store.slots()], minlength=len(counts))
         live = self._order[self._order < len(counts)]
         live = live[counts[live] > 0]
         ranks = np.full(len(counts), -1, dtype=np.int32)
@@ -327,22 +344,7 @@ class ForestCoordinator(SequentialCoordinator):
         if not np.array_equal(ranks, self._ranks) and self._digested is not None:
             self._digested.forget()  # labels have other places among those of live examples
         self._ranks = ranks
-        return self._digest.of(trees, live, [self._row_part()])
-
-    def _looked_at(self) -> Callable[[Ints], Iterator[TreeArrays]]:
-        """Note which trees of the shards have changed; returns what gives some of them, ascending."""
-        if self.keeps_open and self._seq >= self._warmup:
-            for part in self.store.parts:
-                part.resolve()
-        for part in self.store.parts:
-            self._digest.note(part.numbers[part.touched()])
-            part.taken()
-
-        def some(numbers: Ints) -> Iterator[TreeArrays]:
-            for part in self.store.parts:
-                yield from each_tree(part.arrays(np.flatnonzero(np.isin(part.numbers, numbers))))
-
-        return some
+        return self._digest.of(trees, live, [self._row_part()], 1 if self._saved is not None else self._weights.per_row)
 
     def _fetched_trees(self, numbers: Ints) -> Iterator[TreeArrays]:
         if self._stale:
@@ -355,10 +357,7 @@ class ForestCoordinator(SequentialCoordinator):
             roots = [part.root_totals() for part in self.store.parts]
         else:
             roots = [tree.totals[:1] for tree in self._fetched]
-        counts = np.zeros(max(one.shape[1] for one in roots), dtype=np.int64)
-        for one in roots:
-            counts[: one.shape[1]] += one.sum(axis=0)
-        return counts
+        return class_counts(roots)
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """Labels; of a class its place among those of live examples."""
@@ -381,11 +380,12 @@ class ForestCoordinator(SequentialCoordinator):
     def state(self, slots: Slots) -> Arrays:
         """The trees, and totals; rows are with the shards."""
         totals = np.array([[self._seq], [self._warmup], [self._rebuilds], [self._rebuilt_rows]], dtype=np.int64)
-        return self.model() | dict(zip(_TOTALS, totals, strict=True))
+        return self.model() | self._weights.weighting.state() | dict(zip(_TOTALS, totals, strict=True))
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..."""
-        self.store.fill(state["id"], state["y"], state["born"])
+        self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
+        self._weights.restore(state)
         self._seq, self._warmup, self._rebuilds, self._rebuilt_rows = (int(state[name][0]) for name in _TOTALS)
         self._saved = {name: state[name].copy() for name in ARRAYS if name in state}
         self._fetched, self._stale = trees_of_model(self._saved), False

@@ -25,7 +25,7 @@ from raydt.learners.forest.model import ForestPredictor
 from raydt.learners.rebuild_description import RebuildingDescription, rebuild_section
 from raydt.presentation.blocks import Block, Fact, Row, Section, Table, Text
 from raydt.presentation.series import Columns
-from raydt.presentation.trees import feature_table
+from raydt.presentation.trees import feature_table, in_rows
 from raydt.presentation.words import count, counted
 
 _REPEATED = (
@@ -79,8 +79,8 @@ class ForestDescription(RebuildingDescription):
         return replace(words, short=opened, lines=[("rebuilds", opened), *words.lines[1:]])
 
     def drawable(self, arrays: Columns) -> Columns:
-        """Return the arrays of a saved model."""
-        return arrays
+        """Return the arrays of a saved model, with sums of weights in rows."""
+        return in_rows(arrays)
 
     def present(self, run: RunRecords) -> Presentation:
         """Return the trees in numbers, and the rebuilds."""

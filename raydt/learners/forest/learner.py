@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
+from raydt.examples.weights import LARGEST_SUM
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
 from raydt.learners.forest.coordinator import ForestCoordinator
 from raydt.learners.forest.describe import ForestDescription
@@ -21,6 +22,7 @@ from raydt.messages import message
 from raydt.trees.state_schema import (
     EXAMPLES,
     HELD_OR_MISSING,
+    UNIT_ARRAY,
     Array,
     Arrays,
     Schema,
@@ -30,6 +32,9 @@ from raydt.trees.state_schema import (
     finite,
     require,
     row_arrays,
+    unit_of,
+    weighed,
+    weight_arrays,
 )
 
 _TREES = (
@@ -54,6 +59,7 @@ class Forest(Learner):
     Predictor = ForestPredictor
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
+        "weighed": "another time with the same rows gives the same weights of classes",
         "warmup": "nothing is left of it once it has ended",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
@@ -66,9 +72,10 @@ class Forest(Learner):
     def schema(self, options: ForestOptions, features: Features, model: Arrays, *, state: bool) -> Schema:
         """Trees by nodes; the trees of a state follow from its rows."""
         numeric = options.numeric
-        arrays = _TREES + ((_EXPONENT,) if numeric else (_ORDER,))
+        arrays: tuple[Array, ...] = _TREES + ((_EXPONENT,) if numeric else (_ORDER,))
         totals = tuple(map(counter, ("seq", "warmup", "rebuilds", "rebuilt_rows")))
-        return Schema(arrays + (totals + row_arrays(numeric) if state else ()), (HELD_OR_MISSING,))
+        arrays += totals + row_arrays(numeric) + weight_arrays(model, balanced="class_weight" in model) if state else ()
+        return Schema(weighed(arrays) if UNIT_ARRAY.name in model else arrays, (HELD_OR_MISSING,))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
@@ -81,7 +88,8 @@ class Forest(Learner):
         fits = depths_of(model).max(initial=0) <= depth
         require(fits, "right", "states.option", option="max_depth", value=depth)
         counts = totals[:, :1] if options.numeric else totals
-        require(((counts >= 0) & (counts < EXAMPLES)).all(), "totals", "states.impossible")
+        limit = EXAMPLES if unit_of(model) == 1 else LARGEST_SUM + 1
+        require(((counts >= 0) & (counts < limit)).all(), "totals", "states.impossible")
         first = np.repeat(np.cumsum(nodes) - nodes, nodes)[inner]
         both = totals[inner + 1] + totals[first + model["right"][inner]]
         require(np.array_equal(totals[inner], both), "totals", "states.children")
@@ -102,7 +110,10 @@ class Forest(Learner):
                 missing=True,
                 by_value=True,
                 with_numbers="" if options.numeric else "criterion: squared_error",
+                weights=not options.numeric,
+                class_weight=options.weights_by_label,
             ),
+            warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
             retrained=True,
             reads="rows",
             parts=options.n_estimators,
@@ -135,6 +146,10 @@ class Forest(Learner):
             Case("two classes", small, missing=True),
             Case("three classes", small | {"rebuild": "lazy"}, classes=3, warmup=12),
             Case("every tree has every example", deep | {"max_features": "all", "thresholds": 5}, classes=3, warmup=6),
+            Case("weighted", small, classes=3, missing=True, weighted=True),
+            Case(
+                "weighted, balanced", small | {"class_weight": "balanced", "rebuild": "lazy"}, weighted=True, warmup=12
+            ),
             Case("numbers", small | {"criterion": "squared_error"}, classes=0, missing=True, warmup=6),
         )
 

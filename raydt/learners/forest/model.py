@@ -24,12 +24,13 @@ from raydt.learners.forest.label_scale import COARSE_BITS, LABEL_BITS, Scale
 from raydt.learners.forest.nodes import TreeArrays
 from raydt.learners.forest.voting import SHARE_BITS, leaf_votes
 from raydt.trees.packed_trees import PackedTrees, add_votes, packed
+from raydt.trees.state_schema import unit_of
 from raydt.trees.tree_sum import StoredTrees, TreeSum, constant, one_category_left
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Arrays of every model.
-ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent")
+ARRAYS = ("tree_nodes", "feature", "threshold", "left", "right", "totals", "order", "exponent", "unit")
 
 
 def without_rows(numeric: bool) -> TreeArrays:
@@ -172,7 +173,7 @@ class ForestPredictor:
         if "exponent" in model:
             self._nodes[-1] = expanded(self._nodes[-1])
         self._starts = (np.cumsum(model["tree_nodes"]) - model["tree_nodes"]).astype(np.int64)
-        self._d = len(features)
+        self._d, self._unit = len(features), unit_of(model)
         self._order = model.get("order", np.empty(0, dtype=np.int64))
         self._exponent = int(model["exponent"][0]) if "exponent" in model else None
         self._packed: tuple[PackedTrees, npt.NDArray[np.int64]] | None = None  # and votes, once they are needed
@@ -226,7 +227,7 @@ class ForestPredictor:
             votes = np.zeros((len(n), max(n_classes, totals.shape[1])), dtype=np.int64)
             votes[:, : totals.shape[1]] = leaf_votes(totals, numeric)
             value = np.ldexp(votes[:, codes].astype(np.float64), -SHARE_BITS)
-        return replace(self._sum_of(speak, value), cover=n, codes=codes, mean=True)
+        return replace(self._sum_of(speak, value), cover=n, codes=codes, mean=True, unit=self._unit)
 
     def importances(self) -> npt.NDArray[np.float64]:
         """Share of each feature in what all splits take from the impurity, shape (d,); all 0 without a split."""

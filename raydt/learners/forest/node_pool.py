@@ -104,9 +104,29 @@ def all_equal(n: int, totals: Any) -> bool:
 
 
 @inlined_kernel
-def count(forest: Any, node: int, y: int, by: int, numeric: bool) -> None:
-    """Count a row of class y, or of y units, in (``by`` 1) or out (-1) at a node."""
-    forest.nodes[node].n += by
+def weight_of(examples: Any, slot: int) -> int:
+    """What a row counts, in units."""
+    weight: int = np.int64(1)
+    if len(examples.weight) > 0:
+        weight = examples.weight[slot]
+    return weight
+
+
+@inlined_kernel
+def mass_of(forest: Any, node: int, rules: Any) -> int:
+    """What the rows of a node count together, in units: their number, or the sum of their weights."""
+    mass: int = np.int64(forest.nodes[node].n)
+    if rules.unit > 1:
+        mass = np.int64(0)
+        for k in range(forest.totals.shape[1]):
+            mass += forest.totals[node, k]
+    return mass
+
+
+@inlined_kernel
+def count(forest: Any, node: int, y: int, rows: int, by: int, numeric: bool) -> None:
+    """Count a row of class y, or of y units, in (``rows`` 1) or out (-1) at a node; ``by`` is its weight, signed."""
+    forest.nodes[node].n += rows
     if numeric:
         upper, lower = square_of(y)
         forest.totals[node, 0] += by
@@ -120,7 +140,7 @@ def count(forest: Any, node: int, y: int, by: int, numeric: bool) -> None:
 @inlined_kernel
 def may_split(forest: Any, node: int, rules: Any) -> bool:
     """Whether a node may be split: enough rows, not all of one label, and not too deep."""
-    n = np.int64(forest.nodes[node].n)
+    n = mass_of(forest, node, rules)
     if n < rules.min_samples_split or forest.nodes[node].depth >= rules.max_depth:
         return False
     if rules.numeric:

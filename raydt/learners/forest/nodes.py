@@ -8,6 +8,9 @@ A block holds, of each of up to P features that are not constant on the rows of 
 from, the thresholds, and the rows that fall between them, so that one row changes one entry for each feature. What is
 left of threshold j are the rows of buckets 0 to j, of value j of a category those of bucket j; what is right is the
 rest of the node, rows without a value too.
+
+Weights: totals and buckets then add up weights in units; ``n`` of a node, and the rows that have the extremes, are
+still rows. A row of weight 0 is in no tree.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.memory import empty, grown
+from raydt.examples.weights import UNIT
 from raydt.trees.records import MEMBER
 
 #: ``feature`` of a leaf, and of a leaf that is to be built.
 LEAF, OPEN = -1, -2
+
+#: The weights of rows that all count 1.
+NO_WEIGHTS: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 #: Entries, slots times the trees of each example, are numbered in 32 bits.
 MOST_ENTRIES = 2**31 - 1
@@ -70,7 +77,8 @@ class ForestRules(NamedTuple):
     """The options as numbers: P, S, the depth of the deepest node, and how few rows are a leaf.
 
     ``numeric``: labels are numbers. ``lazy``: a subtree is opened where it would be rebuilt, and a vote builds the
-    nodes that it passes.
+    nodes that it passes. ``unit``: what a row of weight 1 counts: 1, or ``raydt.examples.weights.UNIT`` where rows have
+    weights; ``min_samples_split`` is in these units.
     """
 
     features: int
@@ -79,6 +87,11 @@ class ForestRules(NamedTuple):
     min_samples_split: int
     numeric: bool
     lazy: bool
+    unit: int = 1
+
+    def weighed(self) -> ForestRules:
+        """Return the rules where rows have weights."""
+        return self._replace(unit=UNIT, min_samples_split=self.min_samples_split * UNIT)
 
 
 class Blocks(NamedTuple):
@@ -96,12 +109,16 @@ class Blocks(NamedTuple):
 
 
 class ForestRows(NamedTuple):
-    """By slot: rows ``X``, shape (slots, d); ``y``, class codes or units; ``member``, (slots, k), trees or -1."""
+    """By slot: rows ``X``, shape (slots, d); ``y``, class codes or units; ``member``, (slots, k), trees or -1.
+
+    ``weight``: units that each row counts; it is empty where all count 1.
+    """
 
     X: npt.NDArray[np.float64]
     y: npt.NDArray[np.int64]
     member: npt.NDArray[np.int32]
     categorical: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.int64] = NO_WEIGHTS
 
 
 #: Columns of what a step did: nodes counted; subtrees, rows and nodes rebuilt; depth of the topmost rebuild.
@@ -134,7 +151,8 @@ class TreeArrays(NamedTuple):
     feature: npt.NDArray[np.int32]  #: -1 of a leaf.
     threshold: npt.NDArray[np.float64]
     right: npt.NDArray[np.int32]  #: Place of the right child within its tree; -1 of a leaf.
-    #: Shape (nodes, K or 4): class counts, or n, sum and sum of squares, in two words, of numeric labels in units.
+    #: Shape (nodes, K or 4): class counts (weights in units), or n, sum and sum of squares, in two words, of numeric
+    #: labels in units.
     totals: npt.NDArray[np.int64]
 
 
@@ -155,6 +173,7 @@ class ForestScratch(NamedTuple):
     other_entries: npt.NDArray[np.int32]
     values: npt.NDArray[np.float64]
     labels: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.int64]
     order: npt.NDArray[np.int32]
     swaps: npt.NDArray[np.int32]
     stack: npt.NDArray[np.int32]
@@ -200,7 +219,8 @@ def new_forest(keys: npt.NDArray[np.uint64], rules: ForestRules, classes: int, w
     levels = np.zeros((trees, rules.max_depth + 1), dtype=np.int32)
     levels[:, 0] = 1
     P, S = rules.features, rules.thresholds
-    width, counted = (2, np.int64) if rules.numeric else (classes, np.int32)
+    width = 2 if rules.numeric else classes
+    counted = np.int64 if rules.numeric or rules.unit > 1 else np.int32
     blocks = Blocks(
         np.zeros((0, P), dtype=TRIED),
         np.zeros((0, P, S)),
@@ -247,11 +267,24 @@ def with_classes(forest: ForestArrays, order: npt.NDArray[np.int64]) -> ForestAr
     return forest._replace(totals=totals, blocks=forest.blocks._replace(buckets=buckets))
 
 
+def weighed(forest: ForestArrays) -> ForestArrays:
+    """The same trees, all of whose rows have weight 1, in units of weights."""
+    buckets = forest.blocks.buckets.astype(np.int64) * UNIT
+    return forest._replace(totals=forest.totals * UNIT, blocks=forest.blocks._replace(buckets=buckets))
+
+
 def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDArray[np.bool_]) -> ForestScratch:
     """Room for builds of so many rows."""
     d = len(categorical)
     few = min(rows, NEAR_CELLS // max(1, d))
-    near = ForestRows(np.empty((few, d)), np.empty(few, dtype=np.int64), np.empty((0, 1), dtype=np.int32), categorical)
+    weighed = int(rules.unit > 1)
+    near = ForestRows(
+        np.empty((few, d)),
+        np.empty(few, dtype=np.int64),
+        np.empty((0, 1), dtype=np.int32),
+        categorical,
+        np.empty(few * weighed, dtype=np.int64),
+    )
     words, depth = (d + 63) // 64, rules.max_depth + 3
 
     def ints(size: int) -> npt.NDArray[np.int32]:
@@ -265,6 +298,7 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
         other_entries=ints(rows),
         values=empty(rows, np.float64),
         labels=empty(rows, np.int64),
+        weights=empty(rows * weighed, np.int64),
         order=np.arange(d, dtype=np.int32),
         swaps=ints(d),
         stack=ints(2 * depth),

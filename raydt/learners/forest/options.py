@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydt.learners.base import LearnerOptions, Promise
+from raydt.learners.class_weight import ClassWeight
 from raydt.learners.forest.nodes import ForestRules
 from raydt.messages import message
 
@@ -17,7 +18,7 @@ from raydt.messages import message
 AUTO_FEATURES = 20
 
 
-class ForestOptions(LearnerOptions):
+class ForestOptions(LearnerOptions, ClassWeight):
     """Randomised trees that always equal those trained from scratch on the live examples, bit for bit."""
 
     retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
@@ -52,6 +53,12 @@ class ForestOptions(LearnerOptions):
         "node by node when a prediction passes it, at the latest at the end of the batch. The model is the same",
     )
     random_state: int = Field(0, description="seed of memberships, features and thresholds; any integer")
+
+    @model_validator(mode="after")
+    def _has_classes(self) -> ForestOptions:
+        if self.numeric and self.class_weight is not None:
+            raise ValueError(message("settings.no_classes"))
+        return self
 
     @model_validator(mode="after")
     def _possible(self) -> ForestOptions:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from raydt.arrays.rng import stream_key
 from raydt.audits.recorded_draws import CUTS, LEFT, RIGHT, Ints, Words, features_in_order, numbers_at
+from raydt.examples.weights import UNIT
 from raydt.parallel.threads import ranges, run
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class NodeRows(NamedTuple):
     rows: Ints  #: Shape (r,): those of node 0 first.
     node: Ints  #: Shape (r,): the node of each, from 0, ascending; none is empty.
     n: Ints  #: Shape (nodes,): rows of each.
+    weight: Ints | None  #: Shape (n,): what all rows there are count, in units; None: 1 each.
 
     def only(self, nodes: Bools) -> NodeRows:
         """Return the rows of some of the nodes, which are numbered from 0 again."""
@@ -47,7 +49,12 @@ class NodeRows(NamedTuple):
             return self
         there = nodes[self.node]
         number = np.cumsum(nodes) - 1
-        return NodeRows(self.X, self.y, self.rows[there], number[self.node[there]], self.n[nodes])
+        return NodeRows(self.X, self.y, self.rows[there], number[self.node[there]], self.n[nodes], self.weight)
+
+    @property
+    def mass(self) -> Ints:
+        """What the rows of each node count together, in units."""
+        return self.n if self.weight is None else added(self.node, self.weight[self.rows], len(self.n))
 
     @property
     def begin(self) -> Ints:
@@ -62,6 +69,11 @@ class BestCandidates(NamedTuple):
     score: npt.NDArray[np.float64]
     feature: Ints
     threshold: npt.NDArray[np.float64]
+
+
+def added(place: Ints, numbers: Ints | None, places: int) -> Ints:
+    """Return how many rows have each place or, with ``numbers``, their sum: exact up to 2**53, as float64 adds it."""
+    return np.bincount(place, numbers, minlength=places).astype(np.int64)
 
 
 def copies_of(options: ForestOptions) -> int:
@@ -205,20 +217,31 @@ def _sides(options: ForestOptions, part: NodeRows, side: Ints, classes: int) -> 
     y, sides = part.y[part.rows], options.thresholds + 1
     at = part.node * sides + side
     if not options.numeric:
-        counts = np.bincount(at * classes + y, minlength=len(part.n) * sides * classes)
-        return counts.reshape(len(part.n), sides, classes)
+        weights = None if part.weight is None else part.weight[part.rows]
+        return added(at * classes + y, weights, len(part.n) * sides * classes).reshape(len(part.n), sides, classes)
     sums = np.zeros((len(part.n) * sides, 2), dtype=np.int64)
     sums[:, 0] = np.bincount(at, minlength=len(sums))
     np.add.at(sums[:, 1], at, y)
     return sums.reshape(len(part.n), sides, 2)
 
 
-def _scores(options: ForestOptions, left: Ints, both: Ints, count: Ints) -> Floats:
+def _scores(options: ForestOptions, left: Ints, both: Ints, count: Ints, weighted: bool) -> Floats:
     """Return what splits are compared by, shape (nodes, S), -1 from the ``count`` of a node on.
 
     ``left`` and ``both`` are labels as :func:`_sides` counts them: exact integers, then the float64 operations of the
-    definition.
+    definition. Sums of weights are multiplied as float64.
     """
+    there = np.arange(left.shape[1]) < count[:, None]
+    if weighted:
+        n_left = left.sum(axis=2).astype(np.float64)
+        n_right = both.sum(axis=2) - n_left
+        sides = n_left * n_right
+        squares = np.zeros(n_left.shape)
+        for k in range(left.shape[2]):
+            of_left = left[:, :, k].astype(np.float64)
+            lack = of_left * n_right - n_left * (both[:, :, k] - of_left)
+            squares += lack * lack
+        return np.where(there, squares / np.where(there, sides, 1.0), -1.0)
     if options.numeric:  # products of large sums do not fit in 64 bits
         n, n_left, sums = both[:, :1, 0], left[:, :, 0], left[:, :, 1].astype(object)
         lacks = [(sums * n.astype(object) - n_left.astype(object) * both[:, :1, 1].astype(object)).astype(np.float64)]
@@ -228,7 +251,6 @@ def _scores(options: ForestOptions, left: Ints, both: Ints, count: Ints) -> Floa
     squares = np.zeros(n_left.shape)
     for lack in lacks:
         squares += lack * lack
-    there = np.arange(left.shape[1]) < count[:, None]
     return np.where(there, squares / np.where(there, n_left * (n - n_left), 1).astype(np.float64), -1.0)
 
 
@@ -261,7 +283,7 @@ def best_candidates(options: ForestOptions, kinds: Bools, keys: Words, part: Nod
                     side += ~(x <= cut)
             tables = _sides(options, some, side, classes)
             left = tables if kind else tables.cumsum(axis=1)
-            scores = _scores(options, left[:, :-1], tables.sum(axis=1, keepdims=True), count)
+            scores = _scores(options, left[:, :-1], tables.sum(axis=1, keepdims=True), count, part.weight is not None)
             place = scores.argmax(axis=1)
             score = scores[np.arange(len(at)), place]
             better = (score > best.score[at]) | ((score == best.score[at]) & (score >= 0) & (j < best.feature[at]))
@@ -271,13 +293,13 @@ def best_candidates(options: ForestOptions, kinds: Bools, keys: Words, part: Nod
     return best
 
 
-def totals_of(options: ForestOptions, y: Ints, node: Ints, nodes: int, classes: int) -> Ints:
-    """Return what some nodes count of their labels, shape (nodes, classes).
+def totals_of(options: ForestOptions, y: Ints, weight: Ints | None, node: Ints, nodes: int, classes: int) -> Ints:
+    """Return what some nodes count of their labels, with these weights or 1 each, shape (nodes, classes).
 
     Of numbers ``classes`` is 3 with squares in one word, 4 with those in two: squares over 2**40, and the rest.
     """
     if not options.numeric:
-        return np.bincount(node * classes + y, minlength=nodes * classes).reshape(nodes, classes)
+        return added(node * classes + y, weight, nodes * classes).reshape(nodes, classes)
     high, low = y >> 20, y & (2**20 - 1)
     rest = (high * low << 21) + low * low
     words = [y * y] if classes == 3 else [high * high + (rest >> 40), rest & (2**40 - 1)]
@@ -296,24 +318,33 @@ class _Level(NamedTuple):
 
 
 def trees_of(
-    options: ForestOptions, kinds: Bools, trees: Sequence[int], X: Floats, y: Ints, held: Bools, classes: int
+    options: ForestOptions,
+    kinds: Bools,
+    trees: Sequence[int],
+    rows: tuple[Floats, Ints, Ints | None],
+    held: Bools,
+    classes: int,
 ) -> list[dict[str, npt.NDArray[Any]]]:
     """Build some trees from the rows that each has ``held``, shape (n, T), level after level of all of them.
 
-    Labels are classes or units. O(depth n P S) for each tree, in NumPy.
+    Rows are features, labels (classes or units) and weights, None if they count 1 each. O(depth n P S) for each tree,
+    in NumPy.
     """
     mine = [np.flatnonzero(held[:, tree]) for tree in trees]
     n = np.array([len(rows) for rows in mine])
-    part = NodeRows(X, y, np.concatenate(mine), np.repeat(np.arange(len(n)), n), n)
+    X, y, weight = rows
+    least = options.min_samples_split * (1 if weight is None else UNIT)
+    part = NodeRows(X, y, np.concatenate(mine), np.repeat(np.arange(len(n)), n), n, weight)
     keys, levels = root_keys(options, np.array(trees)), list[_Level]()
     while len(keys):
         nodes, label = len(keys), y[part.rows]
-        totals = totals_of(options, label, part.node, nodes, classes)
+        weights = None if weight is None else weight[part.rows]
+        totals = totals_of(options, label, weights, part.node, nodes, classes)
         level = _Level(np.full(nodes, -1), np.zeros(nodes), totals)
         levels.append(level)
         first = part.begin[part.node]  # a tree may be empty
         mixed = np.bincount(part.node, label != label[first], nodes) > 0
-        grown = mixed & (part.n >= options.min_samples_split) & (len(levels) - 1 != options.max_depth)
+        grown = mixed & (part.mass >= least) & (len(levels) - 1 != options.max_depth)
         keys, part, number = keys[grown], part.only(grown), np.flatnonzero(grown)
         best = best_candidates(options, kinds, keys, part, classes)
         split = best.score >= 0
@@ -324,7 +355,7 @@ def trees_of(
         child = 2 * part.node + ~np.where(kinds[feature], x == threshold, x <= threshold)
         order = np.argsort(child, kind="stable")
         keys = np.stack([numbers_at(keys, LEFT), numbers_at(keys, RIGHT)], axis=1).ravel()
-        part = NodeRows(X, y, part.rows[order], child[order], np.bincount(child, minlength=len(keys)))
+        part = NodeRows(X, y, part.rows[order], child[order], np.bincount(child, minlength=len(keys)), weight)
     return _in_preorder(levels)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel
+from raydt.learners.forest.node_pool import mass_of
 
 
 @inlined_kernel
@@ -17,6 +18,25 @@ def lack_of(left: int, n_left: int, total: int, n: int) -> float:
     above += below >> 32
     lack: float = np.float64(above) * 4294967296.0 + np.float64(below & 0xFFFFFFFF)
     return lack
+
+
+@inlined_kernel
+def weighted_score(left: Any, n_left: int, totals: Any, n: int, order: Any) -> float:
+    """As :func:`score_of`, where counts are weights in units: up to 2**43 a node, so that only a float64 has room.
+
+    Each difference is taken between the sides, l_k n_right - n_left r_k, whose products are rounded once: exact, and so
+    2**32 times that of repeated rows, where all weights are whole, and of the same size for both sides always.
+    """
+    n_right = n - n_left
+    if n_left <= 0 or n_right <= 0:
+        return -1.0
+    squares = 0.0
+    for place in range(len(left)):
+        k = order[place]
+        lack = np.float64(left[k]) * np.float64(n_right) - np.float64(n_left) * np.float64(totals[k] - left[k])
+        squares += lack * lack
+    score: float = squares / (np.float64(n_left) * np.float64(n_right))
+    return score
 
 
 @inlined_kernel
@@ -79,10 +99,10 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
 
     The greatest score; of equals the smaller feature, of one feature the candidate that comes first.
     """
-    if not rules.numeric and forest.totals.shape[1] == 2:
+    if not rules.numeric and forest.totals.shape[1] == 2 and rules.unit == 1:
         of_two: Any = best_of_two(forest, node, block, examples)
         return of_two
-    blocks, left, n = forest.blocks, scratch.left, np.int64(forest.nodes[node].n)
+    blocks, left, n = forest.blocks, scratch.left, mass_of(forest, node, rules)
     totals, width = forest.totals[node], blocks.buckets.shape[3]
     best, feature, threshold = -1.0, np.int64(-1), 0.0
     for place in range(blocks.kept[block]):
@@ -101,7 +121,10 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
                 n_left += counted
             if rules.numeric:
                 n_left = left[0]
-            score = score_of(left, n_left, totals, n, rules.numeric, forest.order)
+            if rules.unit > 1:
+                score = weighted_score(left, n_left, totals, n, forest.order)
+            else:
+                score = score_of(left, n_left, totals, n, rules.numeric, forest.order)
             if score > best or (score == best and score >= 0.0 and j_feature < feature):
                 best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
     return feature, threshold

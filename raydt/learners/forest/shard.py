@@ -6,7 +6,7 @@ other shard. Of rows that live in none of its trees it keeps its own columns onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from raydt.examples.store import ExampleStore
 from raydt.exchange.blocks import FeatureReader
 from raydt.exchange.messages import Payload
 from raydt.learners.forest.label_scale import NO_LABELS, Scale, in_units
-from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps
+from raydt.learners.forest.model import each_tree
+from raydt.learners.forest.nodes import DEPTH, NODES, NOWHERE, ROWS, SUBTREES, ForestSteps, TreeArrays
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.trees import ExactTrees
 from raydt.learners.sequential import ADD, REMOVE
@@ -42,6 +43,8 @@ class StepsMessage(NamedTuple):
     new: Any  #: ``new``, ``ids``, ``y``: Slots, ids and labels of the rows that come, the first rows of ``X``.
     ids: Any
     y: Any
+    weight: Any  #: Weights of these rows, in units; None: no row has had another weight than 1.
+    reweigh: Any  #: Slots and weights of all live rows, which count by these from the end of the warm-up on; or None.
     X: Any  #: Rows in full.
     own: Any  #: This shard's columns of the other rows.
     whole: Any  #: Shape (rows,): which rows are in ``X``; None: all.
@@ -60,6 +63,23 @@ class ForestStore(ExampleStore):
         super().__init__(0, 0, target_dtype)
         self.shares = shares  #: Numbers of the trees of each shard.
         self.parts: list[ExactTrees] = []  #: Those of the shards in this process, in the order of their trees.
+
+    def looked_at(self, note: Callable[[Ints], None], builds: bool) -> Callable[[Ints], Iterator[TreeArrays]]:
+        """Note which trees of the shards have changed; returns what gives some of them, ascending.
+
+        ``builds`` asks for what is still open.
+        """
+        for part in self.parts:
+            if builds:
+                part.resolve()
+            note(part.numbers[part.touched()])
+            part.taken()
+
+        def some(numbers: Ints) -> Iterator[TreeArrays]:
+            for part in self.parts:
+                yield from each_tree(part.arrays(np.flatnonzero(np.isin(part.numbers, numbers))))
+
+        return some
 
 
 class ForestShard:
@@ -108,7 +128,7 @@ class ForestShard:
         self.trees.know(np.array(sent.order))
         columns = (sent.kind, sent.slot, sent.row, sent.place)
         kinds, slots, at, places = (np.ascontiguousarray(column, dtype=np.int32) for column in columns)
-        self._put(np.asarray(sent.new), sent.ids, rows[: len(sent.new)], sent.y)
+        self._put(np.asarray(sent.new), sent.ids, rows[: len(sent.new)], sent.y, sent.weight)
         width = 2 if self._numeric else self.trees.width
         done = np.zeros((len(kinds), 5), dtype=np.int64)
         done[:, DEPTH] = NOWHERE
@@ -123,6 +143,7 @@ class ForestShard:
             begin = last + 1
             self._rescale(Scale(exponent, bits), None if begin <= waits else work.done[last])
         self._advance(work, begin, len(kinds), waits)
+        self._reweigh(sent.reweigh)
         if sent.settle and not sent.warming:
             self.trees.resolve()
         if sent.anew and self._eager:
@@ -139,10 +160,13 @@ class ForestShard:
                 self.trees.resolve()
             self.trees.take(work, middle, end)
 
-    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any) -> None:
+    def _put(self, new: Slots, ids: Any, X: npt.NDArray[np.float64], y: Any, weight: Any) -> None:
         """Keep new rows."""
         if not len(new):
             return
+        if weight is not None:
+            self.trees.weigh()
+            weight = np.asarray(weight)
         self.trees.reserve(int(new.max(initial=-1)) + 1)
         if self._numeric:
             if len(self._numbers) < len(self.trees.examples.y):
@@ -151,7 +175,7 @@ class ForestShard:
                 self._numbers = numbers
             self._numbers[new] = y
             y = in_units(np.asarray(y), self._scale)
-        self.trees.put(new, np.asarray(ids), X, np.asarray(y))
+        self.trees.put(new, np.asarray(ids), X, np.asarray(y), weight)
 
     def _erase(self, slots: Slots) -> None:
         """Leave nothing of deleted rows in their slots, which may stay empty."""
@@ -180,8 +204,15 @@ class ForestShard:
         """How large the trees are, unless the coordinator sees them itself."""
         return None if self._shared else np.array(self.trees.shape(), dtype=np.int64)
 
-    def _on_close(self) -> dict[str, Any]:
+    def _reweigh(self, weights: Any) -> None:
+        """Count rows, which all wait, by other weights; nothing without any."""
+        if weights is not None:
+            slots, units = weights
+            self.trees.reweigh(np.asarray(slots), np.asarray(units))
+
+    def _on_close(self, reweigh: Any) -> dict[str, Any]:
         """End the warm-up: build the trees."""
+        self._reweigh(reweigh)
         self.trees.resolve()
         return {"shape": self._shape()}
 
@@ -213,14 +244,14 @@ class ForestShard:
             self.trees.reserve(int(np.max(slots)) + 1)
             self.trees.examples.X[np.asarray(slots)] = X
 
-    def _on_recall(self, ids: Any, y: Any, order: Any, scale: Any, warming: bool) -> dict[str, Any]:
+    def _on_recall(self, ids: Any, y: Any, weight: Any, order: Any, scale: Any, warming: bool) -> dict[str, Any]:
         """Take ids and labels of all rows, which are in slots 0, 1, ..., after a restore, and build the trees."""
         n = len(ids)
         slots = np.arange(n, dtype=np.int32)
         self._scale = Scale(*scale)
         self.trees.reserve(n)
         self.trees.know(np.array(order))
-        self._put(slots, ids, self.trees.examples.X[:n], y)
+        self._put(slots, ids, self.trees.examples.X[:n], y, weight)
         self.trees.collect(np.full(n, ADD, dtype=np.int32), slots)
         if not warming:
             self.trees.resolve()

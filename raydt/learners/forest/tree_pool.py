@@ -14,7 +14,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import kernel
 from raydt.learners.forest.apply_steps import ENDED, advance, look
 from raydt.learners.forest.build import resolve
-from raydt.learners.forest.node_pool import count, most_rows
+from raydt.learners.forest.node_pool import count, most_rows, weight_of
 from raydt.learners.forest.nodes import (
     ForestArrays,
     ForestRows,
@@ -22,6 +22,7 @@ from raydt.learners.forest.nodes import (
     ForestSteps,
     TreeArrays,
     new_scratch,
+    weighed,
     with_classes,
     with_room,
 )
@@ -77,7 +78,7 @@ def _gather_or_scatter(forest: Any, slots: Any, by: int, examples: Any, numeric:
             if tree < 0 or tree >= len(forest.roots):
                 continue
             root = np.int64(forest.roots[tree])
-            count(forest, root, examples.y[slot], by, numeric)
+            count(forest, root, examples.y[slot], by, by * weight_of(examples, slot), numeric)
             forest.touched[tree] = True
             if by > 0:
                 link(forest, forest.members, root, slot * k + at)
@@ -112,6 +113,11 @@ class TreePool:
         self.forest = with_classes(self.forest, order)
         if grows:
             self.new_scratch(len(self.scratch.slots))
+
+    def weigh(self) -> None:
+        """Count weights from now on; those of all rows there are, are 1."""
+        self.forest, self.rules = weighed(self.forest), self.rules.weighed()
+        self.new_scratch(len(self.scratch.slots))
 
     def wait(self, slots: Slots, by: int, examples: ForestRows) -> None:
         """Put rows into the roots of their trees (``by`` 1), which are not built yet, or take them out (-1)."""

@@ -13,6 +13,7 @@ from raydt.arrays.blocks import put_rows
 from raydt.arrays.memory import grown
 from raydt.arrays.rng import bits
 from raydt.examples.features import Features
+from raydt.examples.weights import UNIT, Weights
 from raydt.learners.forest.membership import memberships, seeds_of
 from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, ForestRows, ForestSteps, TreeArrays, new_forest
 from raydt.learners.forest.options import ForestOptions
@@ -82,6 +83,7 @@ class ExactTrees:
     def clear(self) -> None:
         """No rows, and trees of one leaf."""
         options, d = self.options, self._d
+        self.rules = options.rules(d)
         width = 4 if self.rules.numeric else 2
         self._plant(width, np.arange(width), np.empty(0, dtype=MEMBER))
         self.examples = ForestRows(
@@ -125,20 +127,44 @@ class ExactTrees:
         self.examples = held._replace(
             X=grown(held.X, capacity), y=grown(held.y, capacity), member=grown(held.member, capacity)
         )
+        if self.rules.unit > 1:
+            self.examples = self.examples._replace(weight=grown(held.weight, capacity))
 
-    def put(self, slots: Slots, ids: Ints, X: npt.NDArray[np.float64], y: Ints) -> None:
-        """Keep new rows, of which nothing is in the trees yet."""
+    def weigh(self) -> None:
+        """Count weights from now on, unless they are counted; those of all rows there are, are 1."""
+        if self.rules.unit > 1:
+            return
+        self.rules = self.rules.weighed()
+        self.examples = self.examples._replace(weight=np.full(len(self.examples.y), UNIT, dtype=np.int64))
+        for pool in self.pools:
+            pool.weigh()  # whose trees all have other totals now
+            pool.forest.touched[:] = True
+
+    def reweigh(self, slots: Slots, weight: Weights) -> None:
+        """Count the rows in the trees by other weights, given with their slots; every tree is one open leaf then."""
+        self.weigh()
+        self.examples.weight[slots] = weight
+        self.examples.member[slots[weight == 0]] = -1
+        self.open_all(self.examples.y)
+
+    def put(self, slots: Slots, ids: Ints, X: npt.NDArray[np.float64], y: Ints, weight: Weights | None = None) -> None:
+        """Keep new rows, of which nothing is in the trees yet; those of weight 0 will be in no tree."""
         if not len(slots):
             return
         put_rows(self.examples.X, slots, X)
         self.examples.y[slots] = y
         self.examples.member[slots] = self._place[self.members(ids)]
+        if self.rules.unit > 1:
+            self.examples.weight[slots] = UNIT if weight is None else weight
+            self.examples.member[slots[self.examples.weight[slots] == 0]] = -1
 
     def erase(self, slots: Slots) -> None:
         """Leave nothing of rows that no tree holds any more."""
         self.examples.X[slots] = 0.0
         self.examples.y[slots] = 0
         self.examples.member[slots] = -1
+        if self.rules.unit > 1:
+            self.examples.weight[slots] = 0
 
     def members(self, ids: Ints) -> npt.NDArray[np.int32]:
         """Trees of the forest that hold each example, shape (n, k)."""

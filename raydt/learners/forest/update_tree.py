@@ -13,7 +13,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.forest.build import build, build_stacked, child_of, put_off, split_into_children, start_stack
 from raydt.learners.forest.candidates import change_category, change_number, fill_block, label_rows, measure
-from raydt.learners.forest.node_pool import count, free_below, free_block, gather, may_split
+from raydt.learners.forest.node_pool import count, free_below, free_block, gather, mass_of, may_split, weight_of
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
 from raydt.learners.forest.scoring import best_of
 from raydt.trees.records import link, unlink
@@ -103,13 +103,14 @@ def _compare(forest: Any, tree: int, examples: Any, scratch: Any) -> bool:
 
 
 @inlined_kernel
-def _change_block(forest: Any, node: int, y: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
-    """Count the row in or out at the candidates of a node whose counts are right.
+def _change_block(forest: Any, node: int, y: int, row: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
+    """Count the row in (``row`` 1) or out (-1) at the candidates of a node whose counts are right.
 
     Returns 0: all is counted; 1: features marked ``stale`` must be recounted; 2: the node may have to try others.
     """
     blocks, block, n = forest.blocks, np.int64(forest.nodes[node].block), np.int64(forest.nodes[node].n)
-    if by > 0:
+    mass = mass_of(forest, node, rules)
+    if row > 0:
         for word in range(blocks.skipped.shape[1]):
             if blocks.skipped[block, word] & scratch.differs[word]:
                 return 2
@@ -119,9 +120,9 @@ def _change_block(forest: Any, node: int, y: int, by: int, examples: Any, scratc
         j = np.int64(tried.feature)
         x, cuts, buckets = scratch.row[j], blocks.cuts[block, place], blocks.buckets[block, place]
         if examples.categorical[j]:
-            stale = change_category(tried, cuts, buckets, forest.nodes[node].key, x, y, by, n, rules)
+            stale = change_category(tried, cuts, buckets, forest.nodes[node].key, x, y, by, mass, rules)
         else:
-            stale = change_number(tried, cuts, buckets, x, y, by, n - by - np.int64(tried.missing), rules)
+            stale = change_number(tried, cuts, buckets, x, y, row, by, n - row - np.int64(tried.missing), rules)
         if stale:
             tried.stale = 1
             answer = 1
@@ -173,13 +174,14 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
     """
     forest.touched[tree] = True
     nodes, node, y, path, equal = forest.nodes, np.int64(forest.roots[tree]), examples.y[slot], 0, False
+    weight = by * weight_of(examples, slot)
     if by < 0:
         unlink(forest, forest.members, entry)
     else:
         equal = not _compare(forest, tree, examples, scratch)
     while True:
         same = equal and nodes[node].feature == LEAF and may_split(forest, node, rules)
-        count(forest, node, y, by, rules.numeric)
+        count(forest, node, y, by, weight, rules.numeric)
         path += 1
         if nodes[node].feature < 0:
             _at_leaf(forest, tree, node, entry, by, same, examples, scratch, rules)
@@ -188,7 +190,7 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
             n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             _rebuild(forest, tree, node, n, examples, scratch, rules)
             return path
-        changed, n = _change_block(forest, node, y, by, examples, scratch, rules), -1
+        changed, n = _change_block(forest, node, y, by, weight, examples, scratch, rules), -1
         if changed:
             n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             _recount(forest, node, changed, n, examples, scratch, rules)

@@ -13,6 +13,8 @@ from raydt.trees.records import goes_left
 #: A share of a class is counted in parts of 2**-40.
 SHARE_BITS = 40
 _HALF_BITS = SHARE_BITS // 2
+#: From so many rows (units of weights) on, shares are counted 10 bits at a time: 20 do not fit any more.
+_WIDE = 1 << 43
 
 
 @inner_kernel
@@ -30,7 +32,13 @@ def add_vote(totals: Any, node: int, numeric: bool, votes: Any) -> None:
     n = np.int64(0)
     for k in range(totals.shape[1]):
         n += totals[node, k]
-    if n > 0:
+    if n >= _WIDE:  # sums of weights
+        for k in range(totals.shape[1]):
+            share, rest = np.int64(0), totals[node, k]
+            for _ in range(4):
+                share, rest = (share << 10) + (rest << 10) // n, (rest << 10) % n
+            votes[k] += share
+    elif n > 0:
         for k in range(totals.shape[1]):
             if totals[node, k]:
                 parts = totals[node, k] << _HALF_BITS  # in two steps: 2**40 c_k overflows from 2**23 rows on
@@ -44,6 +52,11 @@ def leaf_votes(totals: npt.NDArray[np.int64], numeric: bool) -> npt.NDArray[np.i
     some = np.maximum(n, 1)
     if numeric:
         return np.where(n[:, None] > 0, np.stack([totals[:, 1] // some, np.ones_like(n)], axis=1), 0)
+    if n.max(initial=0) >= _WIDE:
+        share, rest = np.zeros_like(totals), totals
+        for _ in range(4):
+            share, rest = (share << 10) + (rest << 10) // some[:, None], (rest << 10) % some[:, None]
+        return share
     parts = totals << _HALF_BITS
     whole = parts // some[:, None]
     votes: npt.NDArray[np.int64] = (whole << _HALF_BITS) + ((parts - whole * some[:, None]) << _HALF_BITS) // some[

@@ -34,9 +34,11 @@ from raydt.audits.tree_audit import (
     found,
     report_of,
 )
+from raydt.audits.weights import counted_weights
 from raydt.examples.features import Features
 from raydt.examples.history import History
-from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance
+from raydt.examples.weights import UNIT
+from raydt.learners.fudyadt.recompute import Gini, Recomputed, SplitConditions, Variance, WeightedGini
 from raydt.messages import Message, message
 
 if TYPE_CHECKING:
@@ -65,19 +67,25 @@ def audit(
         tree = RecordedTree.read(state, len(features))
     except MalformedTreeError as error:
         return AuditReport.malformed("tree", str(error))
+    warming = bool(np.any(state["warmup_left"] > 0))
+    weight, broken = counted_weights(options, state, history, resolved=not warming)
+    unit = int(state["unit"][0]) if "unit" in state else 1
+    classes = max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)
+    if unit > 1 and weight is None:
+        weight = np.full(len(history.y), UNIT, np.int64)
+    impurity = Gini(classes) if unit == 1 else WeightedGini(classes)
     rules = SplitConditions(
         Fraction(options.alpha),
-        options.min_samples_split,
+        options.min_samples_split * unit,
         FOREVER if options.max_depth is None else options.max_depth,
-        Variance(*state["label_range"].tolist())
-        if options.numeric
-        else Gini(max(state["counts"].shape[1], int(history.y.max(initial=0)) + 1)),
+        Variance(*state["label_range"].tolist()) if options.numeric else impurity,
     )
-    truth = Recomputed(tree, features, rules, history, REPLAY_CELLS)
+    if unit == 1 and weight is not None:
+        return AuditReport.malformed("tree", message("audits.value", name="unit", found=1, expected=UNIT))
+    truth = Recomputed(tree, features, rules, history, REPLAY_CELLS, weight)
     epsilon = Fraction(options.resolved_epsilon())
-    warming = bool(np.any(state["warmup_left"] > 0))
 
-    broken = compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
+    broken += compare_rows(state, history, truth.leaf) + compare_counts(state, truth)
     if options.numeric:
         broken += compare_nodes("sums", "live labels and their squares", state["sums"], truth.live[:, 1:])
         broken += compare_range(state, truth, history, options.label_range)
@@ -136,8 +144,9 @@ class Certificates:
         mass = impurity.mass(truth.live)
         own = mass[truth.tree.left] + mass[truth.tree.right]
         #: The most mass that the split of an inner node can leave above the best one: M_own - max(0, m0 - 2 gone).
-        self.lacks = np.where(self.inner, own - np.maximum(0.0, self.m0 - impurity.step * self.gone), 0.0)
-        self.budget = (beta - MARGIN) * impurity.square * n  #: beta n, less the margin.
+        least = np.maximum(0.0, self.m0 - impurity.step * impurity.in_rows(self.gone))
+        self.lacks = np.where(self.inner, own - least, 0.0)
+        self.budget = (beta - MARGIN) * impurity.square * impurity.in_rows(n)  #: beta n, less the margin.
 
     def compare(self) -> list[Message]:
         """m0 and gone of every node against the history."""
@@ -153,7 +162,8 @@ class Certificates:
         failures = found(self.inner & small, "audits.due_leaf")
         run_out = self.inner & ~(self.lacks <= self.budget)
         failures += found(run_out, "audits.certificate", lacks=self.lacks, budget=self.budget)
-        changed = ~self.inner & scanned & exceeds(tree.c, epsilon, tree.s)
+        grown = tree.s < rules.min_samples_split  # though BUILD made it a leaf of few examples
+        changed = ~self.inner & scanned & (exceeds(tree.c, epsilon, tree.s) | grown)
         return failures + found(changed, "audits.overdue", c=tree.c, s=tree.s)
 
     def slack(self) -> float:
@@ -200,7 +210,7 @@ def _feasibility(truth: Recomputed, beta: float, name: str) -> tuple[dict[str, f
     tree, rules, counts = truth.tree, truth.rules, truth.live
     inner = tree.feature >= 0
     n = rules.sizes(counts)
-    n2 = np.maximum(n * n, 1).astype(np.float64) * max(rules.impurity.square, 1)
+    n2 = np.maximum(n.astype(np.float64) * n, 1.0) * max(rules.impurity.square, 1)
     best = np.maximum(truth.live_score, 0.0) / n2
 
     v = np.flatnonzero(inner)

@@ -41,6 +41,7 @@ from raydt.learners.fudyadt.split_sides import (
     sum_left,
     threshold_of,
 )
+from raydt.learners.fudyadt.weighted_search import NO_WEIGHTS, search_weights, weigh_left
 from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, start_children, start_node, stays_leaf
 from raydt.trees.records import NODES, link, split_node
 
@@ -63,10 +64,11 @@ class BuildScratch(NamedTuple):
     numbers: npt.NDArray[np.int32]
     gaps: npt.NDArray[np.bool_]
     turned: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.int64]
 
 
-def new_scratch(rows: int, columns: int, classes: int) -> BuildScratch:
-    """Scratch for ``rows`` rows; with one class, that of numeric labels, no column is counted."""
+def new_scratch(rows: int, columns: int, classes: int, weighted: bool = False) -> BuildScratch:
+    """Scratch for ``rows`` rows; with one class, that of numeric labels, or with weights no column is counted."""
     return BuildScratch(
         empty((columns + 1, rows), dtype=np.int64),
         empty(rows, dtype=np.int64),
@@ -76,10 +78,11 @@ def new_scratch(rows: int, columns: int, classes: int) -> BuildScratch:
         empty((rows + 2, 4), dtype=np.int64),
         empty(DIGITS, dtype=np.int64),
         empty(classes, dtype=np.int64),
-        new_histograms(rows, columns, classes, MOST_VALUES if classes > 1 else 0),
+        new_histograms(rows, columns, classes, MOST_VALUES if classes > 1 and not weighted else 0),
         empty(rows if classes == 1 else 0, dtype=np.int32),
         np.empty(columns, dtype=np.bool_),
         empty(rows, dtype=np.int64),
+        empty(rows if weighted else 0, dtype=np.int64),
     )
 
 
@@ -98,6 +101,8 @@ class Listing(NamedTuple):
     labels: npt.NDArray[np.int32]
     #: Shape (n,): of numeric labels, which are all of class 0: the labels in units.
     numbers: npt.NDArray[np.int32] = NO_NUMBERS
+    #: Shape (n,): weights in units; it is empty where rows have none.
+    weights: npt.NDArray[np.int64] = NO_WEIGHTS
 
 
 @inner_kernel
@@ -111,10 +116,10 @@ def push(stack: Any, top: int, node: int, first: int, stop: int, histogram: int)
 def build(tree: Any, members: Any, root: int, listing: Any, rules: Any, stamp: int, scratch: Any) -> None:
     """Build the subtree at leaf ``root`` from the rows of a ``Listing``.
 
-    ``tree.counts[root]`` holds the class counts of the rows, ``tree.sums[root]`` the sums of numeric labels, and the
-    tree has room for the nodes. O(n d (log n + depth)) for sorting codes of fixed width once and one pass per level;
-    O(n d log n) for the columns of few values, which are counted (``histograms``), and a pass over the rows alone per
-    level.
+    ``tree.counts[root]`` holds the class counts of the rows, ``tree.sums[root]`` the sums of numeric labels, with
+    weights ``pairs`` how many rows there are, and the tree has room for the nodes. O(n d (log n + depth)) for sorting
+    codes of fixed width once and one pass per level; O(n d log n) for the columns of few values, which are counted
+    (``histograms``), and a pass over the rows alone per level.
     """
     if not start_root(tree, members, root, listing, rules, stamp):
         return
@@ -217,6 +222,8 @@ def search(
         perfect = 2.0 * np.float64(counts[node, 0]) * np.float64(counts[node, 1])
     best = -1.0
     feature, at = -1, -1
+    if len(listing.weights) > 0:
+        return search_weights(tree, node, listing, scratch, first, stop, begin, end)
     for j in range(begin, end):
         if histogram >= 0 and H.width[j]:
             score, here = best_value(H, j, histogram, stop - first, categorical[j], counts, node, left, best)
@@ -275,6 +282,9 @@ def divide_node(
     threshold, missing, n_left = _divide_rows(listing, scratch, first, stop, histogram, label_bits, feature, at)
     left, right = split_node(tree, node, feature, threshold)
     tree.nodes[node].missing = missing
+    if len(listing.weights) > 0:
+        weigh_left(listed, label_bits, side, listing.weights, scratch.left)
+        tree.statistics[left].pairs, tree.statistics[right].pairs = n_left, size - n_left
     for k in range(K):
         tree.counts[left, k] = scratch.left[k]
         tree.counts[right, k] = tree.counts[node, k] - scratch.left[k]

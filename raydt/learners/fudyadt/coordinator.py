@@ -19,14 +19,15 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.errors import InputError
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
-from raydt.examples.updates import BatchResult, Log, UpdateBatch
+from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.update import BatchSteps, advance
 from raydt.learners.rebuild_log import logged, new_log
-from raydt.learners.sequential import REMOVE, Slots, enter_steps, steps_of
+from raydt.learners.row_updates import RowUpdates
+from raydt.learners.sequential import ADD, REMOVE, STEP, Slots, enter_steps, steps_of
 from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
@@ -34,6 +35,10 @@ from raydt.trees.counted_tree import WARMUP_LEFT, route, smooth_rows
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.records import shares_of
 from raydt.trees.regression_sums import LabelRange
+from raydt.trees.row_search import oldest_equal
+from raydt.trees.state_schema import unit_of
+
+_NO_MEANS = np.empty(0)
 
 
 class FuDyADTCoordinator(TreeCoordinator):
@@ -45,6 +50,8 @@ class FuDyADTCoordinator(TreeCoordinator):
         super().__init__()
         self.features, self.smoothing = features, options.smoothing
         self.live = FuDyADTTree(features, options, shards, plan)
+        self._weighting = self.live.weighting
+        self._one, self._step, self._one_log = RowUpdates(len(features)), np.zeros(1, dtype=STEP), new_log(1)
 
     # ---------------------------------------------------------------- one batch
 
@@ -64,6 +71,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)
+        self.live.weigh()
         if batch.blocks:
             yield from self._read(slots, batch.row[added], batch.blocks)
         else:
@@ -84,16 +92,54 @@ class FuDyADTCoordinator(TreeCoordinator):
             step, node = advance(live.tree, live.examples, live.cached, BatchSteps(steps, batch.X, means), step, *rest)
             if node >= 0:
                 if live.tree.reg[WARMUP_LEFT] == 0:
-                    live.end_warmup()
+                    live.end_warmup(int(steps["stamp"][step]) // 2 + 1)
                 yield from self.live.rebuild(node, int(steps["stamp"][step]), log)
             step += 1
         numbers = None if self._labels is None else self._labels.numbers(means)
         enter_steps(result, steps, position, steps["kind"] != REMOVE, numbers)
         return logged(log)
 
+    def take_row(
+        self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
+    ) -> tuple[bool | None, Exchange[Any] | None]:
+        """Apply one update without a batch, where the tree has classes and the features of all examples are here."""
+        live, one, store = self.live, self._one, self.store
+        if not live.takes_rows or code >= live.tree.counts.shape[1]:
+            return None, None
+        X, kind = one.take(row).X, ADD
+        if op == INSERT:
+            live.reserve(1)
+            slot = one.insert(store, self._digested, number, code, self._seq)
+            store.X[slot] = X
+        else:
+            kind, leaf = REMOVE, route(live.tree, live.categorical, X, np.int32(0), False)
+            slot = int(oldest_equal(live.tree, live.examples, store.X, X, leaf, code))
+            if slot < 0:
+                return False, None
+            one.delete(store, self._digested, slot)
+        self._step[0] = 2 * self._seq + 1, slot, 0, -1, kind, 0, 0
+        self._one_log["rows"][0] = 0
+        steps, rest = BatchSteps(self._step, X, _NO_MEANS), (live.rules, live.scratch, self._one_log)
+        node = advance(live.tree, live.examples, live.cached, steps, 0, *rest, live.loop_rows)[1]
+        if op != INSERT:
+            one.release(store, slot)
+        self._seq += 1
+        return True, live.rebuild(int(node), 2 * self._seq - 1, self._one_log) if node >= 0 else None
+
+    def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
+        """Return the class of most examples in the leaf of a row; None with smoothing."""
+        live = self.live
+        if self.smoothing or self._labels is not None:
+            return None
+        return int(live.tree.counts[route(live.tree, live.categorical, row, np.int32(0), False)].argmax())
+
     def _alike(self, row: RowBlock) -> Slots:
         """Live examples in the leaf of a row."""
-        return self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
+        rows = self.live.rows_of(route(self.live.tree, self.live.categorical, row.X, np.int32(0), False))
+        if not self.live.weighted:
+            return rows
+        slots = self.store.slots()  # those of weight 0 are in no leaf
+        return np.concatenate([rows, slots[self.live.cached.weight[slots] == 0]])
 
     def _equal(self, slots: Slots, row: RowBlock) -> Exchange[Any]:
         if (slots < len(self.store.X)).all():
@@ -105,7 +151,7 @@ class FuDyADTCoordinator(TreeCoordinator):
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
             yield from self.live.fill_cache()
-            self.live.end_warmup()
+            self.live.end_warmup(self._seq)
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
@@ -130,12 +176,13 @@ class FuDyADTCoordinator(TreeCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        return self._with_range(super().state(slots))
+        return self._with_range(super().state(slots) | self.live.weighting.state())
 
     def predictor(self) -> TreePredictor:
         """Predictions of the tree. O(nodes)."""
         if self._labels is None:
-            return TreePredictor(self.features, self.model(), self.smoothing)
+            model = self.model()
+            return TreePredictor(self.features, model, self.smoothing * unit_of(model))
         return NumberPredictor(self.features, self.model())
 
     def predict_proba(
@@ -150,5 +197,6 @@ class FuDyADTCoordinator(TreeCoordinator):
             leaves = [route(live.tree, live.categorical, X, np.int32(row), False) for row in range(len(X))]
             return shares_of(live.tree.counts[leaves], n_classes)
         shares = np.repeat(shares_of(live.tree.counts[:1], n_classes), len(X), axis=0)
-        smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), self.smoothing, shares)
+        smoothing = self.smoothing * live.rules.unit
+        smooth_rows(live.tree, live.categorical, np.ascontiguousarray(X), smoothing, shares)
         return shares

@@ -16,6 +16,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import dtype_of
 from raydt.examples.updates import UpdateBatch
+from raydt.examples.weights import Weighting, sums_by_class
 from raydt.exchange.faults import fault
 from raydt.exchange.messages import Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
@@ -33,11 +34,13 @@ from raydt.learners.fudyadt.build_sharded import (
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
+from raydt.learners.fudyadt.weighted_search import NO_WEIGHTS
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
 from raydt.trees.counted_tree import (
+    WARMUP_LEFT,
     most_nodes,
     start_node,
     stays_leaf,
@@ -45,6 +48,8 @@ from raydt.trees.counted_tree import (
 )
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
+from raydt.trees.state_schema import UNIT_ARRAY
+from raydt.trees.weighted_counts import weigh
 
 #: Cells of a rebuild up to which the compiled loop does it itself; larger ones are timed one by one.
 LOOP_CELLS = 1 << 15
@@ -69,7 +74,8 @@ class FuDyADTTree(LiveTree):
         self._groups = [len(owned) for owned in groups]
         self.columns = [features.columns_of(owned) for owned in groups]
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
-        self.scratch = new_scratch(self.loop_rows, d, self._fewest_classes)
+        self.weighting = Weighting(options.class_weight == "balanced")
+        self.scratch = self._new_scratch(self.loop_rows)
         if label_range is not None:
             self._take_range(label_range)
         self._rows_to_fetch = 0
@@ -84,7 +90,12 @@ class FuDyADTTree(LiveTree):
     @property
     def cached(self) -> Cached:
         """The features at hand, for kernels."""
-        return Cached(self.store.X, self.categorical)
+        return Cached(self.store.X, self.categorical, self.weighting.by_slot(self.store))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether nodes count weights."""
+        return self.rules.unit > 1
 
     def make_room(self, batch: UpdateBatch) -> None:
         """Make room for the rows and classes of one batch.
@@ -103,15 +114,35 @@ class FuDyADTTree(LiveTree):
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
         if len(self.scratch.left) < self.tree.counts.shape[1]:
-            self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
+            self.scratch = self._new_scratch(self.loop_rows)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether a tree of classes that counts rows can be updated with what is here, by an example at a time."""
+        here = (
+            not self.weighted
+            and self.keeps
+            and self.plan.shared_store
+            and self._most_kept is None
+            and not self._rows_to_fetch
+        )
+        if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
+            return False
+        classes = self.tree.counts.shape[1]
+        return len(self.scratch.left) >= classes and self.store.live < largest_build(classes)
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
         self.keeps, self.store.max_cached = True, self._most_kept
+        self.rules = self._options.rules()
+        if UNIT_ARRAY.name in state:
+            self.rules = self._options.weighed_rules()
         super().restore(state)
+        self.weighting.restore(state)
+        self.weighting.enter(self.store, np.arange(len(state["id"])))
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
-        self.scratch = new_scratch(self.loop_rows, len(self.features), self.tree.counts.shape[1])
+        self.scratch = self._new_scratch(self.loop_rows)
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
     def count_in_units(self, slots: npt.NDArray[np.int32]) -> None:
@@ -119,8 +150,20 @@ class FuDyADTTree(LiveTree):
         if self.label_range is not None:
             self.units[slots] = self.label_range.units(self.store.y[slots])
 
-    def end_warmup(self) -> None:
-        """Take the range of numeric labels, unless it is known, from the examples in the tree, which is one leaf."""
+    def weigh(self) -> None:
+        """Count weights from now on, if a row has another one than 1; those that are in the tree have 1."""
+        if not self.weighted and self.store.uneven:
+            self.rules = self._options.weighed_rules()
+            weigh(self.tree, self.rules)
+            self.scratch = self._new_scratch(self.loop_rows)
+
+    def end_warmup(self, seq: int) -> None:
+        """Take the range of numeric labels, unless it is known, from the examples in the tree, which is one leaf.
+
+        Before update ``seq``; balanced weights of classes, too.
+        """
+        if self.weighting.is_open:
+            self._balance(seq)
         if self.label_range is None or self.label_range.known:
             return
         slots = self.rows_of(0)
@@ -128,6 +171,22 @@ class FuDyADTTree(LiveTree):
         units = self.units[slots].astype(np.int64)
         self.tree.sums[0] = units.sum(), (units * units).sum()
         self.tree.statistics["pairs"][:1] = mass_ceilings(self.tree.counts[:1, 0], self.tree.sums[:1])
+
+    def _balance(self, seq: int) -> None:
+        """Find the weights of classes from the examples in the root, and count them by these."""
+        slots = self.rows_of(0)
+        self.weighting.resolve(sums_by_class(self.store.weights(slots), self.store.y[slots]), seq)
+        self.weighting.enter(self.store, np.arange(int(self.store.reg[USED])))
+        if not self.weighted:
+            self.rules = self._options.weighed_rules()
+            self.scratch = self._new_scratch(self.loop_rows)
+        take_rows(self.tree, self.members, 0, slots)
+        weight = self.cached.weight[slots]
+        self.members["leaf"][slots] = np.where(weight > 0, 0, -1)
+        link_members(self.tree, self.members, slots[weight > 0])
+        sums = sums_by_class(weight, self.store.y[slots], self.tree.counts.shape[1])
+        self.tree.counts[0] = sums
+        self.tree.statistics["n"][0], self.tree.statistics["pairs"][0] = sums.sum(), np.count_nonzero(weight)
 
     def _take_range(self, label_range: LabelRange) -> None:
         """Count the labels of all slots in units of a range."""
@@ -159,8 +218,9 @@ class FuDyADTTree(LiveTree):
     def rebuild(self, node: int, stamp: int, log: npt.NDArray[np.void]) -> Exchange[None]:
         """Rebuild one subtree, wherever its features are."""
         began = time.perf_counter()
-        n, depth = int(self.tree.statistics["n"][node]), self.tree.nodes["depth"][node]
-        if n * len(self.features) < self.plan.local_work_limit:
+        n, depth = int(self.tree.statistics["pairs" if self.weighted else "n"][node]), self.tree.nodes["depth"][node]
+        here = self.weighted or n * len(self.features) < self.plan.local_work_limit  # shards know no weights
+        if here:
             room = most_nodes(n, depth, self.rules) + spare_nodes(n, len(self.features))
             self.tree = with_room(self.tree, room, self.tree.counts.shape[1])
         slots = np.empty(n, dtype=np.int32)
@@ -172,7 +232,7 @@ class FuDyADTTree(LiveTree):
             start_node(self.tree, node, stamp, self.rules)
             self.members["leaf"][slots] = node
             link_members(self.tree, self.members, slots)
-        elif n * len(self.features) < self.plan.local_work_limit:
+        elif here:
             place = COORDINATOR
             X, rows = yield from self._features_of(slots)
             fault("coordinator.local_rebuild")
@@ -188,11 +248,14 @@ class FuDyADTTree(LiveTree):
         have = len(self.scratch.spare)
         if rows <= have:
             return self.scratch
-        d, classes = len(self.features), self.tree.counts.shape[1]
+        d = len(self.features)
         if rows * d > KEPT_CELLS:
-            return new_scratch(rows, d, classes)
-        self.scratch = new_scratch(min(2 * rows, KEPT_CELLS // d), d, classes)
+            return self._new_scratch(rows)
+        self.scratch = self._new_scratch(min(2 * rows, KEPT_CELLS // d))
         return self.scratch
+
+    def _new_scratch(self, rows: int) -> BuildScratch:
+        return new_scratch(rows, len(self.features), self.tree.counts.shape[1], self.weighted)
 
     def _build(
         self,
@@ -205,7 +268,8 @@ class FuDyADTTree(LiveTree):
         labels, numbers = self.examples.y[slots], NO_NUMBERS
         if self.label_range is not None:
             labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
-        listing = Listing(X, self.categorical, rows, slots, labels, numbers)
+        weights = self.cached.weight[slots].astype(np.int64) if self.weighted else NO_WEIGHTS
+        listing = Listing(X, self.categorical, rows, slots, labels, numbers, weights)
         scratch = self._scratch_for(len(slots))
         DividedBuild(self.tree, self.members, listing, self.rules, stamp, scratch).run(node)
 

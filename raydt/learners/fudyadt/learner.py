@@ -28,7 +28,19 @@ from raydt.trees.canonical_arrays import (
 )
 from raydt.trees.predictor import NumberPredictor, TreePredictor
 from raydt.trees.regression_sums import MOST_UNITS, LabelRange
-from raydt.trees.state_schema import HELD_OR_MISSING, Schema, check_classes, check_leaves, check_sums, require
+from raydt.trees.state_schema import (
+    HELD_OR_MISSING,
+    UNIT_ARRAY,
+    Schema,
+    check_classes,
+    check_leaves,
+    check_sums,
+    require,
+    unit_of,
+    weighed,
+    weight_arrays,
+    weights_of_state,
+)
 
 
 class FuDyADT(Learner):
@@ -40,6 +52,7 @@ class FuDyADT(Learner):
     Description = FuDyADTDescription
     unproven: ClassVar[dict[str, str]] = {
         **Learner.unproven,
+        "weighed": "another time with the same rows gives the same weights of classes",
         "threshold": "that of a leaf is not used",
         "rebuilds": COUNTS_WORK,
         "rebuilt_rows": COUNTS_WORK,
@@ -55,7 +68,13 @@ class FuDyADT(Learner):
         every = options.epsilon == 0  # every update builds the whole tree again, from the live examples
         if not options.numeric:
             return Traits(
-                Reading(missing=True, with_numbers="criterion: squared_error"),
+                Reading(
+                    missing=True,
+                    with_numbers="criterion: squared_error",
+                    weights=True,
+                    class_weight=options.weights_by_label,
+                ),
+                warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
                 divided="large",
                 retrained=every,
                 reads="columns",
@@ -82,7 +101,13 @@ class FuDyADT(Learner):
         if state and options.certified and not certified:
             raise ValueError(message("states.published", array="m0"))
         arrays = tree_arrays(model) + (CERTIFICATE if certified else ()) + (NUMBERS if options.numeric else ())
-        return Schema(arrays + (state_arrays(options.numeric) if state else ()), (HELD_OR_MISSING,))
+        weights = UNIT_ARRAY.name in model
+        arrays += (
+            state_arrays(options.numeric, weights) + weight_arrays(model, balanced="class_weight" in model)
+            if state
+            else ()
+        )
+        return Schema(weighed(arrays) if weights else arrays, (HELD_OR_MISSING,))
 
     def check_relations(
         self, options: Any, features: Features, model: Arrays, groups: Mapping[int, Arrays] | None, n: Mapping[str, int]
@@ -102,13 +127,14 @@ class FuDyADT(Learner):
             check_sums(model, SUMS, inner)
         if groups is not None:
             require(n["warmup_left"] == 0 or n["nodes"] == 1, "warmup_left", "states.warmup")
-            check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"])
+            weight = weights_of_state(model) if UNIT_ARRAY.name in model else None
+            check_leaves(model, np.zeros_like(model["leaf"]) if options.numeric else model["y"], weight)
 
     def predictor(self, options: FuDyADTOptions, features: Features, model: Arrays) -> TreePredictor:
         """Predictions of a saved model."""
         if options.numeric:
             return NumberPredictor(features, model)
-        return TreePredictor(features, model, options.smoothing)
+        return TreePredictor(features, model, options.smoothing * unit_of(model))
 
     def cases(self) -> Sequence[Case]:
         """Rebuilds by the shards and by the coordinator; classes and numbers; missing values; both schedules."""
@@ -143,6 +169,22 @@ class FuDyADT(Learner):
                 classes=0,
                 missing=True,
                 plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
+            ),
+            # Weights, by both schedules; the coordinator keeps the features of four rows.
+            Case(
+                "weighted",
+                often,
+                classes=3,
+                missing=True,
+                weighted=True,
+                plan=WorkPlan(36, 4 * 4 * 8, shared_store=False),
+            ),
+            Case(
+                "weighted, balanced",
+                {"alpha": 0.01, "beta": 0.05, "class_weight": "balanced"},
+                weighted=True,
+                warmup=12,
+                plan=WorkPlan(36, shared_store=False),
             ),
         )
 

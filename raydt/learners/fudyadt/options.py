@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from raydt.examples.weights import UNIT
 from raydt.learners.base import Promise
+from raydt.learners.class_weight import ClassWeight
 from raydt.learners.fully_dynamic import FullyDynamicOptions, epsilon_bound
 from raydt.messages import message
 from raydt.trees.counted_tree import TreeRules
@@ -23,7 +25,7 @@ LEAST_BETA = 1e-9
 _OF_NUMBERS = {"alpha": 0.005, "beta": 0.01}
 
 
-class FuDyADTOptions(FullyDynamicOptions):
+class FuDyADTOptions(FullyDynamicOptions, ClassWeight):
     """A fully dynamic decision tree, feasible after every update (after Bressan, Damay, Sozio, AAAI 2023)."""
 
     retired: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
@@ -69,6 +71,12 @@ class FuDyADTOptions(FullyDynamicOptions):
         return given
 
     @model_validator(mode="after")
+    def _has_classes(self) -> FuDyADTOptions:
+        if self.numeric and self.class_weight is not None:
+            raise ValueError(message("settings.no_classes"))
+        return self
+
+    @model_validator(mode="after")
     def _check_epsilon(self) -> FuDyADTOptions:
         self.require_epsilon()
         if self.schedule == "certificate" and self.epsilon != "auto":
@@ -94,6 +102,12 @@ class FuDyADTOptions(FullyDynamicOptions):
     def rules(self, scheduled: bool = True) -> TreeRules:
         """The options as the kernels take them."""
         return super().rules(scheduled)._replace(certified=self.certified, slack=self.beta - MARGIN)
+
+    def weighed_rules(self) -> TreeRules:
+        """The options as the kernels take them where rows have weights."""
+        rules, least = self.rules(), self.min_samples_split
+        by_size = Fraction(rules.epsilon) * least < 1
+        return rules._replace(unit=UNIT, min_samples_split=least * UNIT, by_size=by_size)
 
     def rules_of(self, labels: LabelRange) -> TreeRules:
         """The options as the kernels take them where labels are numbers: masses are in units squared."""

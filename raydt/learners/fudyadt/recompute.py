@@ -33,6 +33,7 @@ from raydt.audits.recorded_tree import (
 from raydt.audits.routed_history import BuildHistory
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.weights import UNIT
 
 
 class Gini:
@@ -79,9 +80,66 @@ class Gini:
         """
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
-    def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
-        """Return the best split at each node."""
+    def in_rows(self, sizes: Ints) -> Ints | Floats:
+        """Return sizes in rows of weight 1."""
+        return sizes
+
+    def squares(self, sizes: list[int]) -> list[int]:
+        """Return squares of sizes."""
+        return [n * n for n in sizes]
+
+    def best(
+        self, columns: list[RankedColumn], rows: Ints, labels: Ints, weight: Ints, node: Ints, statistics: Ints
+    ) -> Best:
+        """Return the best split at each node; ``weight`` is empty where examples count 1 each."""
         return best_splits(columns, rows, labels, node, statistics)
+
+
+class WeightedGini(Gini):
+    """The Gini index by sums of weights in units, whose products are rounded to float64 as in the fast path."""
+
+    def _pairs(self, statistics: Ints) -> Floats:
+        """Sum of c_k (n - c_k), class after class."""
+        n, pairs = statistics.sum(axis=1).astype(np.float64), np.zeros(len(statistics))
+        for counts in statistics.T.astype(np.float64):
+            pairs += counts * (n - counts)
+        return pairs
+
+    def numerators(self, statistics: Ints) -> list[int]:
+        """The same, as whole numbers."""
+        return [int(pairs) for pairs in self._pairs(statistics).tolist()]
+
+    def mass(self, statistics: Ints) -> Floats:
+        """Impurity times examples, in rows."""
+        n = np.maximum(statistics.sum(axis=1), 1).astype(np.float64)
+        mass: Floats = self._pairs(statistics) / n / UNIT
+        return mass
+
+    def scores(self, left: Ints, statistics: Ints) -> Floats:
+        """Between the sides, of products of float64."""
+        on_left, right = left.sum(axis=1).astype(np.float64), (statistics - left).astype(np.float64)
+        on_right, total = right.sum(axis=1), np.zeros(len(left))
+        for k in range(left.shape[1]):
+            D = left[:, k].astype(np.float64) * on_right - on_left * right[:, k]
+            total += D * D
+        sides = on_left * on_right
+        return np.where(sides > 0, total / np.maximum(sides, 1), 0.0)
+
+    def in_rows(self, sizes: Ints) -> Floats:
+        """Over the unit."""
+        rows: Floats = sizes / UNIT
+        return rows
+
+    def squares(self, sizes: list[int]) -> list[int]:
+        """Rounded to float64."""
+        return [int(float(n) * float(n)) for n in sizes]
+
+    def best(
+        self, columns: list[RankedColumn], rows: Ints, labels: Ints, weight: Ints, node: Ints, statistics: Ints
+    ) -> Best:
+        """By weights."""
+        tasks = [partial(of.best_splits_of_weights, rows, labels, weight, node, statistics) for of in columns]
+        return best_of(len(statistics), each(tasks, len(rows)))
 
 
 class Variance(Gini):
@@ -135,7 +193,9 @@ class Variance(Gini):
         """float(D)^2 over float(n_left n_right)."""
         return _scores(left[:, 1:2], statistics[:, 1:2], left[:, 0], statistics[:, 0])
 
-    def best(self, columns: list[RankedColumn], rows: Ints, labels: Ints, node: Ints, statistics: Ints) -> Best:
+    def best(
+        self, columns: list[RankedColumn], rows: Ints, labels: Ints, weight: Ints, node: Ints, statistics: Ints
+    ) -> Best:
         """By sums."""
         n, q, _ = statistics.T
         tasks = [partial(column.best_splits_of_numbers, rows, labels, node, n, q) for column in columns]
@@ -176,7 +236,8 @@ class SplitConditions:
         """Whether g(S) > bound (or >=) at each node, exactly."""
         p, q = bound.numerator * self.impurity.square, bound.denominator
         sizes, numerators = self.sizes(statistics).tolist(), self.impurity.numerators(statistics)
-        excess = [numerator * q - p * n * n for n, numerator in zip(sizes, numerators, strict=True)]
+        squares = self.impurity.squares(sizes)
+        excess = [numerator * q - p * square for square, numerator in zip(squares, numerators, strict=True)]
         return np.array([e > 0 or (or_equals and e == 0) for e in excess], np.bool_)
 
 
@@ -188,9 +249,15 @@ class Recomputed(BuildHistory):
     """
 
     def __init__(
-        self, tree: RecordedTree, features: Features, rules: SplitConditions, history: History, budget: int
+        self,
+        tree: RecordedTree,
+        features: Features,
+        rules: SplitConditions,
+        history: History,
+        budget: int,
+        weight: Ints | None = None,
     ) -> None:
-        super().__init__(tree, features, history)
+        super().__init__(tree, features, history, weight)
         n, self.rules, self.columns = len(tree), rules, self.ranked_columns()
         self.labels = rules.impurity.labels(history.y)
         self.live = np.zeros((n, rules.impurity.width), np.int64)  #: Statistics of S(v).
@@ -203,7 +270,7 @@ class Recomputed(BuildHistory):
         self.built_score, self.built_feature, self.built_threshold = np.full(n, -1.0), np.full(n, -1), np.zeros(n)
         self.built_left = np.zeros(n, np.bool_)  #: Whether missing numbers go left at it.
 
-        sampled = _sample(tree.s, len(features), budget)
+        sampled = _sample(rules.impurity.in_rows(tree.s).astype(np.int64), len(features), budget)
         place = np.zeros(n, np.int64)
         for depth, (rows, node, right) in enumerate(self.levels()):
             at = np.flatnonzero(tree.depth == depth)
@@ -227,7 +294,8 @@ class Recomputed(BuildHistory):
     def _look_at_build(self, at: Ints, rows: Ints, local: Ints, left: Bools, sampled: Bools) -> None:
         """Statistics of S0 and the best splits of it for the nodes ``at`` one level."""
         counts = self.built[at] = self._count(local, rows, len(at))
-        self.gone[at] = np.bincount(local[~self.alive[rows]], minlength=len(at))
+        dead = ~self.alive[rows]
+        self.gone[at] = self.added(local[dead], rows[dead], len(at))
         left &= self.tree.feature[at][local] >= 0
         on_left = self._count(local[left], rows[left], len(at))  # nothing of a leaf
         self.m0[at] = self.rules.impurity.mass(on_left) + self.rules.impurity.mass(counts - on_left)
@@ -238,7 +306,10 @@ class Recomputed(BuildHistory):
         self.built_score[at], self.built_feature[at], self.built_threshold[at], self.built_left[at] = found
 
     def _count(self, local: Ints, rows: Ints, nodes: int) -> Ints:
-        return self.rules.impurity.count(local, self.labels[rows], nodes)
+        if self.weight is None:
+            return self.rules.impurity.count(local, self.labels[rows], nodes)
+        width = self.rules.impurity.width
+        return self.added(local * width + self.labels[rows], rows, nodes * width).reshape(nodes, width)
 
     def sides(self) -> Ints:
         """Return the side of missing numbers at each node; where BUILD has chosen it and S0 was searched, the best."""
@@ -249,7 +320,8 @@ class Recomputed(BuildHistory):
         """Best splits of those of the nodes ``at`` one level that are ``wanted``."""
         rows, local = rows[wanted[local]], local[wanted[local]]
         there = np.where(wanted[:, None], counts, 0)
-        return self.rules.impurity.best(self.columns, rows, self.labels[rows], local, there)
+        weight = np.empty(0, np.int64) if self.weight is None else self.weight[rows]
+        return self.rules.impurity.best(self.columns, rows, self.labels[rows], weight, local, there)
 
 
 def _sample(s: Ints, d: int, budget: int) -> Bools:

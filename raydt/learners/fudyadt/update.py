@@ -23,13 +23,15 @@ from raydt.trees.counted_tree import (
     stays_leaf,
 )
 from raydt.trees.records import NODES, level_at, link, majority, take_rows, unlink
+from raydt.trees.weighted_counts import rows_at
 
 
 class Cached(NamedTuple):
-    """Features at hand: ``X``, shape (cached slots, d), by slot; and which columns are categorical."""
+    """Features at hand: ``X``, shape (cached slots, d), by slot; which columns are categorical; and weights."""
 
     X: npt.NDArray[np.float64]
     categorical: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.uint32]  #: By slot, in units; not looked at where the rules know no weights.
 
 
 class BatchSteps(NamedTuple):
@@ -60,11 +62,16 @@ def advance(
     for i in range(begin, len(steps)):
         kind = steps[i].kind
         slot = steps[i].slot
+        weight = np.int64(1)
+        if rules.unit > 1 and kind != LOOK:
+            weight = np.int64(cached.weight[slot])
         if kind == REMOVE:
+            if weight == 0:
+                continue
             leaf = unlink(tree, members, slot)
-            by, birth = -1, 2 * examples.born[slot] + 1
+            by, birth = -weight, 2 * examples.born[slot] + 1
         else:
-            leaf = route(tree, cached.categorical, batch.X, steps[i].row, kind == ADD)
+            leaf = route(tree, cached.categorical, batch.X, steps[i].row, kind == ADD and weight > 0)
             if numeric and reg[WARMUP_LEFT] == 0:
                 batch.means[i] = mean_at(tree, leaf)
             if kind == LOOK or reg[WARMUP_LEFT] == 0:
@@ -73,13 +80,20 @@ def advance(
                     steps[i].level = level_at(tree.counts, leaf)
             if kind == LOOK:
                 continue
-            link(tree, members, leaf, slot)
-            by, birth = 1, UNBORN
-        steps[i].path = tree.nodes[leaf].depth + 1
+            if weight > 0:
+                link(tree, members, leaf, slot)
+            else:
+                members[slot].leaf = -1  # a row that counts nothing is in no leaf
+                if reg[WARMUP_LEFT] == 0:
+                    continue
+            by, birth = weight, UNBORN
         k = np.int64(y[slot])
+        if weight > 0:
+            steps[i].path = tree.nodes[leaf].depth + 1
         if reg[WARMUP_LEFT] > 0:
-            count_example(tree, leaf, k, by)
-            tree.nodes[leaf].label = majority(tree.counts, leaf)
+            if weight > 0:
+                count_example(tree, leaf, k, by, rules)
+                tree.nodes[leaf].label = majority(tree.counts, leaf)
             if kind == ADD:
                 reg[WARMUP_LEFT] -= 1
             if reg[WARMUP_LEFT] > 0:
@@ -92,7 +106,7 @@ def advance(
             tree.nodes[leaf].label = majority(tree.counts, leaf)
         if node < 0:
             continue
-        n = tree.statistics[node].n
+        n = rows_at(tree, node, rules)
         stamp = steps[i].stamp
         # A leaf that BUILD would leave a leaf is only started again: its list and its counts are right already.
         if tree.nodes[node].feature < 0 and stays_leaf(tree, node, rules):
@@ -114,7 +128,9 @@ def advance(
             labels[r] = y[slots[r]]
             if numeric:
                 scratch.numbers[r], labels[r] = labels[r], 0
-        listing = Listing(cached.X, cached.categorical, slots, slots, labels, scratch.numbers)
+            if rules.unit > 1:
+                scratch.weights[r] = cached.weight[slots[r]]
+        listing = Listing(cached.X, cached.categorical, slots, slots, labels, scratch.numbers, scratch.weights)
         before = reg[NODES]
         build(tree, members, node, listing, rules, stamp, scratch)
         record(tree, log, node, stamp, n, reg[NODES] - before + 1, np.int64(COORDINATOR), 0.0)

@@ -26,8 +26,10 @@ from raydt.arrays.elementary import softmax
 from raydt.audits.audit_report import AuditReport, noted
 from raydt.audits.recorded_bins import Bools, Floats, Ints, MalformedModelError, recorded_bins
 from raydt.audits.tree_audit import wrong_values
+from raydt.audits.weights import class_factors, effective, given_weights, times, weighted_mean
 from raydt.examples.features import Features
 from raydt.examples.history import History
+from raydt.examples.weights import UNIT
 from raydt.learners.gbdt.derivatives import LARGEST_RESIDUAL, ONE, RESIDUAL_BITS, Loss, quantised
 from raydt.learners.gbdt.recompute import (
     RawRows,
@@ -112,6 +114,8 @@ def _examine(
     found |= {"trees": len(state["tree_nodes"]), "nodes": len(state["node_feature"])}
     found["splits"] = int((state["node_feature"] >= 0).sum())
     bins, with_cut = recorded_bins(state, features)
+    factors, failures = class_factors(options, state, history)
+    broken += failures
     if history.complete:
         first = _trained(state, history)
         ones = None if history.sparse is None else history.sparse[np.flatnonzero(first)]
@@ -119,14 +123,16 @@ def _examine(
         differing = [j for j, pair in enumerate(zip(bins, derived, strict=True)) if not pair[0].equals(pair[1])]
         differing += (len(bins) + np.setxor1d(with_cut, derived_with_cut)).tolist()
         broken += [message("audits.bins", feature=f"feature {j}", source="last training") for j in differing]
-        broken += _scale(options, state, history.y[first])
+        broken += _scale(options, state, history.y[first], given_weights(history.weight, len(first))[first])
     # From here on sparse features are numbered as those with a cut are: there are few of them.
     feature = state["node_feature"].astype(np.int64)
     above, place = feature >= len(bins), np.searchsorted(with_cut, feature - len(bins))
     there = np.append(with_cut, -1)[place] == feature - len(bins)
     feature = np.where(above, np.where(there, len(bins) + place, len(bins) + len(with_cut)), feature)
     state = {**state, "node_feature": feature}
-    trees = _Trees(options, state, RecomputedCandidates(bins, len(with_cut), options), history.y[source[held]], held)
+    y = history.y[source[held]]
+    counted = effective(given_weights(history.weight, len(history.id))[source[held]], y, factors)
+    trees = _Trees(options, state, RecomputedCandidates(bins, len(with_cut), options), y, held, counted)
     ones = None if sparse is None else only(sparse, with_cut)
     rows = RawRows(history.X[source[held]], ones, bins, options.l2_regularization, trees.units)
     for t, tree, failures in trees.recomputed(rows):
@@ -172,9 +178,10 @@ def _rows(options: GBDTOptions, state: Arrays, history: History) -> tuple[Ints, 
         for id, rows in wrong.items()
         if rows.any()
     ]
-    for name, what in (("id", "id"), ("y", "label")):
-        theirs = getattr(history, name)[source[known]]
-        failures += wrong_values(what, state["id"][known], state[name][known], theirs)
+    recorded = {"weight": given_weights(state.get("weight"), len(born)), "id": state["id"], "y": state["y"]}
+    theirs = {"weight": given_weights(history.weight, len(history.id)), "id": history.id, "y": history.y}
+    for name, what in (("id", "id"), ("y", "label"), ("weight", "weight")):
+        failures += wrong_values(what, state["id"][known], recorded[name][known], theirs[name][source[known]])
     live = history.inserted[history.deleted == LIVE]
     missing = live[~np.isin(live, born)]
     if len(missing):
@@ -207,12 +214,15 @@ def _trained(state: Arrays, history: History) -> Bools:
     return trained
 
 
-def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any]) -> list[Message]:
+def _scale(options: GBDTOptions, state: Arrays, y: npt.NDArray[Any], weight: Ints) -> list[Message]:
     """Origin and exponent against the targets of the last training."""
     origin, exponent = 0.0, 0
     if options.regression:
         y = y.astype(np.float64)
-        origin = math.fsum(y.tolist()) / len(y) if len(y) else 0.0
+        if (weight == UNIT).all():
+            origin = math.fsum(y.tolist()) / len(y) if len(y) else 0.0
+        elif weight.any():
+            origin = weighted_mean(y, weight)
         largest = float(np.abs(y - origin).max(initial=0.0))
         if len(np.unique(y)) == 1:
             origin, largest = float(y[0]), abs(float(y[0]))
@@ -244,15 +254,22 @@ class _Trees:
     """All trees of a state, and the rows they hold."""
 
     def __init__(
-        self, options: GBDTOptions, state: Arrays, candidates: RecomputedCandidates, y: npt.NDArray[Any], held: Bools
+        self,
+        options: GBDTOptions,
+        state: Arrays,
+        candidates: RecomputedCandidates,
+        y: npt.NDArray[Any],
+        held: Bools,
+        weight: Ints,
     ) -> None:
         classes = int(state["classes"][0])
         self.options, self.state, self.y, self.held, self.classes = options, state, y, held, classes
+        self.weight = weight
         self.binary = classes == 2 and options.objective in ("auto", "binary")
         self.width = 1 if options.regression or self.binary else classes
         self.unit = math.ldexp(1.0, int(state["exponent"][0]) - RESIDUAL_BITS)
         self.loss = Loss(self.width, options.regression, float(state["origin"][0]), self.unit)
-        self.units = (2.0**-RESIDUAL_BITS, 1.0) if options.regression else (1.0 / ONE, 1.0 / ONE**2)
+        self.units = (2.0**-RESIDUAL_BITS, 1.0 / UNIT) if options.regression else (1.0 / ONE, 1.0 / ONE**2)
         self.candidates = candidates
         self.tree = recorded_trees(state, self.candidates.cuts)
         if len(self.tree) % self.width or not (
@@ -287,7 +304,8 @@ class _Trees:
             t = m * self.width + k
             entry = self.ledger(t)
             g = entry if self.options.regression else ONE * (self.y == (1 if self.binary else k)) - entry
-            h = np.ones_like(g) if self.options.regression else np.abs(g) * (ONE - np.abs(g))
+            h = self.weight if self.options.regression else times(np.abs(g) * (ONE - np.abs(g)), self.weight)
+            g = times(g, self.weight)
             tree = rows.deal(self.tree[t], g, h, candidates)
             found.append((t, tree, self.failures(t, tree)))
         return found
@@ -336,6 +354,8 @@ class _Trees:
         recorded = self.tree[t]
         nodes = slice(int(self.end[t]) - len(recorded), int(self.end[t]))
         G, H, value = (self.state[name][nodes] for name in ("node_G", "node_H", "node_value"))
+        if self.options.regression:  # whole weights, and what is left of them
+            H = UNIT * H + (self.state["node_H_rest"][nodes].astype(np.int64) if "node_H_rest" in self.state else 0)
         inner = recorded.feature >= 0
         expected = np.where(inner, 0.0, self.leaf_values(tree.G, tree.H))
         entry = self.ledger(t)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.simd import add_pair, fetch_row
 from raydt.batches.cells import Cells
-from raydt.learners.gbdt.derivatives import ONE
+from raydt.examples.weights import UNIT
+from raydt.learners.gbdt.derivatives import ONE, weighted
 
 #: How many rows before it is added a row is fetched, and its list when it is known where that lies (``add_cells``).
 _FETCHED_AHEAD, _LIST_AHEAD = 16, 8
@@ -28,9 +29,9 @@ def add_row(slot: Any, G: int, H: int, cells: Any, segment: Any, sums: Any) -> N
 
 
 @inner_kernel
-def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums: Any) -> None:
-    """Add rows (their slots and first derivatives) to a histogram, shape (S + 1, 2)."""
-    last, lists = len(slots) - 1, len(cells.values) > 0
+def add_cells(slots: Any, g: Any, weight: Any, squared: bool, cells: Any, segment: Any, sums: Any) -> None:
+    """Add rows (their slots and first derivatives, and weights by slot) to a histogram, shape (S + 1, 2)."""
+    last, lists, has_weights = len(slots) - 1, len(cells.values) > 0, len(weight) > 0
     for i in range(len(slots)):
         slot, G = np.uint32(slots[i]), np.int64(g[i])  # unsigned: no test for an index from the end
         ahead = np.uint32(slots[min(i + _FETCHED_AHEAD, last)])  # rows of a small leaf are far apart
@@ -40,7 +41,9 @@ def add_cells(slots: Any, g: Any, squared: bool, cells: Any, segment: Any, sums:
             fetch_row(cells.end, ahead)
             fetch_row(cells.values, cells.begin[np.uint32(slots[min(i + _LIST_AHEAD, last)])])
         a = abs(G)
-        H = np.int64(1) if squared else a * (ONE - a)
+        H = np.int64(UNIT) if squared else a * (ONE - a)
+        if has_weights:
+            G, H = weighted(G, np.int64(weight[slot]), squared)
         add_row(slot, G, H, cells, segment, sums)
 
 
@@ -88,15 +91,17 @@ def find_places(slots: Any, cells: Any, segment: Any, nowhere: int, into: Any) -
 
 
 @inner_kernel
-def add_places(slots: Any, g: Any, squared: bool, places: Any, sums: Any) -> None:
+def add_places(slots: Any, g: Any, weight: Any, squared: bool, places: Any, sums: Any) -> None:
     """Add rows whose places are known, as :func:`add_cells` does."""
-    ends, segments, last = places.ends, places.segments, len(slots) - 1
+    ends, segments, last, has_weights = places.ends, places.segments, len(slots) - 1, len(weight) > 0
     for i in range(len(slots)):
         slot, G = np.uint32(slots[i]), np.int64(g[i])
         fetch_row(ends, np.uint32(slots[min(i + _FETCHED_AHEAD, last)]))
         fetch_row(segments, ends[np.uint32(slots[min(i + _LIST_AHEAD, last)]), 0])
         a = abs(G)
-        H = np.int64(1) if squared else a * (ONE - a)
+        H = np.int64(UNIT) if squared else a * (ONE - a)
+        if has_weights:
+            G, H = weighted(G, np.int64(weight[slot]), squared)
         for e in range(np.uint64(ends[slot, 0]), np.uint64(ends[slot, 1])):
             add_pair(sums, segments[e], G, H)
 

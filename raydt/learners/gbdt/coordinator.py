@@ -35,6 +35,7 @@ from raydt.examples.updates import (
     Log,
     UpdateBatch,
 )
+from raydt.examples.weights import Weighting, filled, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
@@ -42,7 +43,7 @@ from raydt.learners.gbdt.digest import ModelDigest
 from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
 from raydt.learners.gbdt.model import ConstantPredictor, GBDTPredictor, model_arrays, predictor_of
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.targets import Summary, constant_of, summary_of
+from raydt.learners.gbdt.targets import Summary, Targets, constant_of, summaries_before, summary_of
 from raydt.learners.gbdt.trainer import HeldOut, ThreadTrainer, bins_of_all, held_out_rows, trained_on
 from raydt.learners.gbdt.trees import extent
 from raydt.learners.gbdt.update_batch import TO_DELETE, TO_INSERT, Counts, PendingUpdates, TrainingRecord, UpdateLog
@@ -59,6 +60,7 @@ class GBDTCoordinator(BatchCoordinator):
         self._dtype = np.dtype(np.float64 if options.regression else np.int32)
         self._store = ExampleStore(0, None, self._dtype)
         self._rows, self._pending = RowsOnShards(features, shards), PendingUpdates()
+        self._weighting: Weighting = Weighting(options.class_weight == "balanced")
         self._trainer: ThreadTrainer | None = None  # of the ensemble, once there is one
         self._seq = self._warmup = self._begun = 0  # updates in all, of the warm-up, and before the present batch D'
         self._record = TrainingRecord()
@@ -157,7 +159,7 @@ class GBDTCoordinator(BatchCoordinator):
         """Predictions of the rows of a part by the model of the last end of a D'."""
         asked = np.flatnonzero((batch.op[part] != DELETE) & (batch.op[part] != DELETE_VALUE)) + part.start
         asked = asked[admitted.fault[asked] == 0]
-        if batch.start + part.start < self._warmup:
+        if batch.start + part.start < self._warmup or not batch.answers:
             asked = asked[batch.op[asked] == QUERY]
         if not len(asked):
             return
@@ -185,11 +187,7 @@ class GBDTCoordinator(BatchCoordinator):
         ``deleted`` are slots whose examples an update has deleted: number ``since``.
         """
         yield from ()
-        after, y, born, found = self.store.slots(), self.store.y, self.store.born, []
-        for seq in seqs.tolist():
-            slots = np.concatenate([after, deleted[since > seq]])
-            found.append(summary_of(y[slots[born[slots] < seq]]))
-        return found
+        return summaries_before(self.store, seqs, deleted, since)
 
     # ---------------------------------------------------------------- the model changes
 
@@ -237,12 +235,22 @@ class GBDTCoordinator(BatchCoordinator):
         parts = yield Ask("learn", {"slots": slots})
         rest, held = held_out_rows(slots, o) if o.early_stopping and first else (slots, slots[:0])
         self._note_all()
-        ensemble = self._new_ensemble(parts, summary_of(y[slots]))
+        weights = self.store.weights(slots)
+        ensemble = self._new_ensemble(parts, summary_of(y[slots], weights))
+        if self._weighting.is_open:
+            self._weighting.resolve(sums_by_class(weights, y[slots], ensemble.classes), self._seq)
+            self._weighting.enter(self.store, slots)
         self._trainer = trainer = ThreadTrainer(ensemble, self.features, self._rows)
-        yield from trainer.encode(slots, y)
-        watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held]) if len(held) else None
-        trainer.train(y, rest, watched)
+        yield from trainer.encode(slots, len(y))
+        counts = self._weighting.of_slots(self.store, held)
+        watched = HeldOut(ensemble, (yield from self._rows.take(held)), y[held], counts) if len(held) else None
+        trainer.train(self._targets, rest, watched)
         self._pending.inserts = held
+
+    @property
+    def _targets(self) -> Targets:
+        """Labels of all rows, and what each counts."""
+        return Targets(self.store.y, self._weighting.by_slot(self.store))
 
     def _new_ensemble(self, parts: Sequence[Arrays], targets: Summary) -> Ensemble:
         """Make the ensemble of a training: of the bins of each shard, and a summary of the labels of the rows."""
@@ -254,7 +262,7 @@ class GBDTCoordinator(BatchCoordinator):
         if not len(slots):
             return Counts()
         assert self._trainer is not None
-        counts, taken = self._trainer.update(self.store.y, slots, role, anew)
+        counts, taken = self._trainer.update(self._targets, slots, role, anew)
         self._note(taken)
         return counts
 
@@ -276,14 +284,14 @@ class GBDTCoordinator(BatchCoordinator):
             if classes > self._trainer.ensemble.classes:
                 anew = np.setdiff1d(self.store.slots(), slots).astype(np.int32)
                 self._note_all()
-                self._trainer.extend(classes, y, anew)
+                self._trainer.extend(classes, self._targets, anew)
         return self._update(slots, INSERTED, anew)
 
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
         if self._restored and self._trainer is not None:
             held = self._pending.in_model(self.store.slots())
-            yield from self._trainer.resume(self.store.y, held, self._pending.inserts)
+            yield from self._trainer.resume(self._targets, held, self._pending.inserts)
         self._restored = False
 
     # ---------------------------------------------------------------- the model
@@ -306,7 +314,9 @@ class GBDTCoordinator(BatchCoordinator):
         slots = self._pending.deletes
         slots = slots[np.argsort(self.store.id[slots])]
         leaving = {"id": self.store.id[slots], **self._row_columns(slots)}
-        return self._digest.of(self.ensemble, leaving, self._row_part())
+        if self.store.uneven:
+            leaving["weight"] = filled(self.store.weights(slots), len(slots))
+        return self._digest.of(self.ensemble, self._weighting.factors, leaving, self._row_part())
 
     def _row_columns(self, slots: Slots) -> Arrays:
         """Labels, which updates are pending, and the derivatives that were added; 0 of what is not yet in."""
@@ -365,30 +375,18 @@ class GBDTCoordinator(BatchCoordinator):
 
     def _model_state(self) -> Arrays:
         """Return what a state has that does not grow with the rows."""
-        e, totals = self.ensemble, self._totals
-        scalars = {
-            "seq": self._seq,
-            "warmup": self._warmup,
-            "begun": self._begun,
-            "classes": e.classes if e else -1,
-            "exponent": e.exponent if e else 0,
-            "rebuilds": totals.subtrees,
-            "rebuilt_rows": totals.rows,
-            **self._record.numbers(),
-        }
-        state: Arrays = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
-        if e is not None:
-            state |= e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
-        return state
+        counted = {"seq": self._seq, "warmup": self._warmup, "begun": self._begun, **self._record.numbers()}
+        return self._totals.state(self.ensemble, counted) | self._weighting.state()
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         pending = state["pending"]
-        self._store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE)
+        self._store.fill(state["id"], state["y"], state["born"], pending != TO_DELETE, state.get("weight"))
         slots = np.arange(len(pending), dtype=np.int32)
         self._pending = PendingUpdates()
         self._pending.add(slots[pending == TO_INSERT], slots[pending == TO_DELETE])
         self._restore_model(state)
+        self._weighting.enter(self._store, slots)
         if "tree_nodes" in state:
             ensemble = restored(self.options, state, max(len(state["leaf"]), self.store.capacity))
             self._trainer = ThreadTrainer(ensemble, self.features, self._rows)
@@ -397,4 +395,5 @@ class GBDTCoordinator(BatchCoordinator):
         self._seq, self._warmup, self._begun = int(state["seq"][0]), int(state["warmup"][0]), self.options.begun(state)
         self._record = TrainingRecord.of(state)
         self._totals = Counts(subtrees=int(state["rebuilds"][0]), rows=int(state["rebuilt_rows"][0]))
+        self._weighting.restore(state)
         self._trainer, self._restored, self._extent = None, True, None

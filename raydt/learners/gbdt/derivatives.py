@@ -4,7 +4,12 @@ Invariant: probabilities have the same bits on every machine (``elementary``); w
 
 Classification (eq. (4) of the paper): a probability is quantised to q of 65536, never 0 and never 1. The first
 derivative with its sign turned is g = 65536 r - q, r being 1 for the class of the example, and the second is
-h = |g| (65536 - |g|), since |g| is q or 65536 - q. Regression: g is the residual in units of 2**(e - 24), h is 1.
+h = |g| (65536 - |g|), since |g| is q or 65536 - q. Regression: g is the residual in units of 2**(e - 24), h is 1, in
+units of a weight.
+
+A weight multiplies both. The products are rounded to the same units, of equal distances away from 0: a weight that is a
+whole number w adds what w equal rows add, bit for bit, and what a row adds follows from its ledger entry and its weight
+alone, so that its deletion subtracts it.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import numpy.typing as npt
 
 from raydt.arrays.elementary import TOGETHER, probabilities, probabilities_together
 from raydt.arrays.kernel import inner_kernel, kernel
+from raydt.examples.weights import BITS, UNIT
 
 #: A probability of 1.
 ONE = 65536
@@ -63,11 +69,35 @@ def gradient(q: int, y: Any, k: int, loss: Any) -> int:
 
 @inner_kernel
 def hessian(g: int, squared: bool) -> int:
-    """Return h of a g."""
+    """Return h of a g of a row with a weight of 1."""
     if squared:
-        return 1
+        return UNIT
     a = abs(g)
     return a * (ONE - a)
+
+
+@inner_kernel
+def times(derivative: int, weight: int) -> int:
+    """Return a derivative times a weight, rounded; the sign changes nothing else."""
+    size = (abs(derivative) * weight + UNIT // 2) >> BITS
+    return size if derivative >= 0 else -size
+
+
+@inner_kernel
+def weight_of(weight: Any, slot: Any) -> int:
+    """Return the weight of the row in a slot."""
+    found: int = np.int64(weight[slot]) if len(weight) else np.int64(UNIT)
+    return found
+
+
+@inner_kernel
+def weighted(g: int, weight: int, squared: bool) -> tuple[int, int]:
+    """Return what a row with this g adds to G and H."""
+    g = np.int64(g)
+    h = np.int64(hessian(g, squared))
+    if weight == UNIT:
+        return g, h
+    return times(g, weight), np.int64(weight) if squared else times(h, weight)
 
 
 @inner_kernel

@@ -19,7 +19,7 @@ from raydt.learners.gbdt.ensemble import Arrays, Ensemble
 
 #: Records of what could not grow, and of how far scores have moved, decide what is done later; the model is the same
 #: without them.
-_SKIPPED = ("node_tried_g", "node_tried_h", "node_above", "node_below")
+_SKIPPED = ("node_tried_g", "node_tried_h", "node_tried_h_rest", "node_above", "node_below")
 
 
 class ModelDigest:
@@ -33,13 +33,16 @@ class ModelDigest:
         """What is copied: all but a digest that is not complete, which cannot be."""
         return {**self.__dict__, "_begun": None}
 
-    def of(self, ensemble: Ensemble | None, leaving: Arrays, rows: Part) -> str:
-        """Return the digest, given the columns of rows that wait to be deleted, by id, and the part of all rows.
+    def of(self, ensemble: Ensemble | None, factors: npt.NDArray[np.int64] | None, leaving: Arrays, rows: Part) -> str:
+        """Return the digest, given resolved weights of classes, the columns of rows that wait to be deleted, by id, and
+        the part of all rows.
 
         O(nodes), and of a new training O(possible sparse features).
         """
         e = ensemble
         parts: Arrays = {"classes": np.array([e.classes if e else -1]), "exponent": np.array([e.exponent if e else 0])}
+        if factors is not None:
+            parts["class_weight"] = factors
         parts |= {f"leaving_{name}": column for name, column in leaving.items()}
         if e is not None:
             parts |= {name: array for name, array in e.nodes().items() if name not in _SKIPPED}

@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from raydt.arrays.kernel import kernel
 from raydt.batches.binning import Bins
+from raydt.examples.weights import BITS, UNIT
 from raydt.learners.gbdt.candidates import most_candidates, tolerance
-from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient
+from raydt.learners.gbdt.derivatives import ONE, RESIDUAL_BITS, Loss, gradient, weight_of, weighted
 from raydt.learners.gbdt.options import GBDTOptions
-from raydt.learners.gbdt.split_search import Units
+from raydt.learners.gbdt.split_search import SQUARED_H, Units
 from raydt.learners.gbdt.staleness import staleness
+from raydt.learners.gbdt.targets import Targets
 from raydt.learners.gbdt.trees import LARGEST_STEP, Rates, Trees, new_trees, preorder, set_all_values
 from raydt.parallel.threads import ranges, run
 
@@ -51,13 +53,16 @@ class ModelArrays(NamedTuple):
 
 
 @kernel
-def _gradients(ledger: Any, y: Any, k: int, loss: Any, slots: Any, out: Any) -> None:
+def _sum_up(ledger: Any, y: Any, weight: Any, k: int, loss: Any, slots: Any, out: Any) -> None:
     for i in range(len(slots)):
-        out[i] = gradient(np.int64(ledger[slots[i]]), y[slots[i]], k, loss)
+        slot = slots[i]
+        G, H = weighted(gradient(np.int64(ledger[slot]), y[slot], k, loss), weight_of(weight, slot), loss.squared)
+        out[0] += G
+        out[1] += H
 
 
 def start_of(trees: Trees, origin: float, squared: bool) -> float:
-    """Return :attr:`Ensemble.start`. The second derivatives of a regression are 1: their sum is the number of rows."""
+    """Return :attr:`Ensemble.start`. The second derivatives of a regression are weights: 0 in all without rows."""
     return 0.0 if squared and not trees.H[0, 0] else origin
 
 
@@ -89,7 +94,7 @@ class Ensemble:
         alone = one_tree(o, classes)
         unit = 2.0 ** (exponent - RESIDUAL_BITS) if squared else 0.0
         self.loss = Loss(1 if alone else classes, squared, origin, unit)
-        g, h = (2.0**-RESIDUAL_BITS, 1.0) if squared else (1.0 / ONE, 1.0 / (ONE * ONE))
+        g, h = (2.0**-RESIDUAL_BITS, SQUARED_H) if squared else (1.0 / ONE, 1.0 / (ONE * ONE))
         self.units = Units(g, h, o.l2_regularization)
         factor = 1.0 if alone else (classes - 1) / classes
         largest, shrinkage = (np.inf, o.learning_rate * 2.0**exponent) if squared else (LARGEST_STEP, o.learning_rate)
@@ -160,22 +165,13 @@ class Ensemble:
         short.stale = staleness(self.options.tolerance, iterations, self.exponent, self.loss)
         return short
 
-    def hessians(self, g: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Return h of each g."""
-        a = np.abs(g.astype(np.int64))
-        return np.where(self.loss.squared, 1, a * (ONE - a)).astype(np.int32)
-
-    def gradients(self, tree: int, slots: npt.NDArray[np.int32], y: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Return g of some rows in one tree, from the ledger."""
-        out = np.empty(len(slots), dtype=np.int32)
-        _gradients(self.ledger[tree], y, tree % self.per, self.loss, slots, out)
-        return out
-
-    def sums_of_roots(self, known: int, y: npt.NDArray[Any], slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def sums_of_roots(self, known: int, targets: Targets, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """Return G and H of some rows, all in one leaf, in the trees of classes from ``known`` on, shape (trees, 2)."""
-        g = [self.gradients(t, slots, y) for t in self._trees_from(known)]
-        sums = [(one.sum(dtype=np.int64), self.hessians(one).sum(dtype=np.int64)) for one in g]
-        return np.array(sums, dtype=np.int64).reshape(-1, 2)
+        trees = self._trees_from(known)
+        sums = np.zeros((len(trees), 2), dtype=np.int64)
+        for t, out in zip(trees.tolist(), sums, strict=True):
+            _sum_up(self.ledger[t], *targets, t % self.per, self.loss, slots, out)
+        return sums
 
     def set_roots(self, known: int, sums: npt.NDArray[np.int64]) -> None:
         """Take what :meth:`sums_of_roots` gives of all rows, and compute all values anew.
@@ -232,7 +228,7 @@ class Ensemble:
             elif name == "tried_g":
                 array = np.where(inner | (self.trees.tried_h[tree, node] < 0), 0, array)
             arrays[f"node_{name}"] = array
-        return arrays
+        return divided_sums(arrays) if self.loss.squared else arrays
 
     def leaves_of(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
         """Return the position in preorder of the leaf of some rows in every tree, shape (rows, trees)."""
@@ -257,11 +253,36 @@ class Ensemble:
 
     def take(self, arrays: Arrays, leaf: npt.NDArray[Any], ledger: npt.NDArray[Any]) -> None:
         """Replace everything by canonical arrays; rows take slots 0, 1, ..."""
+        arrays = joined_sums(arrays) if self.loss.squared else arrays
         trees = trees_of(arrays, self.bins, self.options.max_leaf_nodes)
         for name, theirs in trees._asdict().items():
             getattr(self.trees, name)[:] = theirs
         self.leaf[:, : len(leaf)] = leaf.T
         self.ledger[:, : len(ledger)] = ledger.T
+
+
+#: Sums of second derivatives of a regression, which are weights.
+_WEIGHTS = ("node_H", "node_tried_h")
+
+
+def divided_sums(arrays: Arrays) -> Arrays:
+    """Divide the sums of weights into whole ones and, where there are some, the rest in units (``node_H_rest``)."""
+    found = dict(arrays)
+    for name in _WEIGHTS:
+        sums = arrays[name]
+        found[name], rest = sums >> BITS, np.where(sums < 0, 0, sums & (UNIT - 1)).astype(np.uint16)
+        if rest.any():
+            found[f"{name}_rest"] = rest
+    return found
+
+
+def joined_sums(arrays: Arrays) -> Arrays:
+    """Undo :func:`divided_sums`."""
+    found = dict(arrays)
+    for name in _WEIGHTS:
+        sums = np.asarray(arrays[name])
+        found[name] = np.where(sums < 0, sums, (sums << BITS) + found.pop(f"{name}_rest", np.zeros(1, dtype=np.int64)))
+    return found
 
 
 def numbered(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -68,9 +68,10 @@ def _sum_up(local: Any, row: int, room: Any, e: int, sums: Any, squared: bool) -
     a, b = room.leaf[e].begin, room.leaf[e].end
     sums[:] = 0
     if len(room.places.ends):
-        add_places(room.slots[a:b], room.g[a:b], squared, room.places, sums)
+        add_places(room.slots[a:b], room.g[a:b], local.weight, squared, room.places, sums)
     else:
-        add_cells(room.slots[a:b], room.g[a:b], squared, local.cells, local.candidates.segment[row], sums)
+        segment = local.candidates.segment[row]
+        add_cells(room.slots[a:b], room.g[a:b], local.weight, squared, local.cells, segment, sums)
 
 
 @inner_kernel
@@ -94,7 +95,7 @@ def _keep_and_subtract(sums: Any, into: Any, less: Any) -> None:
 def _search(local: Any, row: int, room: Any, e: int) -> None:
     """Find the best split of an open leaf among the features that this shard owns."""
     leaf, found = room.leaf[e], room.found[e]
-    least = least_gain(leaf.G, leaf.H, local.units)
+    least = least_gain(leaf.G, leaf.H, local.units) if leaf.H > 0 else 0.0  # all rows may have a weight of 0
     scan(room.pool[leaf.histogram], leaf.G, leaf.H, local, row, least, room.best, found)
     leaf.gain = room.best[0] if found[FEATURE] >= 0 else 0.0
 

@@ -18,7 +18,7 @@ from raydt.arrays.simd import add_pair
 from raydt.batches.cells import is_left
 from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import add_row, segments_of
-from raydt.learners.gbdt.derivatives import gradient, hessian
+from raydt.learners.gbdt.derivatives import gradient, weight_of, weighted
 from raydt.learners.gbdt.trees import LEAF, next_in_preorder, value_of
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
@@ -56,15 +56,17 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
         for i in range(own):
             slot = slots[i]
             g = gradient(np.int64(ledger[slot]), y[slot], k, loss)
-            _note(room, changed, slot, np.int64(leaf[slot]), -g, -hessian(g, loss.squared))
+            G, H = weighted(g, weight_of(local.weight, slot), loss.squared)
+            _note(room, changed, slot, np.int64(leaf[slot]), -G, -H)
             changed += 1
             leaf[slot] = model.absent
     elif role == INSERTED:
         for i in range(own):
             slot = slots[i]
             g = gradient(np.int64(entry[i]), y[slot], k, loss)
+            G, H = weighted(g, weight_of(local.weight, slot), loss.squared)
             node = _route(model, local, t, np.int64(slot))
-            _note(room, changed, slot, node, g, hessian(g, loss.squared))
+            _note(room, changed, slot, node, G, H)
             changed += 1
             leaf[slot], ledger[slot] = node, entry[i]
     if not batch.differs[k]:
@@ -75,8 +77,10 @@ def change_rows(model: Any, local: Any, batch: Any, t: int, k: int, role: int, o
         if before == now:
             continue
         old, new = gradient(before, y[slot], k, loss), gradient(now, y[slot], k, loss)
-        G, H = new - old, hessian(new, loss.squared) - hessian(old, loss.squared)
-        _note(room, changed, slot, np.int64(leaf[slot]), G, H)
+        weight = weight_of(local.weight, slot)
+        old_G, old_H = weighted(old, weight, loss.squared)
+        new_G, new_H = weighted(new, weight, loss.squared)
+        _note(room, changed, slot, np.int64(leaf[slot]), new_G - old_G, new_H - old_H)
         changed += 1
         ledger[slot] = now
     return changed
@@ -265,8 +269,8 @@ def sum_up(model: Any, local: Any, y: Any, slots: Any, first: int, stop: int, ro
             if node < 0:
                 continue
             g = gradient(np.int64(ledger[slot]), y[slot], t % loss.trees, loss)
-            of_node = sums[histogram[node]]
-            add_row(np.uint32(slot), np.int64(g), np.int64(hessian(g, loss.squared)), local.cells, segment, of_node)
+            G, H = weighted(g, weight_of(local.weight, slot), loss.squared)
+            add_row(np.uint32(slot), G, H, local.cells, segment, sums[histogram[node]])
         for q in range(nodes - 1, 0, -1):
             node = np.int64(room.order[q])
             if trees.feature[t, node] >= 0:

@@ -38,6 +38,7 @@ from raydt.trees.state_schema import (
     finite,
     require,
     row_arrays,
+    weight_arrays,
 )
 
 _TREES = (
@@ -56,6 +57,8 @@ _SUMS = (
     Array("node_above", np.uint16, ("nodes",)),
     Array("node_below", np.uint16, ("nodes",)),
 )
+#: Of sums of weights (regression), units that are no whole weight; not where all are whole.
+_RESTS = (Array("node_H_rest", np.uint16, ("nodes",)), Array("node_tried_h_rest", np.uint16, ("nodes",)))
 _GAINS = (Array("node_gain", np.float64, ("nodes",)), counter("per", 1))
 _COUNT = Array("node_count", np.int64, ("nodes",), 0, EXAMPLES)
 _CLASSES, _ORIGIN, _ONLY = counter("classes", -1), finite("origin", 1), finite("only", 1)
@@ -106,9 +109,11 @@ class GBDT(Learner):
         "bins_default": "any bin may be the one whose sums are not stored",
         "node_feature": "another split that parts the rows alike is as good",
         "node_cut": "that of a leaf is not used, and another that parts the rows alike is as good",
+        "node_tried_h_rest": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "node_tried_g": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "node_tried_h": "of an earlier time: it decides when a leaf that could not grow is tried again",
         "trained": "another end of the last training that leaves the same rows gives the same bins",
+        "weighed": "another time with the same rows gives the same weights of classes",
         "trained_rows": "of an earlier time: it decides when the trees are trained again",
         "changes": "counted since then: it decides when the trees are trained again",
         "work": "of the last update in place: it decides when the trees are trained again",
@@ -146,7 +151,9 @@ class GBDT(Learner):
         rows = (*_TOTALS, *begun, *row_arrays(options.regression, "labels"), _PENDING)
         # An id may have two rows, one of which waits to be deleted.
         rows = tuple(of._replace(unique=False) if of.name == "id" else of for of in rows)
-        of_trees = (*trees, *_SUMS, *by_row)
+        rows += weight_arrays(model, balanced=trained and options.class_weight == "balanced")
+        rests = tuple(of for of in _RESTS if of.name in model)
+        of_trees = (*trees, *_SUMS, *rests, *by_row)
         return Schema((*rows, *of_trees) if trained else (*rows, _CLASSES), (HELD_OR_MISSING,))
 
     def check_relations(
@@ -206,6 +213,8 @@ class GBDT(Learner):
                 regression=options.regression,
                 missing=True,
                 sparse=True,
+                weights=True,
+                class_weight=options.weights_by_label,
                 classes=most,
                 sparse_classes=most,
                 with_numbers="" if options.regression else "objective: squared_error",
@@ -243,6 +252,8 @@ class GBDT(Learner):
             Case("three classes, updated", small | changed, sparse=True, classes=3, warmup=12),
             Case("numbers", numbers | {"update_every": "auto"}, classes=0, warmup=12),
             Case("numbers, updated", numbers | never, classes=0, warmup=12),
+            Case("two classes, weighted", small | {"class_weight": "balanced"} | updated, weighted=True, warmup=16),
+            Case("numbers, weighted", numbers | updated, classes=0, weighted=True, warmup=12),
         )
 
 

@@ -7,13 +7,14 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from raydt.learners.base import LearnerOptions, Promise
+from raydt.learners.class_weight import ClassWeight
 from raydt.messages import message
 
 
-class GBDTOptions(LearnerOptions):
+class GBDTOptions(LearnerOptions, ClassWeight):
     """Boosted trees, updated in place when examples are inserted and deleted (Lin et al., ICML 2025)."""
 
     kind: Literal["gbdt"] = "gbdt"
@@ -93,6 +94,12 @@ class GBDTOptions(LearnerOptions):
         description="decrease of the loss above which early_stopping counts an improvement; squared errors count in "
         "units of the power of two above the largest distance of a label from the mean",
     )
+
+    @model_validator(mode="after")
+    def _has_classes(self) -> GBDTOptions:
+        if self.regression and self.class_weight is not None:
+            raise ValueError(message("settings.no_classes"))
+        return self
 
     @field_validator("update_every")
     @classmethod

@@ -65,6 +65,9 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         self._only = None
         return (yield from self._owned.admit(batch, part.start, part.stop, skip_refused, admitted))
 
+    def _sum_of_weights(self) -> Exchange[int]:
+        return int(sum((yield Ask("sum_of_weights", {}))))
+
     def _find_deleted(self, batch: UpdateBatch, position: int, row: int, admitted: Admission) -> Exchange[None]:
         """Have the shards look for the oldest live example that equals a row, on which its owner has it wait."""
         parts = self._rows.parts(RowBlock.of(batch.X, batch.sparse).take(np.array([row])))
@@ -104,13 +107,16 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def _train(self) -> Exchange[None]:
         """Have the shards make bins, encode their rows and train on them."""
         hold_out = self.options.early_stopping and self._ensemble is None
-        ended = yield from together("learn", {"hold_out": hold_out})
+        ended = yield from together("learn", {"hold_out": hold_out, "balanced": self._weighting.is_open})
         found = [of_shard.result for of_shard in ended]
         targets = joined_summary([of_shard["targets"] for of_shard in found])
         self._ensemble = e = self._new_ensemble([of_shard["bins"] for of_shard in found], targets)
+        if self._weighting.is_open:
+            sums = [np.zeros(e.classes, dtype=np.int64), *(of_shard["weights"] for of_shard in found)]
+            self._weighting.resolve(joined_summary(sums), self._seq)
         yield from self._encode(False)
         self._owned.inserts = sum(of_shard["held"] for of_shard in found)
-        patience, first = Patience(e, self._owned.inserts), 0
+        patience, first = Patience(e), 0
         for stop in range(1, e.iterations + 1) if hold_out else [e.iterations]:
             ended = yield from self._pass("train", {"first": first, "stop": stop})
             if hold_out and patience.is_over(first, [of_shard.result["losses"] for of_shard in ended]):
@@ -123,7 +129,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def _encode(self, restored: bool) -> Exchange[None]:
         """Have the shards begin with an ensemble, and encode the rows of the training or, ``restored``, the model's."""
         assert self._ensemble is not None
-        yield Tell("begin", self._ensemble.begin())
+        yield Tell("begin", {**self._ensemble.begin(), "factors": self._weighting.factors})
         yield from together("encode", {"restored": restored})
 
     def _delete(self) -> Exchange[Counts]:
@@ -169,9 +175,10 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
             if state is not None:
                 owner = owners.of(state["id"])
                 for index, payload in enumerate(each):
-                    payload["rows"] = {name: state[name][owner == index] for name in COLUMNS}
+                    payload["rows"] = {name: array[owner == index] for name, array in state.items()}
             slots = owners.first_slots(state["id"]) if state is not None else None
-            yield Tell("own", {"shards": owners.shards, "slots": slots}, each)
+            given = {"shards": owners.shards, "slots": slots, "factors": self._weighting.factors}
+            yield Tell("own", given, each)
             self._told = True
         if state is not None and e is not None:
             yield from self._encode(True)
@@ -211,13 +218,15 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         self._listed = in_order_of_birth((yield Ask("births", {})))
 
     def gather_rows(self, slots: Slots) -> Exchange[None]:
-        """Fetch ids and labels of some rows of a state."""
+        """Fetch ids, labels and weights of some rows of a state."""
         self._columns = yield from self._owned.columns(slots)
 
     def gather_digest(self) -> Exchange[None]:
         """Have the rows hashed."""
         yield from self._resume()
-        self._hashes = yield Ask("hash_rows", {})
+        if self._owned.weighted:
+            self._owned.weighted = any((yield Ask("uneven", {})))
+        self._hashes = yield Ask("hash_rows", {"weighted": self._owned.weighted})
 
     def _constant(self) -> float:
         if self._ensemble is not None:
@@ -229,7 +238,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         """Digest of trees, sums, bins, and of label and ledger by id, after :meth:`gather_digest`. O(nodes)."""
         assert self._hashes is not None, "gather_digest comes first"
         hashes, self._hashes = self._hashes, None
-        return self._digest.of(self._ensemble, *joined_hashes(hashes))
+        return self._digest.of(self._ensemble, self._weighting.factors, *joined_hashes(hashes))
 
     def model(self) -> Arrays:
         """Arrays of the predict-only model, after :meth:`gather`."""
@@ -251,7 +260,7 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
         return self._rows_of_state["born"]
 
     def rows(self, slots: Slots) -> Arrays:
-        """Return ``id`` and ``y`` of some rows of a state, after :meth:`gather_rows`. Once."""
+        """Return ``id``, ``y`` and ``weight`` of some rows of a state, after :meth:`gather_rows`. Once."""
         assert self._columns is not None, "gather_rows comes first"
         columns, self._columns = self._columns, None
         return columns
@@ -270,8 +279,9 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; shards have the features of its rows in slots 0, 1, ... until they are told."""
         self._restore_model(state)
-        self._owned.fill(state["pending"])
-        self._told, self._state, self._only = False, {name: state[name] for name in COLUMNS}, None
+        self._owned.fill(state["pending"], state.get("weight"))
+        columns = [name for name in (*COLUMNS, "weight") if name in state]
+        self._told, self._state, self._only = False, {name: state[name] for name in columns}, None
         waiting = state["y"][state["pending"] == TO_INSERT]
         self._largest = 0 if self.options.regression else int(waiting.max(initial=0))
         self._ensemble = None

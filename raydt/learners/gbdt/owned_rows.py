@@ -1,4 +1,4 @@
-"""Ids, labels and births of the live examples where shards own whole rows: they lie at the owners, none here.
+"""Ids, labels, weights and births of examples where shards own whole rows: they lie at the owners, none here.
 
 What an update does depends on the updates of the same id only, so every owner decides about its own. The coordinator
 sends each its updates of a batch (:class:`OwnedStore`) and gets their slots, in one round; the first update that is
@@ -21,8 +21,9 @@ from raydt.examples.admission import Admission, nothing_admitted
 from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import CARRIES_ROW, DELETE_VALUE, QUERY, UpdateBatch
+from raydt.examples.weights import Weighting, Weights, filled, sums_by_class, unless_equal
 from raydt.exchange.messages import Ask, Exchange, Tell
-from raydt.learners.gbdt.targets import summary_of
+from raydt.learners.gbdt.targets import Targets, summaries_before, summary_of
 from raydt.learners.gbdt.update_batch import NOT_PENDING, TO_DELETE, TO_INSERT, PendingUpdates
 
 Ids = npt.NDArray[np.int64]
@@ -32,7 +33,9 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 #: What a state has of each row beside its features and what the model has of it.
 COLUMNS = ("id", "y", "born", "pending")
 #: Requests that an owner answers by the methods of these names.
-OF_OWNERS = ("admit", "retract", "end_batch", "summaries", "summary_of_inserts", "births", "columns")
+OF_OWNERS = (
+    "admit", "retract", "end_batch", "summaries", "summary_of_inserts", "births", "columns", "uneven", "sum_of_weights",
+)  # fmt: skip
 #: Birth of no example: after all others.
 NEVER = np.iinfo(np.int64).max
 
@@ -40,12 +43,14 @@ NEVER = np.iinfo(np.int64).max
 class OwnedStore:
     """The coordinator's half: how many examples there are, and of which updates each owner decides.
 
-    ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'.
+    ``live``: live examples. ``inserts``, ``deletes``: those that wait for the end of a batch D'. ``weighted``: whether
+    some may have another weight than 1.
     """
 
     def __init__(self, shards: int) -> None:
         self.owners = RowOwners(shards)
         self.live = self.inserts = self.deletes = 0
+        self.weighted = False
         #: How often updates may have changed some examples.
         self.changes = 0
 
@@ -63,6 +68,7 @@ class OwnedStore:
         owner = self.owners.of(batch.id[named])
         owned = [named[owner == shard] for shard in range(self.owners.shards)]
         self.changes += 1  # before, so that a change that is broken off is counted
+        self.weighted |= batch.weight is not None
         replies = yield Ask("admit", {"skip": skip}, [_sent(batch, own, admission) for own in owned])
         ends = [int(reply["stop"]) for reply in replies]
         if any(reply["lacks"] for reply in replies):
@@ -89,14 +95,16 @@ class OwnedStore:
         return stop
 
     def columns(self, slots: Slots) -> Exchange[Arrays]:
-        """Return ``id`` and ``y`` of some rows."""
+        """Return ``id`` and ``y`` of some rows, and ``weight`` unless all are 1."""
         owner = self.owners.shard_of(slots)
         own = [np.flatnonzero(owner == shard) for shard in range(self.owners.shards)]
-        replies = yield Ask("columns", {}, [{"slots": slots[positions]} for positions in own])
+        replies = yield Ask("columns", {"weighted": self.weighted}, [{"slots": slots[rows]} for rows in own])
         columns = {name: np.empty(len(slots), dtype=array.dtype) for name, array in replies[0].items()}
         for positions, reply in zip(own, replies, strict=True):
             for name, array in columns.items():
                 array[positions] = reply[name]
+        if unless_equal(columns.get("weight")) is None:
+            columns.pop("weight", None)
         return columns
 
     def end_batch(self) -> Exchange[None]:
@@ -108,17 +116,19 @@ class OwnedStore:
         """Take note of how many examples the owners have (:meth:`OwnedRows.counts`)."""
         self.live, self.inserts, self.deletes = np.sum(counts, axis=0).tolist()
 
-    def fill(self, pending: npt.NDArray[np.int8]) -> None:
+    def fill(self, pending: npt.NDArray[np.int8], weights: Weights | None = None) -> None:
         """Take note of the examples of a state."""
+        self.weighted = weights is not None
         listed, deletes = np.count_nonzero(pending == TO_INSERT), int(np.count_nonzero(pending == TO_DELETE))
         self.live, self.inserts, self.deletes = len(pending) - deletes, int(listed), deletes
 
 
 def _sent(batch: UpdateBatch, own: npt.NDArray[np.intp], admission: Admission) -> dict[str, Any]:
-    """Return what an owner gets of its updates: ``y`` has the labels of those that carry a row."""
+    """Return what an owner gets of its updates: ``y`` and ``weight`` are of those that carry a row."""
     op = batch.op[own]
-    carries = own[CARRIES_ROW[op]]
-    return {"op": op, "key": batch.id[own], "y": batch.y[admission.row[carries]], "born": batch.start + own}
+    rows = admission.row[own[CARRIES_ROW[op]]]
+    weight = None if batch.weight is None else batch.weight[rows]
+    return {"op": op, "key": batch.id[own], "y": batch.y[rows], "weight": weight, "born": batch.start + own}
 
 
 class OwnedRows:
@@ -127,6 +137,7 @@ class OwnedRows:
     def __init__(self, owners: RowOwners, index: int, target_dtype: np.dtype[Any]) -> None:
         self.owners, self.index = owners, index
         self.store, self.pending = ExampleStore(0, None, target_dtype), PendingUpdates()
+        self._weighting = Weighting(False)  # whose factors the coordinator resolves
         self._undo: tuple[PendingUpdates, Slots, Slots] | None = None
 
     def slots(self, local: npt.NDArray[np.integer]) -> Slots:
@@ -137,9 +148,44 @@ class OwnedRows:
         """Count the live examples, and those that wait to be inserted and to be deleted."""
         return np.array([self.store.live, len(self.pending.inserts), len(self.pending.deletes)])
 
+    # ---------------------------------------------------------------- labels and weights
+
+    @property
+    def targets(self) -> Targets:
+        """Labels of the own rows, and what each counts, by local slot."""
+        return Targets(self.store.y, self._weighting.by_slot(self.store))
+
+    def balance(self, factors: npt.NDArray[np.int64] | None) -> None:
+        """Take the factors of classes, None before they are resolved."""
+        self._weighting.take(factors)
+        self._weighting.enter(self.store, np.concatenate([self.store.slots(), self.pending.deletes]))
+
+    def of_training(self, local: Slots, held: Slots, balanced: bool) -> dict[str, Any]:
+        """Return a summary of the labels of rows of a training, and how many are ``held`` out.
+
+        ``balanced``: and the sums of their weights by class.
+        """
+        y, weights = self.store.y[local], self.store.weights(local)
+        found: dict[str, Any] = {"targets": summary_of(y, weights), "held": len(held)}
+        return found | {"weights": sums_by_class(weights, y)} if balanced else found
+
+    def uneven(self) -> int:
+        """Count the rows of other weights than 1, with those that wait to be deleted."""
+        return self.store.uneven
+
+    def sum_of_weights(self) -> int:
+        """Add up what the live rows count, in units."""
+        return self._weighting.sum_of(self.store)
+
+    def weights(self, local: Slots) -> Weights:
+        """Weights of some of the own rows, as an array."""
+        return filled(self.store.weights(local), len(local))
+
     # ---------------------------------------------------------------- updates
 
-    def admit(self, op: Any, key: Ids, y: npt.NDArray[Any], born: Ids, skip: bool) -> dict[str, Any]:
+    def admit(
+        self, op: Any, key: Ids, y: npt.NDArray[Any], weight: Weights | None, born: Ids, skip: bool
+    ) -> dict[str, Any]:
         """Admit updates (no query, no deletion by value), up to the first one that is refused unless it is skipped.
 
         Where memory ends (``lacks``) none is admitted.
@@ -153,7 +199,9 @@ class OwnedRows:
             old, new = admitted.old[:stop], admitted.new[:stop]
             self._undo = self._undo[0], old, new
             added = np.flatnonzero(new >= 0)
-            store.y[new[added]], store.born[new[added]] = y[admitted.row[added]], born[added]
+            rows = admitted.row[added]
+            store.enter(new[added], y[rows], born[added], None if weight is None else weight[rows])
+            self._weighting.enter(store, new[added])
             self._wait(old, new)
         except MemoryError:
             self.retract(stop)
@@ -209,13 +257,8 @@ class OwnedRows:
 
         ``deleted`` are slots of any owner whose rows a later update, ``since``, has deleted.
         """
-        store, mine = self.store, self.owners.shard_of(deleted) == self.index
-        gone, since = self.owners.local(deleted[mine]), since[mine]
-        after, found = store.slots(), []
-        for seq in seqs.tolist():
-            slots = np.concatenate([after, gone[since > seq]])
-            found.append(summary_of(store.y[slots[store.born[slots] < seq]]))
-        return found
+        mine = self.owners.shard_of(deleted) == self.index
+        return summaries_before(self.store, seqs, self.owners.local(deleted[mine]), since[mine])
 
     def summary_of_inserts(self) -> npt.NDArray[Any]:
         """Return a summary of the labels of the rows that wait to be inserted."""
@@ -228,15 +271,16 @@ class OwnedRows:
         local = np.concatenate([self.store.slots(), self.pending.deletes])
         return {"born": self.store.born[local], "pending": self.pending.status(local), "slots": self.slots(local)}
 
-    def columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
-        """Return ``id`` and ``y`` of some of the own rows."""
+    def columns(self, slots: Slots, weighted: bool) -> dict[str, npt.NDArray[Any]]:
+        """Return ``id`` and ``y`` of some of the own rows, and if wanted ``weight``."""
         local = self.owners.local(slots)
-        return {"id": self.store.id[local], "y": self.store.y[local]}
+        columns: dict[str, npt.NDArray[Any]] = {"id": self.store.id[local], "y": self.store.y[local]}
+        return columns | {"weight": self.weights(local)} if weighted else columns
 
     def fill(self, rows: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take the own rows of a state into local slots 0, 1, ...; ``rows`` has their :data:`COLUMNS`."""
+        """Take the own rows of a state into local slots 0, 1, ...; ``rows`` has their :data:`COLUMNS`, and weights."""
         pending = rows["pending"]
-        self.store.fill(rows["id"], rows["y"], rows["born"], pending != TO_DELETE)
+        self.store.fill(rows["id"], rows["y"], rows["born"], pending != TO_DELETE, rows.get("weight"))
         local = np.arange(len(pending), dtype=np.int32)
         self.pending, self._undo = PendingUpdates(), None
         self.pending.add(local[pending == TO_INSERT], local[pending == TO_DELETE])

@@ -15,7 +15,7 @@ import numpy as np
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.learners.gbdt.candidates import row_of
 from raydt.learners.gbdt.cells import find_places
-from raydt.learners.gbdt.derivatives import derive_together, gradient, hessian, residual
+from raydt.learners.gbdt.derivatives import derive_together, gradient, residual, weight_of, weighted
 from raydt.learners.gbdt.growth import grow_tree
 from raydt.learners.gbdt.histograms import change_by_all, change_rows, change_sums, list_nodes
 from raydt.learners.gbdt.staleness import compare
@@ -53,7 +53,7 @@ def _begin_iteration(local: Any, batch: Any, own: int, m: int, again: bool, loss
 
 
 @inner_kernel
-def _begin_tree(model: Any, batch: Any, t: int, k: int, own: int, room: Any) -> tuple[int, int]:
+def _begin_tree(model: Any, local: Any, batch: Any, t: int, k: int, own: int, room: Any) -> tuple[int, int]:
     """Note the derivatives of the rows in one tree, whose only leaf they are in; returns their sums."""
     loss, ledger, slots, y = model.loss, model.ledger[t], batch.slots, batch.y
     G, H = np.int64(0), np.int64(0)
@@ -62,8 +62,9 @@ def _begin_tree(model: Any, batch: Any, t: int, k: int, own: int, room: Any) -> 
         ledger[slot] = entry
         g = gradient(np.int64(entry), y[slot], k, loss)
         room.slots[i], room.g[i] = slot, g
-        G += g
-        H += hessian(g, loss.squared)
+        of_row_G, of_row_H = weighted(g, weight_of(local.weight, slot), loss.squared)
+        G += of_row_G
+        H += of_row_H
     room.root[0, 0], room.root[0, 1], room.ends[0] = 0, -1, own
     return G, H
 
@@ -77,7 +78,7 @@ def train_pass(model: Any, local: Any, batch: Any, own: int, first: int, stop: i
         _begin_iteration(local, batch, own, m, m == first or row > 0, loss, room, p)
         for k in range(loss.trees):
             t = m * loss.trees + k
-            trees.G[t, 0], trees.H[t, 0] = _begin_tree(model, batch, t, k, own, room)
+            trees.G[t, 0], trees.H[t, 0] = _begin_tree(model, local, batch, t, k, own, room)
             grow_tree(model, local, t, row, 1, room)
             _add_scores(model, batch, t, k, 0, own)
 
@@ -93,7 +94,7 @@ def begin_tree(model: Any, local: Any, batch: Any, own: int, t: int, first: int,
     if k == 0:
         again = m == first or row_of(local.candidates, m) > 0
         _begin_iteration(local, batch, own, m, again, loss, room, p)
-    head[0], head[1] = _begin_tree(model, batch, t, k, own, room)
+    head[0], head[1] = _begin_tree(model, local, batch, t, k, own, room)
 
 
 @kernel

@@ -26,8 +26,14 @@ from raydt.parallel.threads import run
 if TYPE_CHECKING:
     from raydt.learners.gbdt.options import GBDTOptions
 
-#: Rows whose sums are exact in float64: each adds less than 2**31.
-EXACT_ROWS = 2**22
+#: Rows whose sums are exact in float64, if each adds less than 2**31; and what is exact.
+EXACT_ROWS, EXACT = 2**22, 2**53
+
+
+def exact_rows(g: Ints, h: Ints) -> int:
+    """Return how many rows add up exactly in float64."""
+    largest = max(int(np.abs(one).max(initial=1)) for one in (g, h))
+    return max(1, min(EXACT_ROWS, EXACT // largest))
 
 
 @dataclass(frozen=True)
@@ -175,8 +181,9 @@ class RawRows:
     def histogram(self, rows: Ints, g: Ints, h: Ints, features: Ints) -> Ints:
         """(G, H) of each bin of some of the dense features and of all sparse ones, shape (2, bins of all)."""
         sums = np.zeros((2, self.offsets[-1]), np.int64)
-        for some in range(0, len(rows), EXACT_ROWS):
-            part = rows[some : some + EXACT_ROWS]
+        together = exact_rows(g, h)
+        for some in range(0, len(rows), together):
+            part = rows[some : some + together]
             weights = g[part].astype(np.float64), h[part].astype(np.float64)
             for j in features.tolist():
                 codes, begin, end = self.codes[j][part], int(self.offsets[j]), int(self.offsets[j + 1])

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from raydt.batches.cells import CellStore
 from raydt.examples.features import Features
+from raydt.examples.weights import NONE
 from raydt.exchange.meeting import Steps, side_by_side
 from raydt.learners.gbdt.candidates import Candidates, draw, most_candidates
 from raydt.learners.gbdt.cells import no_places, room_for_places
@@ -35,6 +36,7 @@ from raydt.learners.gbdt.passes import (
     update_pass,
 )
 from raydt.learners.gbdt.staleness import LARGE, add_moves, largest_moves
+from raydt.learners.gbdt.targets import Targets
 from raydt.learners.gbdt.trees import Trees
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.learners.gbdt.workspace import (
@@ -83,7 +85,7 @@ class RowShard:
         self._candidates: Candidates | None = None
         self._histograms: npt.NDArray[np.int64] | None = None
         self._room: tuple[PassRoom, GrowthRoom, LocalBatch] | None = None
-        self.y: npt.NDArray[Any] = np.empty(0)  #: By slot.
+        self.targets = Targets(np.empty(0), NONE)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: without the scratch, which has numbers of deleted rows."""
@@ -117,8 +119,8 @@ class RowShard:
             self._histograms = np.zeros(shape, dtype=np.int64)
         if not self._ends:
             self.divide(0, 1)
-        features, segments = self._bounds[i : i + 2], self._ends[i : i + 2]
-        return LocalSums(self.cells.cells, drawn, e.units, self._histograms, *features, *segments)
+        own = self._bounds[i], self._bounds[i + 1], self._ends[i], self._ends[i + 1]
+        return LocalSums(self.cells.cells, drawn, e.units, self._histograms, *own, self.targets.weight)
 
     def beside(self, other: RowShard | None, index: int, shards: int) -> RowShard:
         """Return shard ``index`` of the next pass of this one with others in this process, with trees of its own.
@@ -129,8 +131,8 @@ class RowShard:
         e.trees = Trees(*(array.copy() for array in e.trees))
         shard = RowShard(e, self._features, self.cells)
         local = self._sums
-        shard._candidates, shard._histograms, shard.y = local.candidates, local.sums, self.y
-        shard._room = other._room if other is not None else None
+        shard._candidates, shard._histograms = local.candidates, local.sums
+        shard.targets, shard._room = self.targets, other._room if other is not None else None
         shard.divide(index, shards)
         room, *_ = shard._begin(alone=False)
         mine: PassRoom = self._begin()[0]
@@ -160,7 +162,7 @@ class RowShard:
         """Make the histograms of some trees from the rows of the model, all of which are here."""
         room, _, _ = self._begin()
         local = self._sums
-        sum_up(self.ensemble.arrays(), local, self.y, slots, first, stop, room, local.sums[first:stop])
+        sum_up(self.ensemble.arrays(), local, self.targets.y, slots, first, stop, room, local.sums[first:stop])
 
     def shorten(self, iterations: int) -> None:
         """Keep the first iterations only."""
@@ -215,7 +217,7 @@ class RowShard:
         model, local, trees = self.ensemble.arrays(), self._sums, self.ensemble.trees
         own = np.empty((1, *local.sums.shape[1:]), dtype=np.int64)
         for t in range(len(trees.feature)):
-            sum_up(model, local, self.y, slots, t, t + 1, room, own)
+            sum_up(model, local, self.targets.y, slots, t, t + 1, room, own)
             which = trees.histogram[t][trees.feature[t] >= 0].astype(np.int64)
             packed = yield from self._exchanged(_NONE, which, own[0][which])
             local.sums[t, which, local.begin : local.end] = 0
@@ -337,11 +339,11 @@ class RowShard:
             room = pass_room(capacity, trees, inner, stored, len(e.bins), e.absent, per)
             slots, F = np.empty(capacity, dtype=np.int32), np.empty((per, capacity))
             entry, differs = np.empty((per, capacity), dtype=np.int32), np.empty(per, dtype=np.bool_)
-            batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), self.y)
+            batch = LocalBatch(slots, F, entry, differs, np.zeros(capacity, dtype=np.bool_), self.targets.y)
             self._room = room, growth_room(capacity, inner + 1, stored - 1, no_places(stored - 1), alone), batch
         room, grow_room, batch = self._room
         if not alone and not len(grow_room.parts):
             _, inner, stored = self._sums.sums.shape[:3]
             grow_room = growth_room(len(batch.slots), inner + 1, stored - 1, grow_room.places, False)
-        self._room = room, grow_room, batch._replace(y=self.y)
+        self._room = room, grow_room, batch._replace(y=self.targets.y)
         return self._room

@@ -28,7 +28,6 @@ from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.targets import summary_of
 from raydt.learners.gbdt.trainer import HeldOut, held_out_rows
 from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
@@ -60,7 +59,8 @@ class GBDTShard(ShardWithRows):
         self._encoded = self._training = _NO_SLOTS  # the first own rows of this model, and those it is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
         self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
-        self._scores, self._holds_out = np.empty((0, 0)), False  # of the rows of a training; whether some are held out
+        self._scores = np.empty((0, 0))  # of the rows of a training
+        self._weighted = self._holds_out = False  # whether the digest has weights, and some of those rows are held out
         self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
 
     def handle(self, method: str, payload: Payload) -> Any:
@@ -68,7 +68,7 @@ class GBDTShard(ShardWithRows):
         if method in (COMBINED, GO_ON):
             return self._meeting.receive(method, payload)
         if self._own is not None:
-            self._own.y = self.rows_here.store.y  # which may have grown
+            self._own.targets = self.rows_here.targets  # which may have grown
         if method in OF_OWNERS:
             return getattr(self.rows_here, method)(**payload)
         return super().handle(method, payload)
@@ -99,7 +99,7 @@ class GBDTShard(ShardWithRows):
 
     # ---------------------------------------------------------------- the own rows
 
-    def _on_own(self, shards: int, index: int, slots: Any = None, rows: Any = None) -> None:
+    def _on_own(self, shards: int, index: int, factors: Any, slots: Any = None, rows: Any = None) -> None:
         """Begin as one of so many owners: without rows or with the own ones of a state.
 
         Features of rows of the state, of any owner, are moved to ``slots``.
@@ -110,6 +110,7 @@ class GBDTShard(ShardWithRows):
         if rows is not None:
             self._held.place(slots)
             self._rows.fill(rows)
+        self._rows.balance(factors)
 
     @property
     def rows_here(self) -> OwnedRows:
@@ -150,10 +151,10 @@ class GBDTShard(ShardWithRows):
             return self._bins_of(which["slots"])
         return self._meeting.begin(self._learn(**which))
 
-    def _learn(self, hold_out: bool) -> Steps[dict[str, Any]]:
+    def _learn(self, hold_out: bool, balanced: bool) -> Steps[dict[str, Any]]:
         """Also decide which rows are held out, as the first ones of all in the order of their births.
 
-        Returns the bins, a summary of the labels of the own rows, and how many of these are held out.
+        Returns the bins, and what :meth:`OwnedRows.of_training` does.
         """
         rows = self.rows_here
         mine = self._training = rows.store.slots()
@@ -164,7 +165,7 @@ class GBDTShard(ShardWithRows):
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
         rows.pending.inserts, self._holds_out = held, hold_out
-        return {"bins": self._bins_of(self._slots), "targets": summary_of(rows.store.y[mine]), "held": len(held)}
+        return {"bins": self._bins_of(self._slots), **rows.of_training(mine, held, balanced)}
 
     def _bins_of(self, slots: Any) -> dict[str, Any]:
         self._held.make_room(slots)
@@ -175,13 +176,14 @@ class GBDTShard(ShardWithRows):
             bins = learn_bins(self._held.X, self._kinds, self._options.max_bins, self._options.binning, sparse, slots)
         return bins.arrays()
 
-    def _on_begin(self, bins: Any, **given: Any) -> None:
+    def _on_begin(self, bins: Any, factors: Any, **given: Any) -> None:
         """Take the bins of all features and make room for trees; the first rows come next."""
         self._digest.forget()
+        self.rows_here.balance(factors)
         ensemble = Ensemble(self._options, Bins.from_arrays(bins), **given, capacity=0)
         self._own_bins = ensemble.bins.select(self.columns)
         self._own = RowShard(ensemble, self._features)
-        self._own.y = self.rows_here.store.y
+        self._own.targets = self.rows_here.targets
 
     @property
     def own(self) -> RowShard:
@@ -273,7 +275,8 @@ class GBDTShard(ShardWithRows):
             held = np.sort(self.rows_here.pending.inserts)
             slots = (yield from self._of_all(self.rows_here.slots(held))).astype(np.int32)
             rows = yield from self._layout.dealt(self._held, slots, self._owners.shard_of(slots), self._index)
-            self._held_out = HeldOut(self.own.ensemble, rows, self.rows_here.store.y[held])
+            y, weights = self.rows_here.targets
+            self._held_out = HeldOut(self.own.ensemble, rows, y[held], weights[held] if len(weights) else None)
         yield from self.own.train_steps(self._training, self._scores, first, stop)
         losses = {} if self._held_out is None else {"losses": self._held_out.losses(first)}
         if stop == self.own.ensemble.iterations:
@@ -312,11 +315,11 @@ class GBDTShard(ShardWithRows):
         former, slots, shards = self.own, self._all(), self._owners.shards
         self._digest.forget()
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
-        sums = ensemble.sums_of_roots(known, former.y, slots)
+        sums = ensemble.sums_of_roots(known, former.targets, slots)
         ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
         yield _NOTHING
         self._own = own = RowShard(ensemble, self._features, former.cells)
-        own.y = former.y
+        own.targets = former.targets
         own.divide(self._index, shards)
         yield from own.sum_up_steps(slots)
         return self._trees()
@@ -374,10 +377,11 @@ class GBDTShard(ShardWithRows):
         tree, i = np.nonzero(order >= 0)
         return counts[tree, order[tree, i]]
 
-    def _on_hash_rows(self) -> dict[str, Any]:
+    def _on_hash_rows(self, weighted: bool) -> dict[str, Any]:
         """Return the hashes of the own rows (``BucketTree.hashes``), and the columns of those that wait to be deleted.
 
         Rows that wait to be inserted are hashed, although they are not in the model yet; those still in it are not.
+        ``weighted``: not all rows of all owners have a weight of 1.
         """
         rows, e = self.rows_here, self._own.ensemble if self._own is not None else None
         ids, new, gone, status = rows.store.id, rows.pending.inserts, rows.pending.deletes, rows.status()
@@ -385,13 +389,15 @@ class GBDTShard(ShardWithRows):
         live[rows.store.slots()] = True
 
         def columns(slots: Slots) -> dict[str, npt.NDArray[Any]]:
-            told = {"y": rows.store.y[slots], "pending": status[slots]}
+            told: dict[str, npt.NDArray[Any]] = {"y": rows.store.y[slots], "pending": status[slots]}
             if e is not None:
                 held, ledger = status[slots] != TO_INSERT, np.zeros((len(slots), len(e.leaf)), dtype=e.ledger.dtype)
                 ledger[held] = e.ledger[:, slots[held]].T
                 told["ledger"] = ledger
-            return told
+            return told | {"weight": rows.weights(slots)} if weighted else told
 
+        if weighted != self._weighted:
+            self._digest, self._weighted = BucketDigest(), weighted
         self._digest.note(*self._waiting)
         waiting = np.concatenate([new, gone])
         self._waiting = ids[waiting], waiting

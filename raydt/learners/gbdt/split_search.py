@@ -21,10 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.kernel import inner_kernel
+from raydt.examples.weights import UNIT
 
 #: A split must gain more than this to be made, since what remains of gains that are 0 is rounding: with classes as it
 #: is; of a regression, whose targets have no scale of their own, times the part of the node.
 LEAST_GAIN, LEAST_SHARE = 1e-10, 2.0**-44
+#: Value of 1 of a sum of the second derivatives of a regression.
+SQUARED_H = 1.0 / UNIT
 #: Rounding of the comparison without division is far below this.
 _SURELY_LESS = 1.0 - 1e-12
 #: Fields of a split that was found: local feature, cut, and the sums of its left side.
@@ -56,7 +59,7 @@ def gain_of(left_G: int, left_H: int, G: int, H: int, units: Any) -> float:
 @inner_kernel
 def least_gain(G: int, H: int, units: Any) -> float:
     """Return the limit that a split of a node must gain more than."""
-    least: float = part(G, H, units) * LEAST_SHARE if units.h == 1.0 else LEAST_GAIN
+    least: float = part(G, H, units) * LEAST_SHARE if units.h == SQUARED_H else LEAST_GAIN
     return least
 
 

@@ -1,7 +1,7 @@
 """Labels of many rows as a small summary: summaries of parts of the rows give what the labels of all would, exactly.
 
-Of classes it is the number of rows of each, of numbers their count, the least, the largest, and numbers that add up to
-their sum exactly.
+Of classes it is the number of rows of each. Of numbers it is their count, the least, the largest, and numbers that add
+up to their sum exactly; of numbers with weights the sum of these, in rows, and the sum of the products.
 """
 
 from __future__ import annotations
@@ -9,22 +9,47 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from raydt.examples.weights import BITS, UNIT, Weights, sum_of
+
 Labels = npt.NDArray[Any]
+
+
+class Targets(NamedTuple):
+    """Labels of rows, and what each counts, by slot; no weights where all count 1."""
+
+    y: Labels
+    weight: Weights
+
+
 #: int64 by class, or float64: count, least, largest, parts of the sum.
 Summary = npt.NDArray[Any]
 
 
-def summary_of(y: Labels) -> Summary:
-    """Return the summary of some labels."""
+def summary_of(y: Labels, weights: Weights | None = None) -> Summary:
+    """Return the summary of some labels; classes have no weights."""
     if y.dtype.kind != "f":
         return np.bincount(y, minlength=1)
+    terms = y if weights is None else _products(y, weights)
+    count = sum_of(weights, len(y)) / UNIT
     # 0 for -0, so that it does not matter which comes first.
-    return np.array([len(y), y.min(initial=np.inf) + 0.0, y.max(initial=-np.inf) + 0.0, *_exact_sum(y)])
+    return np.array([count, y.min(initial=np.inf) + 0.0, y.max(initial=-np.inf) + 0.0, *_exact_sum(terms)])
+
+
+def summaries_before(store: Any, seqs: Any, deleted: Any, since: Any) -> list[Summary]:
+    """Return summaries of the labels of the examples of a store that were live before each of some updates (``seqs``).
+
+    ``deleted`` are slots of rows that a later update, ``since``, has deleted.
+    """
+    after, y, born, found = store.slots(), store.y, store.born, []
+    for seq in seqs.tolist():
+        slots = np.concatenate([after, deleted[since > seq]])
+        found.append(summary_of(y[slots[born[slots] < seq]]))
+    return found
 
 
 def joined_summary(parts: Sequence[Summary]) -> Summary:
@@ -41,7 +66,7 @@ def joined_summary(parts: Sequence[Summary]) -> Summary:
 def constant_of(summary: Summary) -> float:
     """Return the most frequent class (of equals the smallest, 0 of none), or the mean of numbers."""
     if summary.dtype.kind == "f":
-        return math.fsum(summary[3:]) / max(1, int(summary[0]))
+        return math.fsum(summary[3:]) / (float(summary[0]) or 1.0)
     return int(summary.argmax())
 
 
@@ -55,15 +80,27 @@ def scale_of(summary: Summary) -> tuple[float, int]:
 
     Of equal targets it is at least their distance from 0.
     """
-    count, least, largest = summary[:3].tolist()
-    if count == 0 or least == largest:
-        origin = least if count else 0.0
+    least, largest = summary[1:3].tolist()
+    if least >= largest:  # the least of no numbers is inf
+        origin = least if least == largest else 0.0
         farthest = abs(origin)
     else:
         origin = constant_of(summary)
         farthest = max(largest - origin, origin - least)
     mantissa, exponent = math.frexp(farthest)
     return origin, exponent - (mantissa == 0.5)
+
+
+def _products(y: Labels, weights: Weights) -> Labels:
+    """Return numbers that add up to the sum of all products exactly: each is one of parts of a number and a weight."""
+    mantissa, exponent = np.frexp(y)
+    whole, units = np.ldexp(mantissa, 53).astype(np.int64), weights.astype(np.int64)
+    products = [
+        np.ldexp((part * (units >> shift & UNIT - 1)).astype(np.float64), exponent - 53 + up + shift - BITS)
+        for part, up in ((whole >> 27, 27), (whole & (1 << 27) - 1, 0))
+        for shift in (0, BITS)
+    ]
+    return np.concatenate(products)
 
 
 def _exact_sum(y: Labels) -> list[float]:

@@ -23,18 +23,18 @@ from raydt.arrays.rng import permutation, stream_key
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.examples.features import Features
+from raydt.examples.weights import BITS, UNIT, Weights
 from raydt.exchange.meeting import side_by_side
 from raydt.exchange.messages import Exchange
 from raydt.learners.gbdt.derivatives import ONE, derive
 from raydt.learners.gbdt.ensemble import Ensemble, known_trees, with_class
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.targets import Summary, classes_in, scale_of
+from raydt.learners.gbdt.targets import Summary, Targets, classes_in, scale_of
 from raydt.learners.gbdt.trees import score_rows
 from raydt.learners.gbdt.update_batch import Counts
 from raydt.parallel.threads import ranges, run, threads
 
-Labels = npt.NDArray[Any]  # by slot
 Slots = npt.NDArray[np.int32]
 
 #: -log of each quantised probability, in fixed point: sums of it are exact.
@@ -75,30 +75,30 @@ class HeldOut:
     Losses are added up without an error of rounding, so that it does not matter whose rows come first.
     """
 
-    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any]) -> None:
+    def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any], weight: Weights | None) -> None:
         self._ensemble, self._rows, self._y = ensemble, rows, y
+        self._weight = np.full(len(y), UNIT, dtype=np.int64) if weight is None else weight.astype(np.int64)
         self._F = ensemble.origins(len(y))
         with np.errstate(divide="ignore"):
             table = -np.log(np.arange(ONE + 1) / ONE)
         self._losses = np.rint(np.minimum(table, 64.0) * 2**_LOSS_BITS).astype(np.int64)
 
-    def __len__(self) -> int:
-        return len(self._y)
-
-    def losses(self, m: int) -> npt.NDArray[Any]:
-        """Return numbers whose sum, if it is exact, is that of the losses of the rows after iteration ``m``.
+    def losses(self, m: int) -> tuple[npt.NDArray[Any], int]:
+        """Return numbers whose exact sum is that of the losses of the rows after iteration ``m``, and their weight.
 
         Iterations come one after the other. Log losses of quantised probabilities are integers, in 2**-20; squared
         errors are in units of the scale, 2**e.
         """
-        e, n = self._ensemble, len(self._y)
+        e, n, weight = self._ensemble, len(self._y), int(self._weight.sum())
         score_rows(e.trees, m, m + 1, self._rows, e.bins, self._F)
         if e.loss.squared:
-            return exact_parts((np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2).tolist())
+            errors = np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2
+            return exact_parts((errors * (self._weight / UNIT)).tolist()), weight
         q = np.empty((e.per, n), dtype=np.int32)
         derive(self._F, self._y, e.loss, np.empty(e.per), q)
         own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(n)]
-        return np.array([self._losses[own].sum()])
+        weighted = (self._losses[own] * self._weight + UNIT // 2) >> BITS
+        return np.array([weighted.sum()]), weight
 
 
 def exact_parts(values: Sequence[float]) -> npt.NDArray[np.float64]:
@@ -112,20 +112,19 @@ def exact_parts(values: Sequence[float]) -> npt.NDArray[np.float64]:
 
 
 class Patience:
-    """Decides by the losses of ``rows`` that are held out when a training has gone on in vain for long enough."""
+    """Decides by the losses of the rows that are held out when a training has gone on in vain for long enough."""
 
-    def __init__(self, ensemble: Ensemble, rows: int) -> None:
-        self._ensemble, self._rows = ensemble, max(1, rows)
-        self.best, self._least = -1, math.inf
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._ensemble, self.best, self._least = ensemble, -1, math.inf
 
-    def is_over(self, m: int, losses: Sequence[npt.NDArray[Any]]) -> bool:
+    def is_over(self, m: int, losses: Sequence[tuple[npt.NDArray[Any], int]]) -> bool:
         """Return True if the mean loss, after iteration ``m``, has not fallen for as long as the options allow.
 
         ``losses`` are those of :meth:`HeldOut.losses` of all rows.
         """
-        options, parts = self._ensemble.options, np.concatenate(losses).tolist()
+        options, parts = self._ensemble.options, np.concatenate([part for part, _ in losses]).tolist()
         total = math.fsum(parts) if self._ensemble.loss.squared else sum(map(int, parts)) / float(2**_LOSS_BITS)
-        loss = total / self._rows
+        loss = total / (max(UNIT, sum(weight for _, weight in losses)) / UNIT)
         if self.best < 0 or loss < self._least - options.tol:
             self._least, self.best = loss, m
         return m - self.best >= options.n_iter_no_change
@@ -147,9 +146,9 @@ class ThreadTrainer:
         """Return the ensemble as it is now."""
         return self.shard.ensemble
 
-    def encode(self, slots: Slots, y: Labels) -> Exchange[None]:
-        """Encode the first rows of a new ensemble."""
-        self.ensemble.reserve(len(y))
+    def encode(self, slots: Slots, capacity: int) -> Exchange[None]:
+        """Encode the first rows of a new ensemble, with room for so many."""
+        self.ensemble.reserve(capacity)
         cells = self.shard.cells
         cells.make_room(slots)
         parts = []
@@ -167,14 +166,14 @@ class ThreadTrainer:
         """Encode new rows."""
         self.shard.cells.add(slots, rows)
 
-    def train(self, y: Labels, slots: Slots, held_out: HeldOut | None) -> None:
+    def train(self, targets: Targets, slots: Slots, held_out: HeldOut | None) -> None:
         """Train all iterations on encoded rows; rows held out decide how many of them are kept."""
-        e, self.shard.y = self.ensemble, y
+        e, self.shard.targets = self.ensemble, targets
         F = e.origins(len(slots))
         if held_out is None:
             self._train(slots, F, 0, e.iterations)
             return
-        patience = Patience(e, len(held_out))
+        patience = Patience(e)
         for m in range(e.iterations):
             self._train(slots, F, m, m + 1)
             if patience.is_over(m, [held_out.losses(m)]):
@@ -192,13 +191,13 @@ class ThreadTrainer:
             [shard.train_steps(slots[part], F[part], first, stop) for shard, part in zip(crew, parts, strict=True)]
         )
 
-    def update(self, y: Labels, slots: Slots, role: int, anew: Slots) -> tuple[Counts, Slots]:
+    def update(self, targets: Targets, slots: Slots, role: int, anew: Slots) -> tuple[Counts, Slots]:
         """Delete or insert rows (``role``), and compute all derivatives of the rows ``anew`` again.
 
         Returns its costs, and the slots of all rows here that went through the trees, valid until the next update.
         """
-        e, self.shard.y = self.ensemble, y
-        e.reserve(len(y))
+        e, self.shard.targets = self.ensemble, targets
+        e.reserve(len(targets.y))
         most = (len(slots) + len(anew)) * self._width // CHANGES_OF_A_THREAD
         held = np.flatnonzero(e.leaf[0] != e.absent) if min(most, threads()) > 1 else slots
         crew = self._crew(len(held), UPDATED_CELLS_OF_A_THREAD, most)
@@ -213,22 +212,22 @@ class ThreadTrainer:
         )
         return Counts.of(len(e.trees.feature), results), np.concatenate([shard.taken for shard in crew])
 
-    def extend(self, classes: int, y: Labels, held: Slots) -> None:
+    def extend(self, classes: int, targets: Targets, held: Slots) -> None:
         """Continue with an ensemble of more classes, the same bins and the rows ``held``."""
         known = known_trees(self.ensemble)
         ensemble = with_class(self.ensemble, classes, held)
-        ensemble.set_roots(known, ensemble.sums_of_roots(known, y, held))
+        ensemble.set_roots(known, ensemble.sums_of_roots(known, targets, held))
         self.shard, self._beside = RowShard(ensemble, self._features, self.shard.cells), []
-        self._sum_up(y, held)
+        self._sum_up(targets, held)
 
-    def resume(self, y: Labels, held: Slots, new: Slots) -> Exchange[None]:
+    def resume(self, targets: Targets, held: Slots, new: Slots) -> Exchange[None]:
         """After a restore: encode the rows ``held`` and sum up their histograms, and take those that wait, ``new``."""
-        yield from self.encode(np.union1d(held, new).astype(np.int32), y)
-        self._sum_up(y, held)
+        yield from self.encode(np.union1d(held, new).astype(np.int32), len(targets.y))
+        self._sum_up(targets, held)
 
-    def _sum_up(self, y: Labels, slots: Slots) -> None:
+    def _sum_up(self, targets: Targets, slots: Slots) -> None:
         """Make all histograms, some trees in each thread."""
-        self.shard.y = y
+        self.shard.targets = targets
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)
         trees, n = len(self.ensemble.leaf), len(crew)
         bounds = [trees * i // n for i in range(n + 1)]

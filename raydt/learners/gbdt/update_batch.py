@@ -102,6 +102,13 @@ class Counts:
                 setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         self.depth = min([d for d in (self.depth, other.depth) if d >= 0], default=-1)
 
+    def state(self, ensemble: Any, counted: Mapping[str, int]) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a state that are not by row, if these are the totals: trees, bins, and other numbers."""
+        e, scalars = ensemble, {**counted, "rebuilds": self.subtrees, "rebuilt_rows": self.rows}
+        scalars |= {"classes": e.classes if e else -1, "exponent": e.exponent if e else 0}
+        state = {name: np.array([value], dtype=np.int64) for name, value in scalars.items()}
+        return state if e is None else state | e.bins.arrays() | e.nodes() | {"origin": np.array([e.loss.origin])}
+
     @classmethod
     def of(cls, trees: int, of_shards: Sequence[npt.NDArray[np.int64]]) -> Counts:
         """Return the costs of a pass through so many trees, from what each shard has counted: rows are its own."""

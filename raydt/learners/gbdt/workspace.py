@@ -55,8 +55,8 @@ class PassRoom(NamedTuple):
     #: ``slots``, ``leaf``, ``g``, ``h``: Shape (capacity,): rows that change a tree: where they are, and by how much.
     slots: npt.NDArray[np.int32]
     leaf: npt.NDArray[np.int32]
-    g: npt.NDArray[np.int32]
-    h: npt.NDArray[np.int32]
+    g: npt.NDArray[np.int64]
+    h: npt.NDArray[np.int64]
     G: npt.NDArray[np.int64]  #: ``G``, ``H``, ``rows``: Shape (nodes,): sums of these, and how many there are, by node.
     H: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
@@ -85,7 +85,8 @@ class PassRoom(NamedTuple):
 def pass_room(capacity: int, trees: int, inner: int, stored: int, longest: int, absent: int, per: int) -> PassRoom:
     """Scratch for ``capacity`` rows of at most ``longest`` entries, and so many trees of so many inner nodes."""
     nodes = 2 * inner + 1
-    slots, leaf, g, h = (np.empty(capacity, dtype=np.int32) for _ in range(4))
+    slots, leaf = (np.empty(capacity, dtype=np.int32) for _ in range(2))
+    g, h = (np.empty(capacity, dtype=np.int64) for _ in range(2))
     G, H, rows = (np.zeros(nodes, dtype=np.int64) for _ in range(3))
     touched, failed = (np.zeros(nodes, dtype=np.uint8) for _ in range(2))
     order, depth, mark = (np.zeros(nodes, dtype=np.int16) for _ in range(3))
@@ -148,6 +149,7 @@ class LocalSums(NamedTuple):
     stop: int
     begin: int  #: ``begin``, ``end``: Their stored segments.
     end: int
+    weight: npt.NDArray[np.uint32]  #: By slot, what each row counts; empty where all count 1.
 
 
 class GrowthRoom(NamedTuple):

@@ -26,6 +26,7 @@ from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
 from raydt.examples.targets import CODES
+from raydt.examples.weights import Weights
 from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.identity import Identity, hashed
@@ -55,6 +56,8 @@ class SyntheticSource(ABC):
     purpose: ClassVar[str]
     seekable = True
     places: ClassVar[list[tuple[str, int, int | None]]] = []
+    #: Weights of the classes in units, shape (2,); None: all are 1.
+    class_weight: Weights | None = None
 
     def __init__(self, options: SyntheticOptions, features: Features) -> None:
         self._options = options
@@ -76,6 +79,9 @@ class SyntheticSource(ABC):
     def count_rows(self) -> int:
         """Number of rows."""
         return self.n_rows
+
+    def _weights(self, y: npt.NDArray[Any]) -> Weights | None:
+        return None if self.class_weight is None else self.class_weight[y]
 
     def times(self) -> TimeColumn | None:
         """None: generated rows have no times."""
@@ -156,7 +162,8 @@ class NumericSource(SyntheticSource):
             y = self._label(X, row)
             y ^= draws[:, d] < self._noise
             X = X if self._kept is None else np.ascontiguousarray(X[:, self._kept])
-            yield Rows(np.arange(begin, begin + len(row)), X, y.astype(np.int32), row)
+            codes = y.astype(np.int32)
+            yield Rows(np.arange(begin, begin + len(row)), X, codes, row, weight=self._weights(codes))
 
     @abstractmethod
     def _label(self, X: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

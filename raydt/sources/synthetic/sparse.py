@@ -129,5 +129,6 @@ class SparseSyntheticSource(SyntheticSource):
             indptr = indptr[: drawn + 1]
             sparse = SparseRows(indptr, ones[: indptr[-1]].copy(), width) if self._gives_ones else None
             numbers = np.arange(begin, begin + drawn)
-            yield Rows(numbers, np.empty((drawn, 0)), y[:drawn], row[:drawn], sparse=sparse)
+            weight = self._weights(y[:drawn])
+            yield Rows(numbers, np.empty((drawn, 0)), y[:drawn], row[:drawn], sparse=sparse, weight=weight)
             begin += drawn

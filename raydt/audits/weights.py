@@ -1,0 +1,79 @@
+"""Weights of examples and classes, recomputed from raw examples; in units of 2**-16 (``raydt.examples.weights``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.audits.recorded_bins import Floats, Ints
+from raydt.examples.history import History
+from raydt.examples.weights import MOST, UNIT
+from raydt.messages import Message, message
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+def given_weights(weight: npt.NDArray[Any] | None, n: int) -> Ints:
+    """Weights of n examples, 1 where there are none."""
+    return np.full(n, UNIT, np.int64) if weight is None else np.asarray(weight, np.int64)
+
+
+def times(numbers: Ints, weight: Ints) -> Ints:
+    """Products, rounded to the nearest number, halves away from 0."""
+    size: Ints = (np.abs(numbers) * weight + UNIT // 2) // UNIT
+    return np.where(numbers < 0, -size, size)
+
+
+def effective(weight: Ints, y: npt.NDArray[Any], factors: Ints | None) -> Ints:
+    """What examples count: their weights times those of their classes."""
+    if factors is None:
+        return weight
+    of_row = np.array([factors[code] if code < len(factors) else UNIT for code in y.tolist()], np.int64)
+    return np.minimum(times(weight, of_row), MOST)
+
+
+def class_factors(options: Any, state: Arrays, history: History) -> tuple[Ints | None, list[Message]]:
+    """Return the weights of classes that a state has resolved; and failures.
+
+    If the history is complete they are those of the examples that were live then.
+    """
+    wanted, recorded = options.class_weight == "balanced", state.get("class_weight")
+    if (recorded is not None) != wanted:
+        there = {"found": "none", "expected": "some"} if wanted else {"found": "some", "expected": "none"}
+        return None, [message("audits.value", name="weights of classes", **there)]
+    if recorded is None or not history.complete:
+        return recorded, []
+    end = int(state["weighed"][0])
+    live = (history.inserted < end) & (history.deleted >= end)
+    y, weight = history.y[live], given_weights(history.weight, len(live))[live]
+    sums = [int(weight[y == code].sum()) for code in range(len(recorded))]
+    some = [one for one in sums if one]
+    exact = [Fraction(sum(sums) * UNIT, len(some) * one) if one else Fraction(UNIT) for one in sums]
+    expected = [min(MOST, (exact_one + Fraction(1, 2)).__floor__()) for exact_one in exact]
+    if expected == recorded.tolist() and sum(sums) == int(weight.sum()):
+        return recorded, []
+    shown = {"name": "weights of classes", "found": recorded.tolist(), "expected": expected}
+    return recorded, [message("audits.value", **shown)]
+
+
+def counted_weights(
+    options: Any, state: Arrays, history: History, *, resolved: bool
+) -> tuple[Ints | None, list[Message]]:
+    """Return what all examples of a history count, None if all count 1; and failures.
+
+    ``resolved`` says whether balanced weights of classes have to be there.
+    """
+    factors, failures = (None, []) if not resolved else class_factors(options, state, history)
+    if history.weight is None and factors is None:
+        return None, failures
+    return effective(given_weights(history.weight, len(history.id)), history.y, factors), failures
+
+
+def weighted_mean(y: Floats, weight: Ints) -> float:
+    """Return the mean of numbers: the exact sum, rounded once, over that of the weights."""
+    total = sum((Fraction(one) * count for one, count in zip(y.tolist(), weight.tolist(), strict=True)), Fraction(0))
+    return float(total / UNIT) / (int(weight.sum()) / UNIT)

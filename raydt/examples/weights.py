@@ -1,0 +1,210 @@
+"""Weights of examples in fixed point, and how those of classes are found and multiplied with them.
+
+A weight is a whole number of units of ``2**-16``, so that 1 is :data:`UNIT`. Products and sums of them are integers: a
+sum does not depend on the order, and a deletion takes away what the insertion has added.
+
+Invariant: where no example has another weight than 1, there is no array of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.memory import grown
+from raydt.errors import InputError
+from raydt.examples.targets import Targets
+from raydt.messages import message
+
+if TYPE_CHECKING:
+    from raydt.examples.store import ExampleStore
+
+#: Bits after the binary point, and a weight of 1.
+BITS = 16
+UNIT = 1 << BITS
+#: Least and largest weight in units (0 counts like no row at all), and the largest sum of the weights of live examples:
+#: sums of derivatives, of which an example has less than 2**30 times its weight, stay within 63 bits.
+LEAST, MOST, LARGEST_SUM = 0, 2**32 - 1, 2**48
+
+#: Weights in units, shape (n,).
+Weights = npt.NDArray[np.uint32]
+DTYPE = np.dtype(np.uint32)
+#: No array: all weights are 1.
+NONE: Weights = np.empty(0, dtype=DTYPE)
+
+
+def out_of_range(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Mask of the numbers that are no weights, shape (n,); NaN is among them."""
+    inside: npt.NDArray[np.bool_] = (weights == 0.0) | ((weights >= 1.0 / UNIT) & (weights <= MOST / UNIT))
+    return ~inside
+
+
+def fixed(weights: npt.NDArray[np.float64]) -> Weights:
+    """Round weights to whole units: those in range that are not 0 are at least one."""
+    return np.rint(weights * UNIT).astype(DTYPE)
+
+
+def filled(weights: Weights | None, n: int) -> Weights:
+    """Return weights of n examples as an array, if they are None, too."""
+    return np.full(n, UNIT, dtype=DTYPE) if weights is None else weights
+
+
+def unless_equal(weights: Weights | None) -> Weights | None:
+    """Return None for weights that are all 1."""
+    return None if weights is None or (weights == UNIT).all() else weights
+
+
+def products(weights: Weights | int, factors: npt.NDArray[Any]) -> Weights:
+    """Multiply weights, rounded to the nearest unit and kept within range."""
+    whole = np.asarray(weights, dtype=np.uint64) * factors.astype(np.uint64)
+    scaled = (whole + np.uint64(UNIT // 2)) >> np.uint64(BITS)
+    found: Weights = np.clip(scaled, LEAST, MOST).astype(DTYPE)
+    return found
+
+
+def _text(label: Any) -> str:
+    """Return a label as a config writes it: whole numbers without a fraction, truth values in small letters."""
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def by_label(class_weight: Mapping[Any, float]) -> tuple[tuple[str, float], ...]:
+    """Return weights of classes with labels as text, in ascending order: the same for ``1`` and ``"1"``."""
+    return tuple(sorted((_text(label), float(weight)) for label, weight in class_weight.items()))
+
+
+def of_labels(class_weight: Sequence[tuple[str, float]], labels: Sequence[Any]) -> Weights:
+    """Return the weight of each of some labels, in units; 1 of one without."""
+    known = dict(class_weight)
+    return fixed(np.array([known.get(_text(label), 1.0) for label in labels], dtype=np.float64))
+
+
+def unknown_labels(class_weight: Sequence[tuple[str, float]], labels: Sequence[Any]) -> list[str]:
+    """Return the labels with a weight that are none of ``labels``."""
+    known = set(map(_text, labels))
+    return [label for label, _ in class_weight if label not in known]
+
+
+def sums_by_class(weights: Weights | None, y: Targets, classes: int = 0) -> npt.NDArray[np.int64]:
+    """Add up the weights of each class, in units; None: all are 1. As long as ``classes``, or as the classes need."""
+    if weights is None:
+        return np.bincount(y, minlength=classes) * UNIT
+    return np.bincount(y, weights, minlength=classes).astype(np.int64)  # exact: LARGEST_SUM is far below 2**53
+
+
+def balanced(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the factor of each class, in units: all classes come to weigh the same, and all examples what they did.
+
+    That is n / (K n_c), with the sums of weights (:func:`sums_by_class`) for n and n_c and the number of classes that
+    occur for K; 1 of a class that does not occur.
+    """
+    weighed = sums.tolist()
+    total, occurring = sum(weighed), sum(one > 0 for one in weighed)
+    factors = [UNIT if not one else round_half_up(UNIT * total, occurring * one) for one in weighed]
+    return np.array([min(factor, MOST) for factor in factors], dtype=np.int64)
+
+
+def round_half_up(numerator: int, denominator: int) -> int:
+    """Round a fraction of whole numbers."""
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+def sum_of(weights: Weights | None, n: int) -> int:
+    """Add up the weights of n examples, in units; None: all are 1."""
+    return n * UNIT if weights is None else int(weights.sum(dtype=np.int64))
+
+
+class Weighting:
+    """What each example of a store counts: its own weight times that of its class, where classes are balanced.
+
+    Weights of classes that a config gives are in the examples' own, since the source (or the estimator) multiplies
+    them.
+    """
+
+    def __init__(self, is_balanced: bool) -> None:
+        self._is_balanced = is_balanced
+        #: Of each class, int64 in units, once they are resolved; classes that come later have 1.
+        self.factors: npt.NDArray[np.int64] | None = None
+        self.resolved = 0  #: Updates of the stream before they were.
+        self._by_slot = NONE
+        self._most = self._new = 0  # the sum of all weights is not larger (0: not counted, all are 1); of new ones
+
+    def of(self, weights: Weights | None, y: Targets) -> Weights | None:
+        """Return what examples count, by their own weights and labels; None if all count 1."""
+        if self.factors is None:
+            return weights
+        factors = np.append(self.factors, UNIT)[np.minimum(y, len(self.factors))]
+        return products(UNIT if weights is None else weights, factors)
+
+    def of_slots(self, store: ExampleStore, slots: Any) -> Weights | None:
+        """Return what the examples in some slots count; None if all count 1."""
+        return self.of(store.weights(slots), store.y[slots])
+
+    def by_slot(self, store: ExampleStore) -> Weights:
+        """Return what all examples count, by slot, for kernels; empty if all count 1. Valid until the next batch."""
+        if self.factors is not None:
+            return self._by_slot
+        return NONE if store.weight is None else store.weight
+
+    def enter(self, store: ExampleStore, slots: Any) -> None:
+        """Take note of new examples, whose labels and weights the store has."""
+        if self.factors is not None:
+            if len(self._by_slot) < store.capacity:
+                self._by_slot = grown(self._by_slot, store.capacity)
+            counts = self.of_slots(store, slots)
+            assert counts is not None
+            self._by_slot[slots] = counts
+
+    # ---------------------------------------------------------------- sums stay exact
+
+    def sum_of(self, store: ExampleStore) -> int:
+        """Add up what the live examples of a store count, in units. O(n)."""
+        slots = store.slots()
+        return sum_of(self.of_slots(store, slots), len(slots))
+
+    def is_too_much(self, weights: Weights | None, y: Targets) -> bool:
+        """Count new examples; True if the sum over all may be beyond the limit, or was not counted before."""
+        new = self.of(weights, y)
+        if new is None and not self._most:
+            return False
+        self._new, most = sum_of(new, len(y)), self._most
+        self._most = most + self._new
+        return not most or self._most > LARGEST_SUM
+
+    def require(self, live: int) -> None:
+        """Raise InputError unless the sum stays exact: what the live examples count, and the new ones just counted."""
+        self._most = live + self._new
+        if self._most > LARGEST_SUM:
+            self._most = live
+            raise InputError(message("examples.heavy", most=LARGEST_SUM >> BITS))
+
+    # ---------------------------------------------------------------- balanced classes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether factors are wanted and not yet resolved."""
+        return self._is_balanced and self.factors is None
+
+    def resolve(self, sums: npt.NDArray[np.int64], seq: int) -> None:
+        """Fix the factors by the sums of the own weights of each class, before update ``seq``; once."""
+        self.take(balanced(sums), seq)
+
+    def take(self, factors: npt.NDArray[np.int64] | None, seq: int = 0) -> None:
+        """Take factors that were resolved before update ``seq``."""
+        self.factors, self.resolved, self._by_slot, self._most = factors, seq, NONE, 0
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a state beside the own weights; none before the factors are resolved."""
+        if self.factors is None:
+            return {}
+        return {"class_weight": self.factors, "weighed": np.array([self.resolved], dtype=np.int64)}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Continue with what :meth:`state` gave; :meth:`enter` the examples then."""
+        self.take(None)
+        if self._is_balanced and "class_weight" in state:
+            self.take(np.asarray(state["class_weight"]), int(state["weighed"][0]))

@@ -1,0 +1,172 @@
+"""Naive Bayes whose numeric features are normally distributed in each class, in whole numbers, from the counts of bins.
+
+Few examples fill narrow bins with chance; their mean and variance they give well. So a feature of more than ``POOLS``
+bins of numbers has a *normal score* in each bin: about the value that a standard normal variable has at that rank,
+z(p) = (p^(1/8) - (1 - p)^(1/8)) / (3/16) at p = (bin + 1/2) / bins (Tukey's lambda distribution; square roots alone, so
+that every processor computes the same), in units of 1 / ``SCORE``. With n examples of class k that have a number, whose
+scores sum up to s and their squares to q, the class has there
+
+    m = s / (n + 1),  v = (q + 1) / (n + 1) - m^2,  T(n) - T(n_k) - log(v) / 2 - (z - m)^2 / (2 v)
+
+as if one example at distance 1 from the middle had come before all others. m and v are rounded to whole numbers, so
+that a saved model scores as the tree does. What is counted out leaves s and q as it came. Missing numbers, categories
+and features of few values count as in ``naive_bayes``.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.arrays.kernel import inlined_kernel, kernel
+from raydt.batches.binning import Bins
+from raydt.examples.features import NUMERIC
+from raydt.learners.confidence_tree.naive_bayes import POOLS, UNIT
+
+Ints = npt.NDArray[np.int64]
+
+#: The unit of scores and means is 1 / SCORE, and so is that of variances.
+SCORE = 1 << 10
+#: The least variance, in that unit, and the number of bits of the largest.
+LEAST, MOST_BITS = 10, 16
+#: The logarithm of 2, in units of 1 / ``UNIT``.
+LOG_2 = 726_817
+
+
+def half_logs() -> Ints:
+    """Return the logarithms of 256/256, 257/256, ... 511/256, in units of 1 / ``UNIT``: the same on every machine."""
+    one = Decimal(256)
+    return np.array(
+        [int((UNIT * (Decimal(m) / one).ln()).to_integral_value()) for m in range(256, 512)], dtype=np.int64
+    )
+
+
+def normal_scores(bins: Bins) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return the score of every bin, of all features one after the other, and which features are normal. O(bins)."""
+    scores, normal = [np.empty(0, dtype=np.int32)], np.zeros(len(bins), dtype=np.uint8)
+    for j, (kind, size, count) in enumerate(zip(bins.kinds, np.diff(bins.starts), bins.counts(), strict=True)):
+        score, numbers = np.zeros(count, dtype=np.int32), int(size) + 1
+        if kind == NUMERIC and numbers > POOLS:
+            normal[j] = 1
+            p = (2 * np.arange(numbers) + 1) / (2 * numbers)
+            z = np.sqrt(np.sqrt(np.sqrt(p))) - np.sqrt(np.sqrt(np.sqrt(1.0 - p)))
+            score[:numbers] = np.rint(z / 0.1875 * SCORE)
+        scores.append(score)
+    return np.concatenate(scores), normal
+
+
+@inlined_kernel
+def mean_of(n: int, s: int) -> int:
+    """Mean of n scores whose sum is s, with the one before all others."""
+    mean: int = np.int64(np.floor(np.float64(s) / np.float64(n + 1) + 0.5))
+    return mean
+
+
+@inlined_kernel
+def variance_of(n: int, s: int, q: int) -> int:
+    """Variance of n scores of these sums of scores and of their squares, with the one before all others."""
+    mean = np.float64(s) / np.float64(n + 1)
+    variance = np.int64((np.float64(q + SCORE * SCORE) / np.float64(n + 1) - mean * mean) / SCORE)
+    bounded: int = min(max(variance, np.int64(LEAST)), np.int64((1 << MOST_BITS) - 1))
+    return bounded
+
+
+@inlined_kernel
+def half_log(variance: int, halves: Any) -> int:
+    """Half of the logarithm of a variance in units of 1 / ``SCORE``, but for a constant."""
+    bits = np.int64(0)
+    while (variance >> bits) > 1:
+        bits += 1
+    nine = variance << (8 - bits) if bits <= 8 else variance >> (bits - 8)
+    half: int = (bits * LOG_2 + halves[nine - 256]) >> 1
+    return half
+
+
+@inlined_kernel
+def distance(score: int, mean: int, variance: int) -> int:
+    """Return (z - m)^2 / (2 v), in units of 1 / ``UNIT``."""
+    apart: int = (((score - mean) * (score - mean)) << 9) // variance
+    return apart
+
+
+@inlined_kernel
+def sum_scores(bins: Any, score: Any, first: int, last: int, sums: Any) -> None:
+    """Sum up the scores, and their squares, of the examples of each class in the bins before ``last``. O(bins x K)."""
+    sums[:] = 0
+    for b in range(first, last):
+        z = np.int64(score[b])
+        for k in range(sums.shape[1]):
+            n = np.int64(bins[b, k])
+            sums[0, k] += n * z
+            sums[1, k] += n * z * z
+
+
+@inlined_kernel
+def score_normal(held: Any, naive: Any, site: int, slot: int, counted: Any, scores: Any) -> None:
+    """Scores of one row at one site into ``scores``, shape (K,), from those of counts. O(features x bins x K)."""
+    columns, table, totals = held.columns, naive.table, held.counts.totals[site]
+    bins = held.counts.bins[site]
+    for k in range(len(scores)):
+        scores[k] = counted[k]
+    for j in range(len(columns.feature)):
+        first, last = columns.first[j], columns.first[j + 1] - 1  # the last bin is that of missing numbers
+        code = first + held.codes[slot, j]
+        if naive.normal[j] == 0 or code == last:
+            continue
+        sum_scores(bins, naive.score, first, last, naive.sums)
+        for k in range(len(scores)):
+            together = np.int64(0)
+            for b in range(naive.low[code], naive.stop[code]):
+                together += bins[b, k]
+            n = np.int64(totals[k] - bins[last, k])
+            variance = variance_of(n, naive.sums[0, k], naive.sums[1, k])
+            log = table[n] - half_log(variance, naive.halves)
+            apart = distance(np.int64(naive.score[code]), mean_of(n, naive.sums[0, k]), variance)
+            scores[k] += log - apart - table[together]
+
+
+@kernel
+def summarise(bins: Any, first: Any, normal: Any, score: Any, sums: Any, out: Any) -> None:
+    """Numbers, mean and variance of every class and normal feature at some sites into ``out``, (3, sites, normal, K).
+
+    ``bins`` has the counts of these sites, ``sums``, shape (2, K), is scratch.
+    """
+    for site in range(len(bins)):
+        c = 0
+        for j in range(len(normal)):
+            if normal[j] == 0:
+                continue
+            last = first[j + 1] - 1
+            sum_scores(bins[site], score, first[j], last, sums)
+            for k in range(bins.shape[2]):
+                n = np.int64(0)
+                for b in range(first[j], last):
+                    n += bins[site, b, k]
+                out[0, site, c, k], out[1, site, c, k] = n, mean_of(n, sums[0, k])
+                out[2, site, c, k] = variance_of(n, sums[0, k], sums[1, k])
+            c += 1
+
+
+@kernel
+def take_half_logs(variance: Any, halves: Any, out: Any) -> None:
+    """Half logarithms of variances, of one dimension."""
+    for i in range(len(variance)):
+        out[i] = half_log(variance[i], halves)
+
+
+def normal_arrays(leaves: npt.NDArray[Any], parts: Ints, table: Ints) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a model for leaves with normal features, given their places among those of naive Bayes.
+
+    ``parts``, shape (3, leaves, normal features, K), is what :func:`summarise` gives.
+    """
+    halves = np.empty(parts[2].size, dtype=np.int64)
+    take_half_logs(np.ascontiguousarray(parts[2]).reshape(-1), half_logs(), halves)
+    logs = table[parts[0]] - halves.reshape(parts[2].shape)
+    given = {"leaf": leaves.astype(np.int32), "log": logs}
+    return {f"normal_{name}": array for name, array in given.items()} | {
+        "normal_mean": parts[1].astype(np.int32),
+        "normal_variance": parts[2].astype(np.int32),
+    }

@@ -1,0 +1,129 @@
+"""The best split of a sorted segment whose rows have weights: what ``split_search`` is for rows that count 1 each.
+
+Counts are sums of weights in units of 2**-16, whose products do not fit into 64 bits. So D_k is taken between the two
+sides, D_k = l_k n_right - n_left r_k (which equals l_k n - n_left c_k), of products that are rounded to float64 once.
+Where weights are whole numbers the products are exact, and scores are 2**32 times those of repeated rows. Always they
+are the same, to the last bit, whichever side is the left one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from raydt.arrays.kernel import inlined_kernel, inner_kernel
+from raydt.learners.fudyadt.presort import label_bits_of
+from raydt.learners.fudyadt.split_sides import is_constant, lacking
+
+#: The weights of rows that have none.
+NO_WEIGHTS = np.empty(0, dtype=np.int64)
+
+
+@inner_kernel
+def weighted_score(left: Any, counts: Any, node: int, n_left: int, n: int) -> float:
+    """As ``split_search.split_score``, of sums of weights: up to a factor of 2**32."""
+    on_left, on_right = np.float64(n_left), np.float64(n - n_left)
+    total = 0.0
+    for k in range(len(left)):
+        D = np.float64(left[k]) * on_right - on_left * np.float64(counts[node, k] - left[k])
+        total += D * D
+    score: float = total / (on_left * on_right)
+    return score
+
+
+@inner_kernel
+def scan_weights(
+    S: Any, categorical: bool, counts: Any, node: int, left: Any, weights: Any, label_bits: int, best: float
+) -> tuple[float, int]:
+    """Return the best split of one sorted segment as ``split_search.scan``, a score for each value.
+
+    ``weights`` has those of each row that elements name.
+    """
+    at = -1
+    if is_constant(S):
+        return best, at
+    size, whole, mask, bits = len(S), np.int64(0), (1 << label_bits) - 1, np.uint64(label_bits)
+    for k in range(len(left)):
+        whole += counts[node, k]
+        left[k] = 0
+    n_left = np.int64(0)
+    for i in range(size):
+        weight = weights[np.uint64(S[i] & 0xFFFFFFFF) >> bits]
+        left[S[i] & mask] += weight
+        n_left += weight
+        if i == size - 1:
+            if not categorical:
+                break
+        elif (S[i + 1] >> 32) == (S[i] >> 32):
+            continue
+        score = weighted_score(left, counts, node, n_left, whole)
+        if score > best:
+            best, at = score, i
+        if categorical:
+            n_left = np.int64(0)
+            for k in range(len(left)):
+                left[k] = 0
+    return best, at
+
+
+@inner_kernel
+def scan_weights_missing_left(
+    S: Any,
+    X: Any,
+    rows: Any,
+    column: int,
+    counts: Any,
+    node: int,
+    left: Any,
+    weights: Any,
+    label_bits: int,
+    best: float,
+    turned: Any,
+) -> tuple[float, int]:
+    """Scan a segment of a number with its missing numbers on the left, as ``split_search.scan_missing_left``."""
+    n, m = len(S), lacking(S, X, rows, column, label_bits)
+    if m == 0 or m == n:
+        return best, -1
+    T = turned[:n]
+    for i in range(m):
+        T[i] = S[n - m + i]
+    for i in range(m, n):
+        T[i] = S[i - m]
+    score, at = scan_weights(T, False, counts, node, left, weights, label_bits, best)
+    if at < m:
+        return best, -1
+    return score, at - m + n
+
+
+@inlined_kernel
+def search_weights(
+    tree: Any, node: int, listing: Any, scratch: Any, first: int, stop: int, begin: int, end: int
+) -> tuple[float, int, int]:
+    """Find a node's best split as ``build.search``, of rows that have weights."""
+    E, counts, left, weights = scratch.E, tree.counts, scratch.left, listing.weights
+    label_bits, best = label_bits_of(counts.shape[1]), -1.0
+    feature, at = -1, -1
+    for j in range(begin, end):
+        S = E[j, first:stop]
+        score, here = scan_weights(S, listing.categorical[j], counts, node, left, weights, label_bits, best)
+        if here >= 0:
+            best, feature, at = score, j, here
+        if scratch.gaps[j]:
+            score, here = scan_weights_missing_left(
+                S, listing.X, listing.rows, np.int64(j), counts, node, left, weights, label_bits, best, scratch.turned
+            )
+            if here >= 0:
+                best, feature, at = score, j, here
+    return best, feature, at
+
+
+@inner_kernel
+def weigh_left(S: Any, label_bits: int, side: Any, weights: Any, left: Any) -> None:
+    """Sum of the weights of each class, ``left``, of the rows of a segment that are on the left."""
+    bits, mask = np.uint64(label_bits), (1 << label_bits) - 1
+    for k in range(len(left)):
+        left[k] = 0
+    for i in range(len(S)):
+        row = np.uint64(S[i] & 0xFFFFFFFF) >> bits
+        left[S[i] & mask] += weights[row] * (1 - np.int64(side[row]))

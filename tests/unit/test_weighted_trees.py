@@ -1,0 +1,113 @@
+"""Weights of the classification tree FuDyADT and of the exact forest, through their estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raydt import ExactForestClassifier, ExactForestRegressor, FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
+from raydt.errors import ConfigError
+from raydt.examples.weights import UNIT
+from tests.refusals import refused
+
+#: Sums of weights in models, in units if there is one.
+SUMS = ("counts", "s", "c", "gone", "totals")
+
+
+def rows(n: int, classes: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features with ties and holes, labels that follow them with noise, and small whole weights."""
+    draws = np.random.default_rng(n)
+    X = draws.integers(0, 6, (n, 3)).astype(float)
+    y = ((X[:, 0] > 2).astype(int) + (draws.random(n) < 0.2)) % classes
+    X[draws.random(X.shape) < 0.1] = np.nan
+    w = draws.integers(1, 4, n)
+    y[:classes], w[:classes] = np.arange(classes), 2  # classes appear in their order, whatever is left out
+    return X, y, w
+
+
+def in_rows(model: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    """A model in rows of weight 1, without the times of its builds."""
+    unit = int(model["unit"][0]) if "unit" in model else 1
+    found = {name: array // unit if name in SUMS else array for name, array in model.items()}
+    return {name: found[name].tolist() for name in sorted(found.keys() - {"unit", "built"})}
+
+
+def forest(**options: Any) -> ExactForestClassifier:
+    return ExactForestClassifier(n_estimators=5, min_samples_split=2, **options)
+
+
+def tree(**options: Any) -> FullyDynamicTreeClassifier:
+    return FullyDynamicTreeClassifier(**options)
+
+
+@pytest.mark.parametrize("new", [tree, forest])
+def test_balanced_classes_are_weights_that_stay_as_they_were_found(new: Any) -> None:
+    X, y, w = rows(90)
+    sums = np.bincount(y[:60], w[:60])
+    factors = np.rint(UNIT * sums.sum() / (2 * sums)) / UNIT
+    own, given = new(class_weight="balanced"), new()
+    own.fit(X[:60], y[:60], sample_weight=w[:60])
+    given.fit(X[:60], y[:60], sample_weight=(w * factors[y])[:60])
+    for model, weights in ((own, w), (given, w * factors[y])):
+        model.forget(model.row_ids_[5:25])
+        model.partial_fit(X[60:], y[60:], sample_weight=weights[60:])
+        assert model.audit().ok
+    assert in_rows(own.session_.model()) == in_rows(given.session_.model())
+    assert own.predict_proba(X).tolist() == given.predict_proba(X).tolist()
+
+
+def test_whole_weights_equal_repeated_rows_where_every_tree_has_all() -> None:
+    X, y, w = rows(80, 3)
+    copies = np.repeat(np.arange(len(X)), w)
+    own, repeated = forest(sample_share=1.0), forest(sample_share=1.0)
+    own.fit(X, y, sample_weight=w)
+    repeated.fit(X[copies], y[copies])
+    gone = np.arange(10, 40)
+    own.forget(gone)
+    repeated.forget(np.flatnonzero(np.isin(copies, gone)))
+    assert in_rows(own.session_.model()) == in_rows(repeated.session_.model())
+    assert own.predict_proba(X).tolist() == repeated.predict_proba(X).tolist()
+
+
+def test_a_forest_whose_last_other_weight_is_gone_is_one_that_never_had_any() -> None:
+    X, y, w = rows(60)
+    own, never = forest(), forest()
+    own.fit(X, y, sample_weight=np.where(w == 3, 0.25, 1.0))
+    own.forget(np.flatnonzero(w == 3))
+    never.fit(X[w < 3], y[w < 3], ids=np.flatnonzero(w < 3))
+    assert own.digest() == never.digest()
+    assert "unit" not in own.session_.model()
+
+
+@pytest.mark.parametrize("new", [tree, forest])
+def test_the_heaviest_rows_are_counted_exactly(new: Any) -> None:
+    """More than 2^43 units: shares, and votes of a forest, are those of rows of weight 1."""
+    X, y, _ = rows(2100)
+    heavy, light = (new().fit(X, y, sample_weight=weight) for weight in (65535, 1))
+    names = {"feature", "threshold", "left", "right"}
+    first, second = (one.session_.model() for one in (heavy, light))
+    assert {name: first[name].tolist() for name in names} == {name: second[name].tolist() for name in names}
+    if new is forest:
+        assert heavy.predict_proba(X).tolist() == light.predict_proba(X).tolist()
+    assert heavy.audit().ok
+
+
+def test_a_row_of_weight_0_is_predicted_and_deleted_but_counts_nothing() -> None:
+    X, y, w = rows(60)
+    for new in (tree, forest):
+        own, without = new(), new()
+        own.fit(X, y, sample_weight=w - 1)
+        without.fit(X[w > 1], y[w > 1], sample_weight=(w - 1)[w > 1], ids=np.flatnonzero(w > 1))
+        assert in_rows(own.session_.model()) == in_rows(without.session_.model())
+        receipt = own.forget(np.flatnonzero(w == 1))
+        assert receipt.active == np.count_nonzero(w > 1)
+        assert own.digest() == without.digest()
+        assert own.audit().ok
+
+
+@pytest.mark.parametrize("regressor", [FullyDynamicTreeRegressor, ExactForestRegressor])
+def test_numbers_take_no_weights(regressor: Any) -> None:
+    with refused("learners.no_weights", ConfigError, what="sample_weight"):
+        regressor().fit([[0.0], [1.0]], [0.0, 1.0], sample_weight=[1.0, 2.0])

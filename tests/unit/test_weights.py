@@ -1,0 +1,243 @@
+"""Weights of rows and of classes: where they come from, where they go, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import raydt
+from pipelines import replay, update
+from pipelines.auditing import audit_run, audit_state
+from pipelines.config import load_config
+from pipelines.validation import look_at
+from raydt import OnlineGradientBoostingClassifier as Boosting
+from raydt import OnlineGradientBoostingRegressor as Regression
+from raydt.errors import ConfigError, InputError
+from raydt.examples.weights import UNIT, balanced, by_label, fixed, of_labels, out_of_range, products, sums_by_class
+from raydt.learners.class_weight import ClassWeight
+from raydt.sources import ParquetFiles, open_source
+from tests.refusals import refused
+
+DRAW = np.random.default_rng(5)
+X = DRAW.integers(0, 6, (120, 3)).astype(np.float64)
+Y = X[:, 0] + DRAW.integers(0, 3, 120) > 5
+W = DRAW.uniform(0.1, 4.0, 120)
+SMALL: dict[str, Any] = {"max_iter": 4, "max_leaf_nodes": 5, "max_bins": 16, "n_jobs": 1}
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_fixed_point() -> None:
+    assert fixed(np.array([1.0, 0.5, 2.0**-16, 0.0, 65535.0])).tolist() == [UNIT, UNIT // 2, 1, 0, 65535 * UNIT]
+    given = np.array([0.0, 1.0, 2.0**-17, -1.0, np.nan, np.inf, 65536.0])
+    assert out_of_range(given).tolist() == [False, False, True, True, True, True, True]
+    assert products(3 * UNIT, np.array([UNIT // 2, 10 * UNIT])).tolist() == [3 * UNIT // 2, 30 * UNIT]
+    assert products(fixed(np.array([60000.0])), np.array([2 * UNIT])).tolist() == [2**32 - 1]
+
+
+def test_balanced_factors_are_those_of_scikit_learn() -> None:
+    from sklearn.utils.class_weight import compute_class_weight
+
+    y = np.array([0] * 90 + [2] * 7 + [3] * 3, np.int32)
+    expected = compute_class_weight("balanced", classes=np.array([0, 2, 3]), y=y)
+    found = balanced(sums_by_class(None, y, 4))
+    np.testing.assert_allclose(found[[0, 2, 3]] / UNIT, expected, atol=2.0**-16)
+    assert found[1] == UNIT
+    twice = np.repeat(y, 2), np.full(100, 2 * UNIT, np.uint32)
+    assert balanced(sums_by_class(None, twice[0], 4)).tolist() == balanced(sums_by_class(twice[1], y, 4)).tolist()
+
+
+def test_labels_are_compared_as_text() -> None:
+    weights = by_label({1: 2.0, "no": 0.5, 4.0: 5}) + by_label({True: 3})
+    assert dict(weights) == {"1": 2.0, "true": 3.0, "no": 0.5, "4": 5.0}
+    assert (of_labels(weights, [1, True, "no", "4", "other"]) / UNIT).tolist() == [2.0, 3.0, 0.5, 5.0, 1.0]
+
+
+# ---------------------------------------------------------------- estimators
+
+
+def test_a_weighted_model_is_sound_saved_and_restored(tmp_path: Path) -> None:
+    for model in (Boosting(**SMALL, class_weight="balanced"), Regression(**SMALL)):
+        y = Y if isinstance(model, Boosting) else X[:, 1] / 7 - X[:, 0]
+        model.fit(X[:80], y[:80], W[:80])
+        model.replace_examples(range(20), X[80:100], y[80:100], sample_weight=W[80:100])
+        model.partial_fit(X[100:], y[100:], sample_weight=W[100:])
+        model.forget([25, 90])
+        assert model.audit().failures == []
+        model.save(tmp_path / "model", with_examples=True)
+        again = raydt.load_model(tmp_path / "model")
+        assert again.digest() == model.digest()
+        for one in (model, again):
+            one.forget([30, 31])
+        assert again.digest() == model.digest()
+        assert copy.deepcopy(model).audit().failures == []
+
+
+def test_weights_of_one_leave_no_array() -> None:
+    for make, y in ((Boosting, Y), (Regression, X[:, 1])):
+        plain, ones = make(**SMALL).fit(X, y), make(**SMALL).fit(X, y, sample_weight=np.ones(120))
+        assert ones.digest() == plain.digest()
+        assert not ones.session_.coordinator.store.uneven
+    pairs = Boosting(**SMALL, class_weight={True: 1.0}).fit(X, Y)
+    assert pairs.digest() == Boosting(**SMALL).fit(X, Y).digest()
+
+
+def test_no_weight_remains_once_all_rows_of_other_weights_are_deleted() -> None:
+    """A model is trained again by each call, so that it depends on the live rows alone."""
+    plain, weighted = (Boosting(**SMALL, retrain="always").fit(X[:80], Y[:80]) for _ in range(2))
+    plain.partial_fit(X[80:], Y[80:])
+    weighted.partial_fit(X[80:], Y[80:], sample_weight=W[80:])
+    assert weighted.digest() != plain.digest()
+    assert "weight" in weighted.session_.state()[0]
+    for model in (plain, weighted):
+        model.forget(range(80, 120))
+    assert "weight" not in weighted.session_.state()[0]
+    assert weighted.digest() == plain.digest()
+
+
+def test_weights_of_classes_multiply_those_of_rows() -> None:
+    both = Boosting(**SMALL, class_weight={True: 3.0}).fit(X, Y, W)
+    rows = Boosting(**SMALL).fit(X, Y, fixed(W) / UNIT * np.where(Y, 3.0, 1.0))
+    assert both.digest() == rows.digest()
+    assert both.predict(X).sum() > Boosting(**SMALL).fit(X, Y, W).predict(X).sum()
+
+
+def test_a_weight_of_a_class_that_does_not_occur() -> None:
+    with refused("estimators.unknown_class_weight", ConfigError, labels=["maybe"]):
+        Boosting(**SMALL, class_weight={"maybe": 3.0}).fit(X, Y)
+
+
+def test_balanced_weights_are_found_once() -> None:
+    model = Boosting(**SMALL, class_weight="balanced", retrain="always").fit(X[:60], Y[:60])
+    before = model.session_.state()[0]["class_weight"].tolist()
+    model.partial_fit(X[60:], np.ones(60, bool))
+    model.partial_fit(X[:1], np.array([True]))
+    assert model.session_.state()[0]["class_weight"].tolist() == before
+    assert model.audit().failures == []
+    assert model.fit(X[60:], Y[60:]).session_.state()[0]["class_weight"].tolist() != before
+
+
+def test_a_weight_of_zero_counts_like_no_row() -> None:
+    weights = np.where(np.arange(120) % 3, 1.0, 0.0)
+    zeros = Boosting(**SMALL).fit(X, Y, weights)
+    fewer = Boosting(**SMALL).fit(X[weights > 0], Y[weights > 0])
+    np.testing.assert_array_equal(zeros.predict_proba(X), fewer.predict_proba(X))
+    nothing = Boosting(**SMALL).fit(X, Y, np.zeros(120))
+    assert nothing.audit().failures == []
+    assert Regression(**SMALL).fit(X, X[:, 1], np.zeros(120)).audit().failures == []
+
+
+def test_an_audit_finds_another_weight_and_another_factor() -> None:
+    model = Boosting(**SMALL, class_weight="balanced").fit(X, Y, W)
+    state, groups = model.session_.state()
+    from raydt.examples.history import history_of_live
+
+    history = history_of_live(state, groups, model._features())
+    learner, options = model._learner, model._fitted_options
+    for name, more in (("weight", 1), ("class_weight", 1)):
+        changed = {**state, name: state[name].copy()}
+        changed[name][0] += more
+        assert learner.audit(options, model._features(), changed, history, groups).conformance == "violated"
+
+
+@pytest.mark.parametrize(
+    ("weights", "id", "error"),
+    [
+        (np.ones(3), "estimators.weight_shape", ValueError),
+        (["a"] * 120, "estimators.weight_type", ValueError),
+        (np.full(120, -1.0), "estimators.weight_range", InputError),
+        (np.full(120, np.nan), "estimators.weight_range", InputError),
+        (np.full(120, 70000.0), "estimators.weight_range", InputError),
+    ],
+)
+def test_weights_that_cannot_be_used(weights: Any, id: str, error: type[Exception]) -> None:
+    model = Boosting(**SMALL).fit(X, Y)
+    before = model.digest()
+    with refused(id, error):
+        model.partial_fit(X, Y, sample_weight=weights)
+    assert model.digest() == before
+
+
+def test_a_sum_of_weights_that_is_too_large() -> None:
+    with refused("examples.heavy", InputError):
+        Boosting(**SMALL).fit(np.repeat(X, 600, axis=0), np.repeat(Y, 600), np.full(72000, 65535.0))
+
+
+@pytest.mark.parametrize("given", [{}, {"a": "b"}, {"a": -1}, "other", {1: 1, "1": 2}, {"a": True}, 3])
+def test_weights_of_classes_that_cannot_be_used(given: Any) -> None:
+    with pytest.raises(ConfigError):
+        Boosting(class_weight=given).fit(X, Y)
+
+
+def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:
+    tree = raydt.FullyDynamicTreeClassifier()
+    with refused("learners.no_weights", ConfigError, what="sample_weight"):
+        tree.fit(X, Y, sample_weight=W)
+    with pytest.raises(TypeError):
+        tree.fit(X, Y, other=1)
+    pq.write_table(pa.table({"a": X[:, 0], "w": W, "y": Y}), tmp_path / "rows.parquet")
+    config = {"source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "weight": "w"}}
+    with refused("sources.no_weights", ConfigError):
+        replay({**config, "learner": {"kind": "fudyadt"}}, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"class_weight.*gbdt"):
+        load_config({"source": config["source"], "learner": {"kind": "forest", "class_weight": "balanced"}})
+    assert "class_weight" in ClassWeight.model_fields
+
+
+def test_a_weight_of_a_label_that_no_row_has_is_doubtful(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": X[:, 0], "y": np.where(Y, "yes", "no")}), tmp_path / "rows.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}
+    for weights, warned in (({"yes": 2.0}, []), ({"yes": 2.0, "Yes": 3.0}, ["configs.unknown_class_weight"])):
+        learner = {"kind": "gbdt", "class_weight": weights}
+        config = load_config({"source": source, "stream": {"model": "incremental", "warmup": 20}, "learner": learner})
+        assert [one.id for one in look_at(config)["warnings"]] == warned
+
+
+# ---------------------------------------------------------------- sources and runs
+
+
+@pytest.mark.parametrize(("value", "id"), [(None, "rows.no_weight"), (-1.0, "rows.weight_range")])
+def test_a_bad_weight_is_a_bad_row(value: Any, id: str, tmp_path: Path) -> None:
+    from raydt.examples.reading import Reading
+
+    pq.write_table(pa.table({"a": [1.0, 2.0], "w": [1.0, value], "y": [0, 1]}), tmp_path / "rows.parquet")
+    source = open_source(ParquetFiles(path="rows.parquet", weight="w"), tmp_path, Reading(weights=True))
+    (rows,) = source.rows()
+    assert source.features.names == ("a",)
+    assert rows.weight is not None
+    assert rows.weight.tolist() == [UNIT, UNIT]
+    assert list(rows.bad) == [1]
+    with refused(id, InputError, column="w", row=1):
+        raise rows.bad[1]
+
+
+def test_a_run_reads_weights_updates_and_audits(tmp_path: Path) -> None:
+    columns = {"id": np.arange(120), "a": X[:, 0], "b": X[:, 1], "w": np.round(W, 2), "y": np.where(Y, "yes", "no")}
+    pq.write_table(pa.table({name: column[:100] for name, column in columns.items()}), tmp_path / "rows.parquet")
+    pq.write_table(pa.table({name: column[100:] for name, column in columns.items()}), tmp_path / "more.parquet")
+    pq.write_table(pa.table({"id": [70, 71]}), tmp_path / "gone.parquet")
+    options = {name: value for name, value in SMALL.items() if name != "n_jobs"}
+    digests = set()
+    for shards in (1, 2):
+        config = {
+            "source": {"kind": "parquet", "path": str(tmp_path / "rows.parquet"), "id": "id", "weight": "w"},
+            "stream": {"model": "sliding_window", "window": 60, "warmup": 40},
+            "learner": {"kind": "gbdt", "class_weight": {"yes": 2.5}, **options},
+            "cluster": {"backend": "in_process", "shards": shards, "memory_limit": 0 if shards > 1 else None},
+        }
+        run = tmp_path / f"run{shards}"
+        digests.add(replay(config, run).summary["model_digest"])
+        assert audit_run(run).failures == []
+    assert len(digests) == 1
+    update(tmp_path / "run1", delete=tmp_path / "gone.parquet", insert=tmp_path / "more.parquet", out=tmp_path / "next")
+    assert audit_state(tmp_path / "next").failures == []
+    state = raydt.load_model(tmp_path / "next").session_.state()[0]
+    inserted = state["weight"][np.isin(state["id"], columns["id"][100:])]
+    assert inserted.tolist() == products(fixed(columns["w"][100:]), np.where(Y[100:], 5 * UNIT // 2, UNIT)).tolist()
