@@ -100,10 +100,7 @@ class GBDTShard(ShardWithRows):
     # ---------------------------------------------------------------- the own rows
 
     def _on_own(self, shards: int, index: int, factors: Any, slots: Any = None, rows: Any = None) -> None:
-        """Begin as one of so many owners: without rows or with the own ones of a state.
-
-        Features of rows of the state, of any owner, are moved to ``slots``.
-        """
+        """Begin as one of so many owners; features of the rows of a state, of any owner, are moved to ``slots``."""
         self._layout, self._index = RowsOnShards(self._features, shards), index
         self._owners = owners = RowOwners(shards)
         self._rows = OwnedRows(owners, index, np.dtype(np.float64 if self._options.regression else np.int32))
