@@ -387,7 +387,7 @@ def test_a_shard_without_the_files_is_sent_the_rows(
     config = config_of(files, "parquet", "fudyadt")
     expected = outcome(config, tmp_path / "here")
 
-    def missing(self: Any, opening: Opening, names: Any) -> None:
+    def missing(self: Any, opening: Opening, features: Any, groups: Any = None) -> None:
         raise InputError("gone", file="good.parquet")
 
     monkeypatch.setattr(SourceFeatures, "__init__", missing)
