@@ -244,7 +244,7 @@ class RaySession:
 
     def _with_blocks(self, batch: UpdateBatch) -> UpdateBatch:
         """The batch, with the blocks of its rows if the shards have read their features."""
-        if self._divided is None or not len(batch.X) or batch.X.shape[1]:
+        if self._divided is None or not batch.lacks_features:
             return batch
         return replace(batch, blocks=self._divided.blocks_of(batch.row))
 

@@ -185,11 +185,11 @@ class FeatureShard:
     def open_source(self, opening: Opening) -> bool:
         """Open the source for every shard, to read what it needs of the rows; False if it is not here."""
         self._pulse.beat()
-        names, self._sources = self._features.names, []
+        self._sources = []
         with self._storage(), contextlib.suppress(InputError):
-            for shard in self._shards:
-                owned = tuple(names[column] for column in shard.worker.columns.tolist())
-                shard.worker.reader = SourceFeatures(opening, owned if self._reads == "columns" else names)
+            for shard, groups in zip(self._shards, self._groups, strict=True):
+                owned = groups if self._reads == "columns" else None
+                shard.worker.reader = SourceFeatures(opening, self._features, owned)
                 self._sources.append(shard.worker.reader)
             return True
         return False

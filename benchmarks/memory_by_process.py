@@ -3,8 +3,10 @@
 The steps: the first model, from a Parquet file that the shards read; a digest; a checkpoint; deletions in place; digest
 and checkpoint after them; the model; and reading the checkpoint back into new processes. For each step and process the
 largest resident size within the step is printed (VmHWM, reset before each), with what is shared through Ray's object
-store, and of that the private part at the end (RssAnon). Linux only.
+store, and of that the private part at the end (RssAnon). Linux only. Sparse learners read a LIBSVM file of 20 ones a
+row. With --sent the driver reads all rows and sends them, as it does where shards cannot read.
 Run: python benchmarks/memory_by_process.py [--learner gbdt] [--rows N] [--features D] [--iterations T] [--actors S]
+    [--sent]
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 from first_model import OPTIONS, write
 from measure import machine
-from works import ALL_TO_SHARDS
+from works import ALL_TO_SHARDS, WIDTH, Work
 
 from actors.cluster import Cluster, bundles, connect
 from actors.session import RaySession
@@ -34,9 +36,20 @@ from raydt.learners import learners
 from raydt.sessions.saved_model import model_meta, understood
 from raydt.sources import ParquetFiles, open_source
 from raydt.sources.feature_reader import Opening
+from raydt.sources.options import LibsvmFiles
 from raydt.streams import Incremental, make_stream
 
 MIB = 2**20
+SPARSE: dict[str, dict[str, Any]] = {"sparse_tree": {"max_depth": 10}, "best_split": {"finder": "updgini"}}
+
+
+def write_libsvm(path: str, rows: int) -> None:
+    """A file of the sparse rows of a piece of work."""
+    with open(path, "w", encoding="ascii") as file:
+        for _, _, sparse, y in Work("sparse_tree", rows, 0).parts(100_000):
+            assert sparse is not None
+            for label, row in zip(y.tolist(), np.split(sparse.indices, sparse.indptr[1:-1]), strict=True):
+                file.write(f"{label} {' '.join(f'{one}:1' for one in row.tolist())}\n")
 
 
 def _status(pid: int, field: str) -> float:
@@ -82,23 +95,29 @@ def deletions(start: int, ids: np.ndarray, d: int) -> UpdateBatch:
 def main() -> None:
     """Measure, and print a table in MiB: largest resident size (private at the end)."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--learner", default="gbdt", choices=OPTIONS)
+    parser.add_argument("--learner", default="gbdt", choices=[*OPTIONS, *SPARSE])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=20)
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--actors", type=int, default=2)
+    parser.add_argument("--sent", action="store_true")
     given = parser.parse_args()
     print(machine("ray", "pyarrow"), f"load {os.getloadavg()[0]:.1f}")
     learner = learners()[given.learner]
-    chosen = {"kind": given.learner, **OPTIONS[given.learner]}
+    chosen = {"kind": given.learner, **(OPTIONS | SPARSE)[given.learner]}
     if given.learner == "gbdt":
         chosen |= {"max_iter": given.iterations, "retrain": "never", "update_every": 10_000}
     options = learner.Options.model_validate(chosen)
     cluster, table = connect("local", bundles(given.actors)), Table()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
-        path = f"{folder}/rows.parquet"
-        write(path, given.rows, given.features)
-        _measure(Case(cluster, learner, options, path, given.rows, given.actors), table, Folder(f"{folder}/run"))
+        file: Any = ParquetFiles(path=f"{folder}/rows.parquet")
+        if given.learner in SPARSE:
+            file = LibsvmFiles(path=f"{folder}/rows.libsvm", n_features=WIDTH)
+            write_libsvm(file.path, given.rows)
+        else:
+            write(file.path, given.rows, given.features)
+        case = Case(cluster, learner, options, file, given.rows, given.actors, given.sent)
+        _measure(case, table, Folder(f"{folder}/run"))
     cluster.close()
     print(f"\n{given.learner}, {given.rows:,} x {given.features}; MiB: peak (private at the end)")
     table.show(given.actors)
@@ -107,10 +126,11 @@ def main() -> None:
 class Case:
     """What is run."""
 
-    def __init__(self, cluster: Cluster, learner: Any, options: Any, path: str, rows: int, actors: int) -> None:
-        self.learner, self.options, self.rows = learner, options, rows
-        self.reading = learner.traits(options).reading
-        self.file = ParquetFiles(path=path)
+    def __init__(
+        self, cluster: Cluster, learner: Any, options: Any, file: Any, rows: int, actors: int, sent: bool
+    ) -> None:
+        self.learner, self.options, self.rows, self.sent = learner, options, rows, sent
+        self.reading, self.file = learner.traits(options).reading, file
         self.features = open_source(self.file, reading=self.reading).features
         self.open: Callable[[], RaySession] = lambda: RaySession(
             cluster, learner, options, self.features, shards=actors, plan=ALL_TO_SHARDS, patience=3000.0
@@ -129,10 +149,11 @@ def _measure(case: Case, table: Table, folder: Folder) -> None:
     with table.step("first model", session):
         stream = make_stream(Incremental(warmup=case.rows), source)
         opening = Opening(case.file, ".", case.reading, source.places, source.identity().fingerprint)
-        divided = session.divide(source, opening, case.rows)
-        assert not isinstance(divided, str), divided
-        stream.begin_with(divided.rows())
-        intake = Intake(stream, 4096, 4096, 3, large=WARMUP_ROWS, warmup=case.rows)
+        if not case.sent:
+            divided = session.divide(source, opening, case.rows)
+            assert not isinstance(divided, str), divided
+            stream.begin_with(divided.rows())
+        intake = Intake(stream, 4096, 4096, 3, large=0 if case.sent else WARMUP_ROWS, warmup=case.rows)
         done = sum(result.applied for _, result in session.process(intake))
         assert intake.error is None, intake.error
         assert done == case.rows, done

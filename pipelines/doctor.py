@@ -89,19 +89,18 @@ def copies_on_this_machine() -> list[Message]:
 
 
 def _local_ray() -> dict[str, Any]:
-    from actors.channel import LOOPBACK, Channel
     from actors.cluster import connect
+    from actors.tasks import run_tasks
 
     before = {process.pid for process in psutil.process_iter()}
     cluster = connect("local", [{"CPU": 1.0}])
     try:
         ours = [process for process in psutil.process_iter(["pid", "name"]) if process.pid not in before]
-        with closing(Channel(0, 1, LOOPBACK)) as channel:  # as a shard opens it
-            found = [listener for process in [*ours, psutil.Process()] for listener in listeners(process)]
+        found = [listener for process in [*ours, psutil.Process()] for listener in listeners(process)]
         for listener in found:
             listener["metrics"] = serves_metrics(listener["address"], listener["port"])
-            if listener["port"] == channel.address[1]:
-                listener["process"] = message("verdicts.channel")
+        for _, opened in run_tasks(cluster, _port_of_a_shard, [(None, [0])]):
+            found += opened if isinstance(opened, list) else []
     finally:
         cluster.close()
     served = ", ".join(f"{listener['address']}:{listener['port']}" for listener in found if listener["metrics"])
@@ -111,6 +110,18 @@ def _local_ray() -> dict[str, Any]:
         "listeners": found,
         "reachable_listeners": sum(not listener["loopback"] for listener in found),
     }
+
+
+def _port_of_a_shard(_: Any, index: int) -> list[dict[str, Any]]:
+    """Open the port of a shard in this process, one that Ray has started, and tell what it is."""
+    from actors.channel import LOOPBACK, Channel
+
+    with closing(Channel(index, 1, LOOPBACK)) as channel:
+        found = [one for one in listeners(psutil.Process()) if one["port"] == channel.address[1]]
+        return [
+            {**one, "process": message("verdicts.channel"), "metrics": serves_metrics(one["address"], one["port"])}
+            for one in found
+        ]
 
 
 def listeners(process: psutil.Process) -> list[dict[str, Any]]:

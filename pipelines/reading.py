@@ -18,7 +18,6 @@ from raydt.messages import Message, message
 from raydt.presentation.words import counted
 from raydt.sessions.local_phase import holds, most_cells
 from raydt.sources.base import Source
-from raydt.sources.divided import undivided
 from raydt.sources.feature_reader import Opening
 from raydt.streams.base import Stream
 
@@ -43,11 +42,14 @@ def reading_of(config: Config, source: Source, features: Features) -> Reading:
     traits, warmup = traits_of(config.learner), config.stream.warmup
     rows = warmup if source.n_rows is None else min(warmup, source.n_rows)
     most = most_cells(traits.divided, config.placement.plan)
-    if config.cluster.backend == "in_process" or not rows or (not features.sparse and holds(features, most, rows, 0)):
+    sure = most is None or not features.sparse
+    if config.cluster.backend == "in_process" or not rows or (sure and holds(features, most, rows, 0)):
         return Reading(False, None)
-    why = undivided(config.source, source)
-    if why is None and not traits.reads:
+    why = None
+    if not traits.reads:
         why = message("runs.whole_rows", learner=config.learner.kind)
+    elif holds(features, most, rows, rows):  # with one in each row
+        why = message("runs.unknown_ones")
     if why is not None:
         return Reading(False, message("runs.rows_sent", why=why))
     what = message("runs.all_columns" if traits.reads == "rows" else "runs.own_columns")

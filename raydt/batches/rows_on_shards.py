@@ -18,6 +18,7 @@ from raydt.arrays.ragged import RaggedRows, RaggedStore
 from raydt.arrays.sparse import SparseRows, concatenated, merged
 from raydt.examples.features import Features
 from raydt.exchange.blocks import FeatureReader
+from raydt.exchange.meeting import Steps
 from raydt.exchange.messages import Ask, Exchange, Payload, Tell
 
 Slots = npt.NDArray[np.int32]
@@ -109,6 +110,14 @@ class RowsOnShards:
         n = self._features.sparse
         sparse = merged([SparseRows(part["indptr"], part["indices"], n) for part in parts]) if n else None
         return RowBlock.of(X, sparse)
+
+    def dealt(self, held: HeldRows, slots: Slots, owner: npt.NDArray[Any], index: int) -> Steps[RowBlock]:
+        """On shard ``index``: give each shard the columns ``held`` here of the rows in slots that it owns.
+
+        Returns the rows that this one owns, in the order of the slots, with all their columns.
+        """
+        parts = yield [held.gather(slots[owner == shard]) for shard in range(len(self._groups))]
+        return self.merged(parts, int(np.count_nonzero(owner == index)))
 
     def parts(self, rows: RowBlock) -> list[dict[str, Any]]:
         """Return the part of some rows that each shard owns."""
@@ -258,9 +267,10 @@ class ShardWithRows:
         self._held.put(slots, X, indptr, indices)
 
     def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
-        """Keep new rows that this shard has read; there are no sparse features."""
+        """Keep new rows that this shard has read."""
         assert self.reader is not None
-        self._held.put(slots, self.reader.take(rows, blocks), None, None)
+        X, ones = self.reader.take(rows, blocks)
+        self._held.put(slots, X, ones.indptr, ones.indices)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
         """Features of some rows."""

@@ -107,8 +107,8 @@ class UpdateBatch:
     time: npt.NDArray[np.int64] | None = None
     #: Shape (r,): weight of each row of ``X`` (``raydt.examples.weights``); None where all are 1.
     weight: Weights | None = None
-    #: Where ``X`` has no columns because the shards have read the features of these rows, which are all of the warm-up:
-    #: the blocks of the source in which the rows lie.
+    #: Without features, because the shards have read those of these rows, which are all of the warm-up: the blocks of
+    #: the source in which the rows lie.
     blocks: tuple[Block, ...] = ()
 
     def __len__(self) -> int:
@@ -117,6 +117,11 @@ class UpdateBatch:
     def name(self, position: int) -> Any:
         """The id of an update as the user knows it."""
         return int(self.id[position]) if self.names is None else self.names[position]
+
+    @property
+    def lacks_features(self) -> bool:
+        """Whether updates carry rows whose features the shards have read."""
+        return len(self.X) > 0 and not self.X.shape[1] and self.sparse is None
 
     @property
     def stop(self) -> int:

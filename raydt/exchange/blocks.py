@@ -13,6 +13,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from raydt.arrays.sparse import SparseRows
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -21,15 +23,16 @@ class Block:
     start: int
     stop: int
     #: Of each categorical feature, by name: the code of each of its categories, in the order of their first appearance.
+    #: Of a column of tokens: the code of each of these.
     codes: Mapping[str, npt.NDArray[np.int64]]
 
 
 class FeatureReader(Protocol):
     """A shard's way to the features it reads itself."""
 
-    def take(self, rows: npt.NDArray[np.int64], blocks: Sequence[Block]) -> npt.NDArray[np.float64]:
+    def take(self, rows: npt.NDArray[np.int64], blocks: Sequence[Block]) -> tuple[npt.NDArray[np.float64], SparseRows]:
         """Return the shard's features of some rows, ascending numbers of the source, in blocks that it has checked.
 
-        Shape (rows, features of the shard), contiguous and writable. A block is dropped once its last row was taken or
-        a later one is.
+        The dense ones, shape (rows, dense features of the shard), are contiguous and writable; the ones are those of
+        the shard's sparse features. A block is dropped once its last row was taken or a later one is.
         """

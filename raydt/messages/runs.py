@@ -78,6 +78,7 @@ SENTENCES: dict[str, Sentence] = {
     "all_columns": "all columns",
     "rows_sent": "the driver reads all rows and sends them: {why}",
     "whole_rows": "the coordinator of {learner} needs whole rows",
+    "unknown_ones": "the coordinator holds the ones of sparse features, as long as they are below cluster.memory_limit",
     "idle_shards": "more shards would have no work",
     "most_shards": "more shards have not been measured",
     "full_cluster": "the cluster has no room for more shards",

@@ -43,8 +43,6 @@ SENTENCES: dict[str, Sentence] = {
     "generated_times": ("the stream needs event times, but generated rows have none", "Use files, with source.ts"),
     "stored_times": "the rows were stored without times",
     # Why the features are read by the driver and sent, instead of by each shard
-    "undivided_sparse": "a row's list of indices is read as a whole",
-    "undivided_changelog": "which columns of a change log are read depends on its operations",
     "other_here": "{name} does not find the files that the driver reads",
     "shard_unread": "shard {shard} cannot read on: {problem}",
     "shard_unlike": "shard {shard} finds {rows} rows where the driver finds {length}",

@@ -80,6 +80,11 @@ class Rows:
         """Number of the first row."""
         return int(self.row[0])
 
+    @property
+    def has_features(self) -> bool:
+        """Return False if the shards have read the features of these rows (:mod:`raydt.sources.divided`)."""
+        return bool(self.X.shape[1]) or self.sparse is not None
+
     def columns(self) -> dict[str, Any]:
         """Return the arrays and sparse rows that are there, by name."""
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "bad"}

@@ -24,9 +24,8 @@ import numpy.typing as npt
 from raydt.errors import InputError
 from raydt.exchange.blocks import Block
 from raydt.messages import Message, message
-from raydt.sources.base import Rows, Source
+from raydt.sources.base import Rows
 from raydt.sources.feature_reader import BlockReport
-from raydt.sources.options import FileOptions, SparseSynthetic, SyntheticOptions
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +45,10 @@ class Readers(Protocol):
         """
 
 
-def undivided(options: FileOptions | SyntheticOptions, source: Source) -> Message | None:
-    """Return why the features of a source cannot be read by the shards themselves; None if they can."""
-    if source.features.sparse or isinstance(options, SparseSynthetic):
-        return message("sources.undivided_sparse")
-    if source.is_changelog:
-        return message("sources.undivided_changelog")
-    return None
-
-
 class DividedReading:
     """Rows of a source from its first on, of which the first come without features.
 
-    ``source`` is one for which :func:`undivided` returns None, at its beginning. Blocks have ``block_rows`` rows, or
+    ``source`` is at its beginning. Blocks have ``block_rows`` rows, or
     :data:`BLOCK_ROWS`.
     """
 
@@ -93,8 +83,9 @@ class DividedReading:
             if chunks is None or problem is not None:
                 yield from self._instead(position, stop, problem)
                 return
-            if good and not any(chunk.bad for chunk in chunks):
-                self._blocks.append(self._known(start, start + length, reports))
+            good = good and not any(chunk.bad for chunk in chunks)
+            if good and (block := self._known(start, start + length, reports)) is not None:
+                self._blocks.append(block)
                 self._source.hand_out(start + length)
                 yield from chunks
                 position = start + length
@@ -122,12 +113,17 @@ class DividedReading:
             self._source.forget_labels(start)
             return None
 
-    def _known(self, start: int, stop: int, reports: Sequence[BlockReport]) -> Block:
-        """Give the categories of a good block their codes."""
-        codes, dictionaries = {}, self._source.categories()
+    def _known(self, start: int, stop: int, reports: Sequence[BlockReport]) -> Block | None:
+        """Give the categories and tokens of a good block their codes; None if there are more tokens than may be."""
+        codes, dictionaries, features = {}, self._source.categories(), self._source.features
+        known = {name: len(dictionary) for name, dictionary in dictionaries.items()}
         for report in reports:
             for name, (values, rows) in report.categories.items():
                 codes[name] = dictionaries[name].learn(values, rows)
+        if features.sparse and len(dictionaries.get(features.sparse_column, ())) > features.sparse:
+            for name, dictionary in dictionaries.items():
+                dictionary.cut(known[name])
+            return None
         return Block(start, stop, codes)
 
     def _instead(self, start: int, stop: int, problem: Message | None) -> Generator[Rows, None, None]:

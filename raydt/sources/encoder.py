@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydt.arrays.sparse import SparseRows
+from raydt.arrays.sparse import LARGEST_WIDTH, SparseRows
 from raydt.encoding.columns import (
     LARGEST_INTEGER,
     WORDS_FOR_NOTHING,
@@ -338,20 +338,30 @@ class RowEncoder:
         return column, row, None if lost is None else ~lost
 
     def part(self, names: Sequence[str], *, keys: bool) -> RowEncoder:
-        """Return an encoder of some dense features with dictionaries of its own.
+        """Return an encoder of the features in some columns, with dictionaries of its own.
 
-        With ``keys`` it also reads label, id, subject and time, with the labels of this one. Of a changelog there are
-        no parts.
+        With ``keys`` it also reads label, id, subject and time, with the labels of this one. Operations are read in
+        any case, since they say which features a row has. Tokens are numbered without regard to how many there may be.
         """
-        assert self._op is None
         part = copy.copy(self)
         kinds = dict(zip(self.features.names, self.features.categorical, strict=True))
-        part._encoder = FeatureEncoder(Features(tuple(names), tuple(kinds[name] for name in names)), self._reading)
+        dense = tuple(name for name in names if name != self.sparse)
+        features = Features(dense, tuple(kinds[name] for name in dense))
         part.sparse = part.tokens = None
+        if self.sparse is not None and self.sparse in names:
+            part.sparse = self.sparse
+            features = replace(features, groups=Features.groups, sparse=self.features.sparse, sparse_column=self.sparse)
+            if self.tokens is not None:
+                part.tokens = Tokens(self.sparse, grows=True)
+                part.tokens.width = LARGEST_WIDTH
+        part._encoder = FeatureEncoder(features, self._reading, part.tokens)
         if not keys:
             part._label = part._id = part._subject = part._ts = part._weight = None
             part.id_kind = "row"
-        part.parts = {name: role for name, role in self.parts.items() if (keys if role != "feature" else name in names)}
+        wanted = {"op", *(set(self.parts.values()) - {"feature"} if keys else ())}
+        part.parts = {
+            name: role for name, role in self.parts.items() if (name in names if role == "feature" else role in wanted)
+        }
         part.columns = part.to_read(list(part.parts))
         return part
 
@@ -361,8 +371,8 @@ class RowEncoder:
 
     @property
     def categories(self) -> dict[str, Dictionary]:
-        """The dictionaries of the categorical features, by name."""
-        return self._encoder.categories
+        """The dictionaries of the categorical features and of tokens, by column."""
+        return self._encoder.dictionaries()
 
     def state(self, row: int | None) -> dict[str, Any]:
         """All dictionaries as known before ``row``."""

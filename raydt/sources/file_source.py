@@ -280,7 +280,7 @@ class FileSource:
         self._encoder.labels.forget(row)
 
     def categories(self) -> dict[str, Dictionary]:
-        """Return the dictionaries of the categorical features, by name."""
+        """Return the dictionaries of the categorical features and of tokens, by column."""
         return self._encoder.categories
 
     def where(self, row: int) -> tuple[str, int]:

@@ -90,7 +90,7 @@ class RowReader:
         """How many of the first ``n`` rows at hand have features, or have none, as the first has."""
         alike = -self._used
         for chunk in self._chunks:
-            if alike >= n or chunk.X.shape[1] != self._chunks[0].X.shape[1]:
+            if alike >= n or chunk.has_features != self._chunks[0].has_features:
                 break
             alike += len(chunk)
         return max(0, alike)

@@ -180,13 +180,14 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
     },
     # Operation, id, label, birth and weight go to the owner, which answers with a slot. Shards tell each other slots of
     # the first rows, and cells go from who has the column to who has the row. No byte of what trains the trees depends
-    # on the number of rows. Held-out rows, a tenth, are fetched. A digest has hashes of buckets, and more have rows.
+    # on the number of rows; but rows held out, a tenth, go to their owners before the first tree, with values. A digest
+    # has hashes of buckets, and more have rows.
     "gbdt": {
         "rows": ROWS,
         "admit": OfARow(25, 10.2, weight=(4, 0)),
-        "learn": OfARow(0, 0.9, swapped=8),
+        "learn": OfARow(swapped=8),
         "encode": OfARow(swapped=8.8),
-        "gather": OfARow(0.42, 5.7),
+        "train": OfARow(swapped=1.6),
         "hash_rows": OfARow(0, 15.7, weight=(0, 1)),
     },
     # Levels of a tree of the rows in order: slots at the first, bits at each.

@@ -24,11 +24,26 @@ from raydt.streams import SlidingWindow, make_stream
 from tests.property.test_divided_reading import Shards
 
 ROWS, WARMUP = 420, 300
+COLUMNS_OF_NUMBERS = [*(f"x{j}" for j in range(5)), "word"]
+#: Features where they are not all numbers and the category.
+COLUMNS = {
+    "gbdt tokens": ["x0", "tokens", "word"],
+    "sparse tree": ["x1", "ones"],
+    "sparse tree of ones": ["ones"],
+    "best split": ["ones"],
+    "best split of tokens": ["tokens"],
+}
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "fudyadt": ("fudyadt", {}, "y"),
     "fudyadt numbers": ("fudyadt", {"criterion": "squared_error"}, "number"),
     "gbdt": ("gbdt", {"max_iter": 4}, "y"),
     "gbdt held out": ("gbdt", {"max_iter": 4, "early_stopping": True, "objective": "multiclass"}, "y_of_three"),
+    "gbdt numbers held out": ("gbdt", {"max_iter": 5, "early_stopping": True, "objective": "squared_error"}, "number"),
+    "gbdt tokens": ("gbdt", {"max_iter": 4, "early_stopping": True}, "y"),
+    "sparse tree": ("sparse_tree", {"epsilon": 0.2, "finder": "updgini", "alpha": 0.05}, "y"),
+    "sparse tree of ones": ("sparse_tree", {"finder": "updent"}, "y"),
+    "best split": ("best_split", {"finder": "updgini"}, "y"),
+    "best split of tokens": ("best_split", {"finder": "auto"}, "y"),
     "forest": ("forest", {"n_estimators": 6}, "y_of_three"),
     "forest numbers": ("forest", {"n_estimators": 5, "criterion": "squared_error"}, "number"),
 }
@@ -42,6 +57,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     side = columns["x0"] + columns["x1"] > 5
     columns |= {"y": np.where(side, "yes", "no"), "number": columns["x0"] * 2 + side}
     columns["y_of_three"] = [f"c{v}" for v in (columns["x0"] // 2).astype(int)]
+    columns["ones"] = [sorted({int(a), 7 + int(b), 30}) for a, b in zip(columns["x0"], columns["x1"], strict=True)]
+    columns["tokens"] = [[f"t{one}" for one in ones] for ones in columns["ones"]]
     columns["x3"][350] = np.inf  # a bad row after the warm-up, and one in it
     columns["x4"][37] = np.nan
     path = tmp_path_factory.mktemp("divided") / "t.parquet"
@@ -56,7 +73,7 @@ def outcome(
     learner = learners()[kind]
     options = learner.Options.model_validate({"kind": kind, **given})
     traits = learner.traits(options)
-    source_options = ParquetFiles(path=table, label=label, features=[*(f"x{j}" for j in range(5)), "word"])
+    source_options = ParquetFiles(path=table, label=label, features=COLUMNS.get(case, COLUMNS_OF_NUMBERS))
     source = open_source(source_options, reading=traits.reading)
     stream = make_stream(SlidingWindow(warmup=WARMUP, window=WARMUP + 20, on_error="skip"), source)
     features = replace(source.features, groups=options.feature_groups)
@@ -66,7 +83,7 @@ def outcome(
         opening = Opening(source_options, ".", traits.reading, source.places, source.identity().fingerprint)
         readers = Shards(opening, features, shards)
         if traits.reads == "rows":
-            readers.readers = [SourceFeatures(opening, features.names) for _ in range(shards)]
+            readers.readers = [SourceFeatures(opening, features) for _ in range(shards)]
         for shard, reader in zip(session.shards, readers.readers, strict=True):
             shard.worker.reader = reader
         divided = DividedReading(source, readers, WARMUP, block)
@@ -77,7 +94,7 @@ def outcome(
         ends = [end - at for end in (WARMUP // 2, WARMUP, 400) if end > at]  # where digests are compared
         if (batch := next(stream.batches(min([sizes[turn % len(sizes)], *ends])), None)) is None:
             break
-        if divided is not None and len(batch.X) and not batch.X.shape[1]:
+        if divided is not None and batch.lacks_features:
             batch, without = replace(batch, blocks=divided.blocks_of(batch.row)), without + len(batch.X)
         turn += 1
         result = session.apply(batch)

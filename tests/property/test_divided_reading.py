@@ -1,13 +1,16 @@
 """A divided reading against reading the source as a whole: the same updates, features, codes, skipped rows and errors.
 
-The shards are readers in this process. Files have bad rows in several columns, categories and labels that appear only
-in bad rows, and blocks, chunks and row groups that end anywhere.
+The shards are readers in this process. Files have bad rows in several columns, categories, tokens and labels that are
+only in bad rows, and blocks, chunks and row groups that end anywhere.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raydt.arrays.sparse import SparseRows, merged
 from raydt.errors import InputError
 from raydt.examples.features import Features
 from raydt.examples.reading import Reading
@@ -26,10 +30,31 @@ from raydt.examples.updates import UpdateBatch
 from raydt.exchange.blocks import Block
 from raydt.messages import message
 from raydt.parallel.threads import limited
-from raydt.sources import ArrowFiles, CsvFiles, Hyperplane, ParquetFiles, RandCbt, Sea, file_source, open_source
-from raydt.sources.divided import DividedReading, undivided
+from raydt.sources import (
+    ArrowFiles,
+    CsvFiles,
+    Hyperplane,
+    ParquetFiles,
+    RandCbt,
+    Sea,
+    SparseSynthetic,
+    file_source,
+    open_source,
+)
+from raydt.sources.divided import DividedReading
 from raydt.sources.feature_reader import BlockReport, Opening, SourceFeatures
-from raydt.streams import Batches, DeletionLog, Incremental, RandomUpdates, SlidingWindow, TimeWindow, make_stream
+from raydt.sources.files import libsvm
+from raydt.sources.options import JsonLinesFiles, LibsvmFiles
+from raydt.streams import (
+    Batches,
+    Changelog,
+    DeletionLog,
+    Incremental,
+    RandomUpdates,
+    SlidingWindow,
+    TimeWindow,
+    make_stream,
+)
 from tests.volume import examples
 
 NAN, INF = float("nan"), float("inf")
@@ -55,6 +80,11 @@ def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
         "id": draw(st.lists(st.integers(0, 60), min_size=n, max_size=n)),
         "y": column(st.sampled_from("xyz"), st.sampled_from([None, "rare"])),
         "t": list(range(n)),
+        "ones": column(
+            st.lists(st.integers(0, 7), max_size=4, unique=True), st.sampled_from([None, [9], [1, 1], [-1]])
+        ),
+        "tokens": column(st.lists(st.sampled_from("klmnop"), max_size=4), st.sampled_from([None, [None], ["only"]])),
+        "op": column(st.sampled_from(["insert", "insert", "m"]), st.sampled_from(["delete", "update", None])),
     }
 
 
@@ -63,6 +93,8 @@ def write(form: str, table: pa.Table, path: Path, size: int) -> None:
         pq.write_table(table, path, row_group_size=size)
     elif form == "csv":
         pacsv.write_csv(table, path)
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     else:
         with pa.ipc.new_file(path, table.schema) as file:
             file.write_table(table, max_chunksize=size)
@@ -72,9 +104,9 @@ class Shards:
     """Readers of ``shards`` shards in this process."""
 
     def __init__(self, opening: Opening, features: Features, shards: int) -> None:
-        owned = [features.columns_of(groups).tolist() for groups in features.assign(shards)]
-        self.columns = owned
-        self.readers = [SourceFeatures(opening, [features.names[j] for j in columns]) for columns in owned]
+        owned = features.assign(shards)
+        self.columns, self.width = [features.columns_of(groups).tolist() for groups in owned], features.sparse
+        self.readers = [SourceFeatures(opening, features, groups) for groups in owned]
 
     def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Callable[[], Sequence[BlockReport]]:
         reports = [reader.check(start, stop, unwanted) for reader in self.readers]
@@ -84,9 +116,11 @@ class Shards:
 def filled(batch: UpdateBatch, shards: Shards, divided: DividedReading) -> Any:
     """The features of a batch without them, from the readers."""
     X, blocks = np.empty((len(batch.X), sum(map(len, shards.columns)))), divided.blocks_of(batch.row)
+    ones: list[SparseRows] = []
     for reader, columns in zip(shards.readers, shards.columns, strict=True):
-        X[:, columns] = reader.take(batch.row, blocks)
-    return X
+        X[:, columns], some = reader.take(batch.row, blocks)
+        ones.append(some)
+    return X, merged(ones) if shards.width else None
 
 
 class Taken:
@@ -101,12 +135,13 @@ class Taken:
         try:
             while (batch := next(stream.batches(sizes[turn % len(sizes)]), None)) is not None:
                 turn += 1
-                X = batch.X
-                if fill is not None and len(X) and not X.shape[1]:
+                X, sparse = batch.X, batch.sparse
+                if fill is not None and batch.lacks_features:
                     assert batch.stop <= batch.warmup
-                    X = fill(batch)
+                    X, sparse = fill(batch)
                     self.without += len(X)
-                carried = iter(zip(X.tolist(), batch.y.tolist(), strict=True))
+                ones = [None if sparse is None else sparse.row(i).tolist() for i in range(len(X))]
+                carried = iter(zip(X.tolist(), ones, batch.y.tolist(), strict=True))
                 for i, op in enumerate(batch.op.tolist()):
                     values = next(carried) if op != 1 else None
                     name = None if batch.names is None else batch.names[i]
@@ -120,7 +155,20 @@ class Taken:
         self.classes = stream.source.classes[: stream.state()["n_classes"]]  # others may have been read ahead
 
 
-STREAMS = ["incremental", "sliding_window", "random_updates", "batches", "time_window", "deletion_log"]
+LINES = [
+    "1 1:1 3:1",
+    "0 2:1",
+    "+1 7:1 250:1 # note",
+    "1",
+    "",
+    "  0\t5:1 6:1 ",
+    "# only",
+    "1 3:2",
+    "1 b",
+    "0 4:1 4:1",
+    "x 1:1",
+]
+STREAMS = ["changelog", "incremental", "sliding_window", "random_updates", "batches", "time_window", "deletion_log"]
 
 
 def options_of(model: str, warmup: int, folder: Path, on_error: str) -> Any:
@@ -134,13 +182,17 @@ def options_of(model: str, warmup: int, folder: Path, on_error: str) -> Any:
     if model == "deletion_log":
         pq.write_table(pa.table({"id": [3, 1, 4], "after": [warmup + 40, warmup + 41, None]}), folder / "log.parquet")
         return DeletionLog(deletion_log=str(folder / "log.parquet"), **shared)
-    return {"incremental": Incremental, "random_updates": RandomUpdates}[model](**shared)
+    kinds: dict[str, Any] = {"incremental": Incremental, "random_updates": RandomUpdates, "changelog": Changelog}
+    return kinds[model](**shared)
 
 
 @examples(400)
 @given(
     table=tables(),
-    form=st.sampled_from(["parquet", "arrow", "csv"]),
+    form=st.sampled_from(["parquet", "arrow", "csv", "jsonl"]),
+    lists=st.none() | st.sampled_from(["ones", "tokens"]),
+    most=st.none() | st.integers(2, 8),
+    dense=st.sampled_from(["abcde", "", "b"]),
     model=st.sampled_from(STREAMS),
     cut=st.integers(0, 40),
     warmup=st.integers(1, 40),
@@ -159,6 +211,9 @@ def options_of(model: str, warmup: int, folder: Path, on_error: str) -> Any:
 def test_same_updates(
     table: dict[str, list[Any]],
     form: str,
+    lists: str | None,
+    most: int | None,
+    dense: str,
     model: str,
     cut: int,
     warmup: int,
@@ -174,24 +229,33 @@ def test_same_updates(
     threads: int,
     chunk: int,
 ) -> None:
-    """With several threads whoever reads a block in full reads ahead, beyond its end."""
+    """With several threads whoever reads a block in full reads ahead, beyond its end; of tokens there may be few."""
+    lists = None if form == "csv" else lists
+    dense = dense if lists else "abcde"
+    reading = replace(reading, sparse=True, sparse_classes=reading.classes)
+    changes = model == "changelog"
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_source, "CHUNK_ROWS", (1, chunk))
         folder = Path(name)
-        kinds = {"c": pa.string(), "id": pa.int64(), "y": pa.string(), "t": pa.int64()}
-        whole = pa.table(table, pa.schema([(name, kinds.get(name, pa.float64())) for name in table]))
+        kinds = {"c": pa.string(), "id": pa.int64(), "y": pa.string(), "t": pa.int64(), "op": pa.string()}
+        kinds |= {"ones": pa.list_(pa.int64()), "tokens": pa.list_(pa.string())}
+        names = [name for name in table if form != "csv" or name not in ("ones", "tokens")]
+        schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in names])
+        whole = pa.table({name: table[name] for name in names}, schema)
         files = [part for part in (whole[:cut], whole[cut:]) if len(part)]
         for number, part in enumerate(files):
             write(form, part, folder / f"{number}.{form}", group)
-        kind = {"parquet": ParquetFiles, "arrow": ArrowFiles, "csv": CsvFiles}[form]
+        kind = {"parquet": ParquetFiles, "arrow": ArrowFiles, "csv": CsvFiles, "jsonl": JsonLinesFiles}[form]
         options = kind(
             path=[str(folder / f"{number}.{form}") for number in range(len(files))],
-            features=list("abcde"),
-            categorical=["d"],
-            id="id" if with_ids else None,
+            features=[*dense, *([lists] if lists else [])],
+            categorical=["d"] if "d" in dense else [],
+            id="id" if with_ids or changes else None,
+            op="op" if changes else None,
             ts="t" if model == "time_window" else None,
             limit=limit,
-            permutation=permutation,
+            permutation=None if changes else permutation,
+            n_features=most if lists else None,
         )
         try:
             open_source(options, reading=reading)
@@ -202,7 +266,6 @@ def test_same_updates(
             plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), sizes)
         source = open_source(options, reading=reading)
         stream = make_stream(stream_options, source)
-        assert undivided(options, source) is None
         opening = Opening(options, ".", reading, source.places, source.identity().fingerprint)
         readers = Shards(opening, source.features, shards)
         divided = DividedReading(source, readers, warmup, block)
@@ -219,13 +282,71 @@ def test_same_updates(
             assert theirs.states[at] == plain.states[at], at
 
 
-@pytest.mark.parametrize("options", [Sea(n=3000), Hyperplane(n=3000, permutation=3), RandCbt(n=3000, n_features=7)])
+@examples(200)
+@given(
+    lines=st.lists(st.sampled_from(LINES), min_size=1, max_size=30),
+    warmup=st.integers(1, 30),
+    block=st.integers(1, 20),
+    shards=st.sampled_from([1, 2, 3, 5]),
+    permutation=st.none() | st.integers(0, 3),
+    width=st.sampled_from([None, 4, 300]),
+    on_error=st.sampled_from(["error", "skip"]),
+    size=st.integers(1, 30),
+    end=st.sampled_from(["", ".gz"]),
+)
+def test_libsvm(
+    lines: list[str],
+    warmup: int,
+    block: int,
+    shards: int,
+    permutation: int | None,
+    width: int | None,
+    on_error: str,
+    size: int,
+    end: str,
+) -> None:
+    """Whoever reads no features does not parse them: lines, and bad ones, are those of whoever does."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(libsvm, "_BLOCK", 40)
+        path, text = Path(name, f"t.libsvm{end}"), "\n".join(lines).encode()
+        path.write_bytes(gzip.compress(text) if end else text)
+        options, reading = LibsvmFiles(path=str(path), permutation=permutation, n_features=width), Reading(sparse=True)
+        try:
+            source = open_source(options, reading=reading)
+        except InputError:
+            return
+        stream_options = options_of("incremental", warmup, Path(name), on_error)
+        plain = Taken(make_stream(stream_options, open_source(options, reading=reading)), [size])
+        stream = make_stream(stream_options, source)
+        readers = Shards(
+            Opening(options, ".", reading, source.places, source.identity().fingerprint), source.features, shards
+        )
+        divided = DividedReading(source, readers, warmup, block)
+        stream.begin_with(divided.rows())
+        theirs = Taken(stream, [size], lambda batch: filled(batch, readers, divided))
+        assert theirs.updates == plain.updates
+        assert theirs.skipped == plain.skipped
+        assert theirs.error == plain.error
+        assert theirs.classes == plain.classes
+
+
+GENERATED = [
+    Sea(n=3000),
+    Hyperplane(n=3000, permutation=3),
+    RandCbt(n=3000, n_features=7),
+    SparseSynthetic(n=3000, irrelevant=200),
+    SparseSynthetic(n=3000, irrelevant=9, permutation=4, density=0.5),
+]
+
+
+@pytest.mark.parametrize("options", GENERATED)
 @pytest.mark.parametrize("shards", [1, 2, 9])
 def test_generated_rows(options: Any, shards: int) -> None:
-    plain = Taken(make_stream(Incremental(warmup=2000), open_source(options)), [700])
-    source = open_source(options)
+    reading = Reading(sparse=isinstance(options, SparseSynthetic))
+    plain = Taken(make_stream(Incremental(warmup=2000), open_source(options, reading=reading)), [700])
+    source = open_source(options, reading=reading)
     stream = make_stream(Incremental(warmup=2000), source)
-    opening = Opening(options, ".", Reading(), [], source.identity().fingerprint)
+    opening = Opening(options, ".", reading, [], source.identity().fingerprint)
     readers = Shards(opening, source.features, shards)
     divided = DividedReading(source, readers, 2000, 256)
     stream.begin_with(divided.rows())
@@ -237,7 +358,9 @@ def test_generated_rows(options: Any, shards: int) -> None:
 
 def test_a_reader_keeps_no_block_that_lies_behind() -> None:
     """Also if its last row was refused, and so is never taken; a block is asked for again as long as it has rows."""
-    reader = SourceFeatures(Opening(Hyperplane(n=60, n_features=3), ".", Reading(), [], ""), ["x1"])
+    options = Hyperplane(n=60, n_features=3)
+    features = replace(open_source(options).features, groups=3)
+    reader = SourceFeatures(Opening(options, ".", Reading(), [], ""), features, np.array([1]))
     blocks = [Block(start, start + 10, {}) for start in range(0, 60, 10)]
     for block in blocks[:5]:
         assert reader.check(block.start, block.stop).good
@@ -249,8 +372,8 @@ def test_a_reader_keeps_no_block_that_lies_behind() -> None:
         ([], blocks[2:4], [30, 40]),
         ([49], blocks[3:5], []),
     ):
-        expected = np.concatenate([chunk.X for chunk in open_source(Hyperplane(n=60, n_features=3)).rows()])[rows, 1:2]
-        assert (reader.take(np.array(rows, dtype=np.int64), given_blocks) == expected).all()
+        expected = np.concatenate([chunk.X for chunk in open_source(options).rows()])[rows, 1:2]
+        assert (reader.take(np.array(rows, dtype=np.int64), given_blocks)[0] == expected).all()
         assert list(reader._held) == left
 
 

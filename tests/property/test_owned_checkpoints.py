@@ -307,3 +307,24 @@ def test_the_driver_reads_each_part_of_the_rows_once(tmp_path: Path, monkeypatch
         with pytest.raises(ModelFileError, match=path.name):
             saved_in(folder, apart=True)
         path.write_bytes(sound)
+
+
+def test_a_session_goes_on_where_the_memory_of_an_owner_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    session, other = case.session(3), case.session(3)
+    for count, batch in enumerate(case.batches()):
+        if count in (1, 5):  # in the warm-up, and once there is a model
+            before = session.digest()
+            with monkeypatch.context() as patch:
+                patch.setattr(session.shards[1].worker.rows_here.store, "reserve", out_of_memory)
+                with pytest.raises(MemoryError):
+                    session.apply(batch)
+            assert session.digest() == before
+        session.apply(batch)
+        other.apply(batch)
+    assert session.digest() == other.digest()
+
+
+def out_of_memory(updates: int) -> None:
+    """Make no room."""
+    raise MemoryError

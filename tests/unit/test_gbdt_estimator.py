@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raydt import OnlineGradientBoostingClassifier, OnlineGradientBoostingRegressor
+from raydt.learners.gbdt.trainer import exact_parts
+from tests.volume import examples
 
 RNG = np.random.default_rng(11)
 X = np.round(RNG.normal(size=(400, 4)), 1)
@@ -84,3 +89,11 @@ def test_what_was_given_may_change_afterwards() -> None:
     given[:] = 0.0
     model.forget([0, 1])
     assert model.audit().conformance == "holds"
+
+
+@given(st.lists(st.floats(-1e200, 1e200)), st.integers(1, 5))
+@examples(200)
+def test_sums_of_losses_do_not_depend_on_whose_rows_they_are(values: list[float], owners: int) -> None:
+    parts = np.concatenate([exact_parts(values[owner::owners]) for owner in range(owners)])
+    assert math.fsum(parts) == math.fsum(values)
+    assert len(exact_parts(np.round(np.array(values) % 1, 3).tolist())) <= 2

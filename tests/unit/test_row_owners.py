@@ -226,6 +226,35 @@ def test_one_round_decides_unless_an_update_is_refused() -> None:
         assert many.store.live == sum(rows.store.live for rows in many.rows) == (5 if twice else 40)
 
 
+@pytest.mark.parametrize("ends_in", ["reserve", "_wait"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_where_the_memory_of_an_owner_ends_nobody_has_admitted(shards: int, ends_in: str) -> None:
+    """What was tried can be done again, or something else, as if nothing had been tried."""
+    one, many, refused = One(), Owned(shards), iter([True])
+    op = np.array([INSERT] * 30 + [DELETE, UPDATE] * 5 + [INSERT] * 30, dtype=np.int8)
+    ids = np.concatenate([np.arange(30), np.arange(10), np.arange(30, 60)])
+    y, none = (np.arange(65) % 3).astype(CODES), np.empty((65, 0))
+    first = UpdateBatch(0, op[:30], ids[:30], none[:30], y[:30], 3, np.full(30, -1))
+    then = UpdateBatch(30, op[30:], ids[30:], none[30:], y[30:], 3, np.full(40, -1))
+    assert fed(many, first, False, False) == fed(one, first, False, False)
+    last = many.rows[many.store.owners.of(ids[-1:])[0]]
+    whole = last.store if ends_in == "reserve" else last
+    works = getattr(whole, ends_in)
+
+    def fails(*given: Any) -> None:
+        if next(refused, False):
+            raise MemoryError
+        works(*given)
+
+    before, changes = many.find(ids), many.store.changes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole, ends_in, fails)
+        with pytest.raises(MemoryError):
+            fed(many, then, False, False)
+    assert (many.find(ids), many.store.changes, many.store.live) == (before, changes, 30)
+    assert fed(many, then, False, True) == fed(one, then, False, True)
+
+
 def test_rows_of_a_state_are_taken_by_their_owners() -> None:
     ids = np.array([5, 3, 5, 8], dtype=np.int64)
     pending = np.array([TO_DELETE, NOT_PENDING, TO_INSERT, TO_INSERT], dtype=np.int8)

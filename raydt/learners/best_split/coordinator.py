@@ -87,7 +87,10 @@ class BestSplitCoordinator(SequentialCoordinator):
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = admitted.row[added]
         sparse = batch.sparse or SparseRows.empty(self.features.sparse, len(batch.X))
-        yield from self._rows.put(admitted.new[added], RowBlock.of(batch.X[rows], sparse[rows]))
+        if batch.blocks:
+            yield from self._read(admitted.new[added], batch.row[added], batch.blocks)
+        else:
+            yield from self._rows.put(admitted.new[added], RowBlock.of(batch.X[rows], sparse[rows]))
         steps, position = steps_of(batch, part, admitted)
         self._weigh()
         seq, kind = batch.start + position, steps["kind"]

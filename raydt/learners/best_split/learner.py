@@ -137,6 +137,7 @@ class BestSplit(Learner):
             rebuilds=False,
             counts=("changes", "moves"),
             levels=("buckets",),
+            reads="columns",
             stays=(message("learners.stays_split"),),
         )
 

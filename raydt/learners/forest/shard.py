@@ -125,7 +125,7 @@ class ForestShard:
         """
         if blocks := message.pop("blocks", ()):  # this shard has read the rows in full
             assert self.reader is not None
-            message["X"] = self.reader.take(message.pop("rows"), blocks)
+            message["X"] = self.reader.take(message.pop("rows"), blocks)[0]
         sent = StepsMessage(**message)
         rows = np.ascontiguousarray(sent.X)
         self.trees.know(np.array(sent.order))

@@ -82,7 +82,7 @@ class FuDyADTShard:
     def _on_read(self, slots: Any, y: Any, rows: Any, blocks: Any) -> None:
         """Keep new rows that this shard has read."""
         assert self.reader is not None
-        self._on_rows(slots, y, self.reader.take(rows, blocks))
+        self._on_rows(slots, y, self.reader.take(rows, blocks)[0])
 
     def _on_labels(self, y: Any) -> None:
         """Take the labels of all rows after a restore, in slots 0, 1, ..."""

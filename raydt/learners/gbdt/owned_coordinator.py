@@ -19,7 +19,6 @@ from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.admission import Admission
 from raydt.examples.features import Features
 from raydt.examples.updates import INSERT, UNKNOWN_VALUE, UPDATE, BatchResult, Log, UpdateBatch
-from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Ended, Exchange, Payload, Tell
 from raydt.learners.base import WorkPlan
@@ -29,7 +28,7 @@ from raydt.learners.gbdt.ensemble import Arrays, Ensemble, restored
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import COLUMNS, OwnedStore, in_order_of_birth
 from raydt.learners.gbdt.targets import Summary, classes_in, constant_of, joined_summary
-from raydt.learners.gbdt.trainer import HeldOut
+from raydt.learners.gbdt.trainer import Patience
 from raydt.learners.gbdt.update_batch import TO_INSERT, Counts
 from raydt.learners.gbdt.workspace import DELETED, INSERTED
 
@@ -117,21 +116,15 @@ class OwnedGBDTCoordinator(GBDTCoordinator):
             sums = [np.zeros(e.classes, dtype=np.int64), *(of_shard["weights"] for of_shard in found)]
             self._weighting.resolve(joined_summary(sums), self._seq)
         yield from self._encode(False)
-        watched = None
-        if hold_out:
-            held, y = (np.concatenate([of_shard[name] for of_shard in found]) for name in ("held", "held_y"))
-            weights = [filled(of_shard.get("held_weight"), len(of_shard["held"])) for of_shard in found]
-            rows = yield from self._rows.take(held)
-            watched = HeldOut(e, rows, y, self._weighting.of(unless_equal(np.concatenate(weights)), y))
-        self._owned.inserts = 0 if watched is None else len(held)
-        first = 0
-        for stop in [e.iterations] if watched is None else range(1, e.iterations + 1):
-            yield from self._pass("train", {"first": first, "stop": stop})
-            if watched is not None and watched.is_enough(first):
+        self._owned.inserts = sum(of_shard["held"] for of_shard in found)
+        patience, first = Patience(e), 0
+        for stop in range(1, e.iterations + 1) if hold_out else [e.iterations]:
+            ended = yield from self._pass("train", {"first": first, "stop": stop})
+            if hold_out and patience.is_over(first, [of_shard.result["losses"] for of_shard in ended]):
                 break
             first = stop
-        if watched is not None and watched.best + 1 < e.iterations:
-            self._ensemble = e.shortened(watched.best + 1)
+        if hold_out and patience.best + 1 < e.iterations:
+            self._ensemble = e.shortened(patience.best + 1)
             yield Tell("shorten", {"iterations": self._ensemble.iterations})
 
     def _encode(self, restored: bool) -> Exchange[None]:

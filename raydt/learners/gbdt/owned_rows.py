@@ -59,7 +59,7 @@ class OwnedStore:
         """Admit updates from ``begin`` to before ``stop``, as :meth:`ExampleStore.admit`; returns where it stopped.
 
         The owners have labels and births of the new examples then. One round; two if an update is refused and it is not
-        skipped.
+        skipped, or an owner has no memory: then nobody has taken any of them, and it is a MemoryError.
         """
         by_value = np.flatnonzero(batch.op[begin:stop] == DELETE_VALUE)
         stop = begin + int(by_value[0]) if len(by_value) else stop
@@ -72,6 +72,10 @@ class OwnedStore:
         self.weighted |= batch.weight is not None
         replies = yield Ask("admit", {"skip": skip}, [_sent(batch, own, admission) for own in owned])
         ends = [int(reply["stop"]) for reply in replies]
+        if any(reply["lacks"] for reply in replies):
+            yield Ask("retract", {}, [{"updates": end} for end in ends])
+            self.changes -= 1
+            raise MemoryError
         refused = [int(own[end]) for own, end in zip(owned, ends, strict=True) if end < len(own)]
         kept = [own[:end] for own, end in zip(owned, ends, strict=True)]
         counts: Sequence[Any] = [reply["counts"] for reply in replies]
@@ -157,15 +161,13 @@ class OwnedRows:
         self._weighting.take(factors)
         self._weighting.enter(self.store, np.concatenate([self.store.slots(), self.pending.deletes]))
 
-    def of_training(self, local: Slots, held: Slots, balanced: bool) -> dict[str, npt.NDArray[Any]]:
-        """Return a summary of the labels of rows of a training, and the rows ``held`` out.
+    def of_training(self, local: Slots, held: Slots, balanced: bool) -> dict[str, Any]:
+        """Return a summary of the labels of rows of a training, and how many are ``held`` out.
 
         ``balanced``: and the sums of their weights by class.
         """
-        store, y, weights = self.store, self.store.y[local], self.store.weights(local)
-        found = {"targets": summary_of(y, weights), "held": self.slots(held), "held_y": store.y[held]}
-        if (of_held := store.weights(held)) is not None:
-            found["held_weight"] = of_held
+        y, weights = self.store.y[local], self.store.weights(local)
+        found: dict[str, Any] = {"targets": summary_of(y, weights), "held": len(held)}
         return found | {"weights": sums_by_class(weights, y)} if balanced else found
 
     def uneven(self) -> int:
@@ -185,19 +187,30 @@ class OwnedRows:
     def admit(
         self, op: Any, key: Ids, y: npt.NDArray[Any], weight: Weights | None, born: Ids, skip: bool
     ) -> dict[str, Any]:
-        """Admit updates (no query, no deletion by value), up to the first one that is refused unless it is skipped."""
-        store = self.store
-        store.reserve(len(op))  # before anything has changed
-        admitted = nothing_admitted(op)
-        stop = store.admit(op, key, 0, skip, admitted)
+        """Admit updates (no query, no deletion by value), up to the first one that is refused unless it is skipped.
+
+        Where memory ends (``lacks``) none is admitted.
+        """
+        store, stop, lacks, admitted = self.store, 0, False, nothing_admitted(op[:0])
+        self._undo = copy.copy(self.pending), admitted.old, admitted.new
+        try:
+            store.reserve(len(op))  # before anything has changed
+            admitted = nothing_admitted(op)
+            stop = store.admit(op, key, 0, skip, admitted)
+            old, new = admitted.old[:stop], admitted.new[:stop]
+            self._undo = self._undo[0], old, new
+            added = np.flatnonzero(new >= 0)
+            rows = admitted.row[added]
+            store.enter(new[added], y[rows], born[added], None if weight is None else weight[rows])
+            self._weighting.enter(store, new[added])
+            self._wait(old, new)
+        except MemoryError:
+            self.retract(stop)
+            stop, lacks = 0, True
+            self._undo = self.pending, admitted.old[:0], admitted.new[:0]
         old, new = admitted.old[:stop], admitted.new[:stop]
-        added = np.flatnonzero(new >= 0)
-        rows = admitted.row[added]
-        store.enter(new[added], y[rows], born[added], None if weight is None else weight[rows])
-        self._weighting.enter(store, new[added])
-        self._undo = copy.copy(self.pending), old, new
-        self._wait(old, new)
-        return {"stop": stop, "old": old, "new": new, "fault": admitted.fault, "counts": self.counts()}
+        found = {"stop": stop, "old": old, "new": new, "fault": admitted.fault, "counts": self.counts()}
+        return {**found, "lacks": lacks}
 
     def retract(self, updates: int) -> npt.NDArray[np.int64]:
         """Take back the last updates of those just admitted; returns :meth:`counts`."""

@@ -28,13 +28,12 @@ from raydt.learners.gbdt.model import count_rows
 from raydt.learners.gbdt.options import GBDTOptions
 from raydt.learners.gbdt.owned_rows import NEVER, OF_OWNERS, OwnedRows
 from raydt.learners.gbdt.row_shard import RowShard
-from raydt.learners.gbdt.trainer import held_out_rows
+from raydt.learners.gbdt.trainer import HeldOut, held_out_rows
 from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
 from raydt.parallel.threads import limited
 
 Slots = npt.NDArray[np.int32]
-Ids = npt.NDArray[np.int64]
 
 #: Cells whose bins one thread makes in less than it takes to hand them out.
 FEW_CELLS = 1 << 16
@@ -58,8 +57,9 @@ class GBDTShard(ShardWithRows):
         self._encoded = self._training = _NO_SLOTS  # the first own rows of this model, and those it is trained on
         self._slots = _NO_SLOTS  # of the rows that will be encoded, of all owners
         self._digest, self._waiting = BucketDigest(), (np.empty(0, dtype=np.int64), _NO_SLOTS)
-        self._weighted = False  # whether the digest has weights
         self._scores = np.empty((0, 0))  # of the rows of a training
+        self._weighted = self._holds_out = False  # whether the digest has weights, and some of those rows are held out
+        self._held_out: HeldOut | None = None  # the own ones, whose losses end it early
 
     def handle(self, method: str, payload: Payload) -> Any:
         """Answer one request: what yields parts for other shards begins a pass."""
@@ -99,11 +99,8 @@ class GBDTShard(ShardWithRows):
     # ---------------------------------------------------------------- the own rows
 
     def _on_own(self, shards: int, index: int, factors: Any, slots: Any = None, rows: Any = None) -> None:
-        """Begin as one of so many owners: without rows or with the own ones of a state.
-
-        Features of rows of the state, of any owner, are moved to ``slots``.
-        """
-        self._columns, self._index = RowsOnShards(self._features, shards).columns, index
+        """Begin as one of so many owners; features of the rows of a state, of any owner, are moved to ``slots``."""
+        self._layout, self._index = RowsOnShards(self._features, shards), index
         self._owners = owners = RowOwners(shards)
         self._rows = OwnedRows(owners, index, np.dtype(np.float64 if self._options.regression else np.int32))
         if rows is not None:
@@ -159,7 +156,7 @@ class GBDTShard(ShardWithRows):
             drawn = held_out_rows((yield from self._of_all(rows.store.born[mine])), self._options)[1]
             held = mine[np.isin(rows.store.born[mine], drawn)]
             self._training = np.setdiff1d(mine, held)
-        rows.pending.inserts = held
+        rows.pending.inserts, self._holds_out = held, hold_out
         return {"bins": self._bins_of(self._slots), **rows.of_training(mine, held, balanced)}
 
     def _bins_of(self, slots: Any) -> dict[str, Any]:
@@ -216,7 +213,7 @@ class GBDTShard(ShardWithRows):
             block = slots[begin : begin + _ENCODED]
             parts = yield self._codes(block)
             local = self._mine(block)
-            for columns, part in zip(self._columns, parts, strict=True):
+            for columns, part in zip(self._layout.columns, parts, strict=True):
                 own.cells.put_columns(columns, local, part["codes"])
             width = self._features.sparse
             ones = merged([SparseRows(part["indptr"], part["indices"], width) for part in parts]) if width else None
@@ -255,13 +252,20 @@ class GBDTShard(ShardWithRows):
     # ---------------------------------------------------------------- passes
 
     def _on_train(self, first: int, stop: int) -> Steps[Any]:
-        """Train some iterations together with the other shards; returns the trees."""
+        """Train some iterations together with the other shards; returns the trees, and losses of own rows held out."""
         if first == 0:
-            self._scores = self.own.ensemble.origins(len(self._training))
+            self._scores, self._held_out = self.own.ensemble.origins(len(self._training)), None
+        if first == 0 and self._holds_out:
+            held = np.sort(self.rows_here.pending.inserts)
+            slots = (yield from self._of_all(self.rows_here.slots(held))).astype(np.int32)
+            rows = yield from self._layout.dealt(self._held, slots, self._owners.shard_of(slots), self._index)
+            y, weights = self.rows_here.targets
+            self._held_out = HeldOut(self.own.ensemble, rows, y[held], weights[held] if len(weights) else None)
         yield from self.own.train_steps(self._training, self._scores, first, stop)
+        losses = {} if self._held_out is None else {"losses": self._held_out.losses(first)}
         if stop == self.own.ensemble.iterations:
             self._forget_training()
-        return self._trees()
+        return {**losses, **self._trees()}
 
     def _on_update(self, roles: Sequence[int], anew: bool) -> Steps[Any]:
         """Take the rows that wait through all trees together with the other shards, those of one role after the other.
@@ -305,7 +309,7 @@ class GBDTShard(ShardWithRows):
 
     def _forget_training(self) -> None:
         """Keep nothing by row that only a training needs."""
-        self._training, self._scores = _NO_SLOTS, np.empty((0, 0))
+        self._training, self._scores, self._held_out = _NO_SLOTS, np.empty((0, 0)), None
 
     def _trees(self) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the trees, if this is the first shard: all have the same."""

@@ -9,6 +9,7 @@ Invariant: both leave the same ensemble, bit for bit, with any number of shards.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -69,37 +70,64 @@ def trained_on(options: GBDTOptions, bins: Bins, targets: Summary, former: Ensem
 
 
 class HeldOut:
-    """Rows and targets, shape (n,), on which the loss is watched while the others are trained on."""
+    """Rows and targets, shape (n,), whose loss is counted while others are trained on: all that are held out, or some.
+
+    Losses are added up without an error of rounding, so that it does not matter whose rows come first.
+    """
 
     def __init__(self, ensemble: Ensemble, rows: RowBlock, y: npt.NDArray[Any], weight: Weights | None) -> None:
         self._ensemble, self._rows, self._y = ensemble, rows, y
         self._weight = np.full(len(y), UNIT, dtype=np.int64) if weight is None else weight.astype(np.int64)
         self._F = ensemble.origins(len(y))
-        self.best, self._least = -1, math.inf
         with np.errstate(divide="ignore"):
             table = -np.log(np.arange(ONE + 1) / ONE)
         self._losses = np.rint(np.minimum(table, 64.0) * 2**_LOSS_BITS).astype(np.int64)
 
-    def loss(self) -> float:
-        """Return the mean loss: log loss of quantised probabilities, or squared error in units of the scale, 2**e."""
-        e, n = self._ensemble, max(UNIT, int(self._weight.sum())) / UNIT
+    def losses(self, m: int) -> tuple[npt.NDArray[Any], int]:
+        """Return numbers whose exact sum is that of the losses of the rows after iteration ``m``, and their weight.
+
+        Iterations come one after the other. Log losses of quantised probabilities are integers, in 2**-20; squared
+        errors are in units of the scale, 2**e.
+        """
+        e, n, weight = self._ensemble, len(self._y), int(self._weight.sum())
+        score_rows(e.trees, m, m + 1, self._rows, e.bins, self._F)
         if e.loss.squared:
             errors = np.ldexp(self._y - self._F[:, 0], -e.exponent) ** 2
-            return float(math.fsum(errors * (self._weight / UNIT))) / n
-        q = np.empty((e.per, len(self._y)), dtype=np.int32)
+            return exact_parts((errors * (self._weight / UNIT)).tolist()), weight
+        q = np.empty((e.per, n), dtype=np.int32)
         derive(self._F, self._y, e.loss, np.empty(e.per), q)
-        own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(len(self._y))]
+        own = np.where(self._y == 1, q[0], ONE - q[0]) if e.per == 1 else q[self._y, np.arange(n)]
         weighted = (self._losses[own] * self._weight + UNIT // 2) >> BITS
-        return int(weighted.sum()) / float(2**_LOSS_BITS) / n
+        return np.array([weighted.sum()]), weight
 
-    def is_enough(self, m: int) -> bool:
-        """Return True if the loss, after iteration ``m``, has not fallen for as long as the options allow."""
-        e = self._ensemble
-        score_rows(e.trees, m, m + 1, self._rows, e.bins, self._F)
-        loss = self.loss()
-        if self.best < 0 or loss < self._least - e.options.tol:
+
+def exact_parts(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return few numbers that have the same exact sum as many. O(values) for each of them, of which most have two."""
+    parts: list[float] = []
+    while rest := math.fsum(itertools.chain(values, (-part for part in parts))):
+        parts.append(rest)
+        if not math.isfinite(rest):
+            break
+    return np.array(parts)
+
+
+class Patience:
+    """Decides by the losses of the rows that are held out when a training has gone on in vain for long enough."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._ensemble, self.best, self._least = ensemble, -1, math.inf
+
+    def is_over(self, m: int, losses: Sequence[tuple[npt.NDArray[Any], int]]) -> bool:
+        """Return True if the mean loss, after iteration ``m``, has not fallen for as long as the options allow.
+
+        ``losses`` are those of :meth:`HeldOut.losses` of all rows.
+        """
+        options, parts = self._ensemble.options, np.concatenate([part for part, _ in losses]).tolist()
+        total = math.fsum(parts) if self._ensemble.loss.squared else sum(map(int, parts)) / float(2**_LOSS_BITS)
+        loss = total / (max(UNIT, sum(weight for _, weight in losses)) / UNIT)
+        if self.best < 0 or loss < self._least - options.tol:
             self._least, self.best = loss, m
-        return m - self.best >= e.options.n_iter_no_change
+        return m - self.best >= options.n_iter_no_change
 
 
 class ThreadTrainer:
@@ -145,12 +173,13 @@ class ThreadTrainer:
         if held_out is None:
             self._train(slots, F, 0, e.iterations)
             return
+        patience = Patience(e)
         for m in range(e.iterations):
             self._train(slots, F, m, m + 1)
-            if held_out.is_enough(m):
+            if patience.is_over(m, [held_out.losses(m)]):
                 break
-        if held_out.best + 1 < e.iterations:
-            self.shard.shorten(held_out.best + 1)
+        if patience.best + 1 < e.iterations:
+            self.shard.shorten(patience.best + 1)
 
     def _train(self, slots: Slots, F: npt.NDArray[np.float64], first: int, stop: int) -> None:
         crew = self._crew(len(slots), CELLS_OF_A_THREAD)

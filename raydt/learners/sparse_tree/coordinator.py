@@ -84,7 +84,10 @@ class SparseTreeCoordinator(TreeCoordinator):
         """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = RowBlock.of(batch.X, batch.sparse)
-        yield from self._rows.put(admitted.new[added], rows.take(admitted.row[added]))
+        if batch.blocks:  # of the warm-up: until it ends the tree is a leaf, for which no row is looked at
+            yield from self._read(admitted.new[added], batch.row[added], batch.blocks)
+        else:
+            yield from self._rows.put(admitted.new[added], rows.take(admitted.row[added]))
         steps, position = steps_of(batch, part, admitted)
         self.live.weigh()
         log = new_log(len(steps))

@@ -119,6 +119,7 @@ class SparseTree(Learner):
                 class_weight=options.weights_by_label,
             ),
             warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
+            reads="columns",
         )
 
     def cases(self) -> Sequence[Case]:

@@ -44,7 +44,7 @@ class LibsvmDataFile(DataFile):
     def _open(self) -> None:
         self.schema = pa.schema([(LABEL, pa.int64()), (INDICES, pa.list_(pa.int32()))])
         block = next(self._blocks(), b"")
-        labels, _, _ = _parsed(block)
+        labels, _ = _split(block, labels_only=True)
         if not len(labels):
             raise InputError(message("files.no_rows"), file=self.name)
         if parse(labels, pa.int64())[1] is not None:
@@ -56,7 +56,7 @@ class LibsvmDataFile(DataFile):
     def _batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
         row = 0
         for block in self._blocks():
-            texts, indices, problems = _parsed(block)
+            texts, pairs = _split(block, labels_only=INDICES not in columns)
             skip = max(0, start - row)
             if skip < len(texts):
                 kind = self.schema.field(LABEL).type
@@ -65,10 +65,13 @@ class LibsvmDataFile(DataFile):
                     text = quoted(texts[skip + place].as_py(), 40)
                     said = message("rows.not_kind", value=text, kind=in_words(kind))
                     self.note_flaw(row + skip + place, said, LABEL)
-                for place, said in problems.items():
-                    if place >= skip:
-                        self.note_flaw(row + place, said, INDICES)
-                yield pa.RecordBatch.from_arrays([labels, indices], schema=self.schema).slice(skip)
+                found = {LABEL: labels}
+                if pairs is not None:
+                    found[INDICES], problems = _read_rows(pairs)
+                    for place, said in problems.items():
+                        if place >= skip:
+                            self.note_flaw(row + place, said, INDICES)
+                yield pa.RecordBatch.from_arrays(list(found.values()), list(found)).slice(skip)
             row += len(texts)
 
     def _blocks(self) -> Iterator[bytes]:
@@ -76,15 +79,22 @@ class LibsvmDataFile(DataFile):
         return whole_lines(self, _BLOCK, _LONGEST)
 
 
-def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, Message]]:
-    """Texts of the labels, lists of indices, and what is wrong with some of the rows."""
+def _split(block: bytes, *, labels_only: bool) -> tuple[pa.Array, pa.Array | None]:
+    """Texts of the labels, and the words of each line, label first; None if only labels are wanted, which is faster."""
     text = block.decode(errors="replace")
     if "#" in text:
         text = re.sub(r"#[^\n]*", "", text)
     lines = pc.ascii_trim_whitespace(pc.split_pattern(pa.array([text]), "\n").flatten())
-    tokens = pc.ascii_split_whitespace(lines.filter(pc.not_equal(lines, "")))
-    n, lengths = len(tokens), pc.list_value_length(tokens).to_numpy()
-    flat, row = tokens.flatten(), np.repeat(np.arange(n), lengths)
+    lines = lines.filter(pc.not_equal(lines, ""))
+    words = pc.ascii_split_whitespace(lines, max_splits=1 if labels_only else None)
+    labels = pc.replace_substring_regex(pc.list_element(words, 0), r"^\+", "")
+    return labels, None if labels_only else words
+
+
+def _read_rows(words: pa.Array) -> tuple[pa.Array, dict[int, Message]]:
+    """Lists of indices of the words of lines, and what is wrong with some of the rows."""
+    n, lengths = len(words), pc.list_value_length(words).to_numpy()
+    flat, row = words.flatten(), np.repeat(np.arange(n), lengths)
     is_label = np.ones(len(flat), dtype=np.bool_)
     is_label[1:] = row[1:] != row[:-1]
     pairs, row = flat.filter(pa.array(~is_label)), row[~is_label]
@@ -98,7 +108,7 @@ def _parsed(block: bytes) -> tuple[pa.Array, pa.Array, dict[int, Message]]:
         problems.setdefault(int(row[place]), said)
     if problems:
         indices = pc.if_else(pa.array(~np.isin(np.arange(n), list(problems))), indices, pa.scalar(None, indices.type))
-    return pc.replace_substring_regex(flat.filter(pa.array(is_label)), r"^\+", ""), indices, problems
+    return indices, problems
 
 
 def _read(tokens: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], dict[int, str]]:

@@ -54,6 +54,8 @@ class SyntheticSource(ABC):
     target_dtype = CODES
     positive: ClassVar[None] = None
     purpose: ClassVar[str]
+    seekable = True
+    places: ClassVar[list[tuple[str, int, int | None]]] = []
     #: Weights of the classes in units, shape (2,); None: all are 1.
     class_weight: Weights | None = None
 
@@ -95,8 +97,26 @@ class SyntheticSource(ABC):
         return Identity(hashed(json.dumps(options, sort_keys=True)), options)
 
     @abstractmethod
-    def rows(self, start: int = 0) -> Iterator[Rows]:
-        """Chunks of rows from row ``start`` on."""
+    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Rows]:
+        """Chunks of rows from row ``start`` on, up to before row ``stop`` if there is one."""
+
+    @abstractmethod
+    def part(self, names: Sequence[str], *, keys: bool) -> SyntheticSource:
+        """Return a source of the same rows with some of the features only; ``keys`` makes no difference."""
+
+    def block(self, start: int, stop: int) -> Iterator[Rows]:
+        """Return the rows from ``start`` up to before ``stop``, in chunks."""
+        return self.rows(start, stop)
+
+    def hand_out(self, row: int) -> None:  # noqa: B027 (all classes are known)
+        """Nothing to note."""
+
+    def forget_labels(self, row: int) -> None:  # noqa: B027 (all classes are known)
+        """Nothing to forget."""
+
+    def categories(self) -> dict[str, Any]:
+        """No feature is categorical."""
+        return {}
 
     def _numbers(self, begin: int, rows: int) -> npt.NDArray[np.int64]:
         """The rows drawn for so many places from ``begin`` on, as far as there are."""
@@ -118,8 +138,6 @@ class SyntheticSource(ABC):
 class NumericSource(SyntheticSource):
     """Base of the generators of numeric features: a row has a uniform number for each, and one for the noise."""
 
-    seekable = True
-    places: ClassVar[list[tuple[str, int, int | None]]] = []
     _kept: list[int] | None  #: Columns of a part; None: all.
 
     def __init__(self, options: SyntheticOptions, names: tuple[str, ...]) -> None:
@@ -127,27 +145,13 @@ class NumericSource(SyntheticSource):
         self._drawn, self._kept = len(names), None
 
     def part(self, names: Sequence[str], *, keys: bool) -> NumericSource:
-        """Return a source of the same rows with some of the features only; ``keys`` makes no difference."""
+        """Return a source of the same rows; see :meth:`SyntheticSource.part`."""
         part = copy.copy(self)
         part._kept = [self.features.names.index(name) for name in names]
         return part
 
-    def block(self, start: int, stop: int) -> Iterator[Rows]:
-        """Return the rows from ``start`` up to before ``stop``, in chunks."""
-        return self.rows(start, stop)
-
-    def hand_out(self, row: int) -> None:
-        """Nothing to note: all classes are known."""
-
-    def forget_labels(self, row: int) -> None:
-        """Nothing to forget."""
-
-    def categories(self) -> dict[str, Any]:
-        """No feature is categorical."""
-        return {}
-
     def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Rows]:
-        """Chunks of rows from row ``start`` on."""
+        """Chunks of rows; see :meth:`SyntheticSource.rows`."""
         d = self._drawn
         step = max(64, CHUNK_DRAWS // (d + 1))
         end = self.n_rows if stop is None else min(stop, self.n_rows)

@@ -8,7 +8,8 @@ next is one draw and O(log d2) multiplications.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,7 @@ class SparseSyntheticSource(SyntheticSource):
     """
 
     purpose = "sparse"
+    _gives_ones = True  #: Not of a part without features.
 
     def __init__(self, options: SparseSynthetic) -> None:
         super().__init__(options, Features((), (), sparse=options.informative + options.irrelevant))
@@ -103,15 +105,21 @@ class SparseSyntheticSource(SyntheticSource):
         self._powers = np.array(powers)
         self._draws = _LEAD + options.informative + int(options.irrelevant * q) + 1
 
-    def rows(self, start: int = 0) -> Iterator[Rows]:
-        """Chunks of rows from row ``start`` on."""
-        width = self.features.sparse
+    def part(self, names: Sequence[str], *, keys: bool) -> SparseSyntheticSource:
+        """Return a source of the same rows; see :meth:`SyntheticSource.part`."""
+        part = copy.copy(self)
+        part._gives_ones = bool(names)
+        return part
+
+    def rows(self, start: int = 0, stop: int | None = None) -> Iterator[Rows]:
+        """Chunks of rows; see :meth:`SyntheticSource.rows`."""
+        width, end = self.features.sparse, self.n_rows if stop is None else min(stop, self.n_rows)
         law = Law(self._key, width, self._flips, self._powers, self._noise)
         step = max(64, CHUNK_DRAWS // self._draws)
         ones = np.empty(step * self._draws, dtype=np.int32)
         begin = start
-        while begin < self.n_rows:
-            row = self._numbers(begin, step)
+        while begin < end:
+            row = self._numbers(begin, min(step, end - begin))
             y, indptr = np.empty(len(row), dtype=np.int32), np.empty(len(row) + 1, dtype=np.int64)
             part = row * self._parts // self._n
             drawn = _draw(law, row, part, y, indptr, ones)
@@ -119,7 +127,7 @@ class SparseSyntheticSource(SyntheticSource):
                 ones = np.empty(2 * len(ones), dtype=np.int32)
                 continue
             indptr = indptr[: drawn + 1]
-            sparse = SparseRows(indptr, ones[: indptr[-1]].copy(), width)
+            sparse = SparseRows(indptr, ones[: indptr[-1]].copy(), width) if self._gives_ones else None
             numbers = np.arange(begin, begin + drawn)
             weight = self._weights(y[:drawn])
             yield Rows(numbers, np.empty((drawn, 0)), y[:drawn], row[:drawn], sparse=sparse, weight=weight)
