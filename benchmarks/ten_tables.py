@@ -185,7 +185,7 @@ def walk(name: str, table: pa.Table, folder: Path) -> list[str]:
         raise SystemExit(f"{name}: a config of {lines} lines")
     changes = table.slice(n - n // 10) if trial.delete == "changes" else None
     pq.write_table(table if changes is None else table.slice(0, n - n // 10), folder / FILE)
-    (folder / "my.yaml").write_text(trial.config)
+    (folder / "my.yaml").write_text(trial.config, encoding="utf-8")
     options = ["--set", "output.report=false"]
     run = command(trial.command, folder / "my.yaml", *options, "--out", folder / "run")
     learner = f"{run['learner']}, {trial.command}"

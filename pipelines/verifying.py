@@ -57,7 +57,7 @@ def verify_run(run: str | Path) -> dict[str, Any]:
     options, features, history = ended.config.learner, ended.features, ended.history
     _require_retrained(options, folder.location)
     learner, arrays = learners()[options.kind], ended.components["coordinator"]
-    trained = trained_from_nothing(learner.fixed_by(options, arrays), features, history, ended.class_order)
+    trained = trained_from_nothing(options, features, history, ended.class_order, arrays)
     stated, rebuilt = str(read_summary(folder)["model_digest"]), trained.digest()
     state = InProcessSession(learner, options, features)
     state.restore(arrays, groups_of(ended.components))
@@ -87,8 +87,8 @@ def _same(one: Mapping[str, npt.NDArray[Any]], other: Mapping[str, npt.NDArray[A
 def _rebuilt_digest(saved: SavedModel) -> str:
     """Return the digest of a model that is trained from nothing on the examples of a state."""
     history = history_of_live(saved.arrays, saved.groups, saved.features)
-    options = saved.learner.fixed_by(saved.options, saved.arrays)
-    return str(trained_from_nothing(options, saved.features, history, saved.class_order).digest())
+    trained = trained_from_nothing(saved.options, saved.features, history, saved.class_order, saved.arrays)
+    return str(trained.digest())
 
 
 def _require_retrained(options: LearnerOptions, place: str) -> None:

@@ -120,5 +120,5 @@ def with_keys(page: str) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        sys.exit(with_keys(KEYS.read_text()) != KEYS.read_text())
-    KEYS.write_text(with_keys(KEYS.read_text()))
+        sys.exit(with_keys(KEYS.read_text(encoding="utf-8")) != KEYS.read_text(encoding="utf-8"))
+    KEYS.write_text(with_keys(KEYS.read_text(encoding="utf-8")), encoding="utf-8")

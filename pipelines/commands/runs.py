@@ -12,7 +12,7 @@ from pipelines.commands.options import ADDRESS, HOLDOUT, JSON, OUT_RUN, OVERWRIT
 @OVERWRITE_RUN
 @JSON
 def demo(out: str | None, overwrite: bool, as_json: bool) -> int:
-    """Insert and delete examples on a local Ray, audit the forest and write a report. Needs no input.
+    """Insert and delete examples on a local Ray, audit the trees and write a report. Needs no input.
 
     \b
     Example:  raydt demo

@@ -28,6 +28,8 @@ class Weighting:
         #: Of each class, int64 in units, once they are resolved; classes that come later have 1.
         self.factors: npt.NDArray[np.int64] | None = None
         self.resolved = 0  #: Updates of the stream before they were.
+        #: Factors to take, when they are resolved, in place of those that the examples give.
+        self.given: npt.NDArray[np.int64] | None = None
         self._by_slot = NONE
         self._most = self._new = 0  # the sum of all weights is not larger (0: not counted, all are 1); of new ones
 
@@ -89,7 +91,7 @@ class Weighting:
 
     def resolve(self, sums: npt.NDArray[np.int64], seq: int) -> None:
         """Fix the factors by the sums of the own weights of each class, before update ``seq``; once."""
-        self.take(balanced(sums), seq)
+        self.take(balanced(sums) if self.given is None else self.given, seq)
 
     def take(self, factors: npt.NDArray[np.int64] | None, seq: int = 0) -> None:
         """Take factors that were resolved before update ``seq``."""

@@ -256,6 +256,11 @@ class BatchCoordinator(ABC):
         targets: Targets = self.predictor().predict(X, sparse)
         return targets
 
+    def weigh_classes(self, factors: npt.NDArray[np.int64]) -> None:
+        """Balance classes by these factors, in units, not by those that the first examples would give."""
+        assert self._weighting is not None
+        self._weighting.given = factors
+
     # ---------------------------------------------------------------- the examples
 
     def find_equal(

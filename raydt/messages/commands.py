@@ -7,7 +7,7 @@ from raydt.messages import Sentence
 _FILE_NAME = "{name!r} cannot be used, since this process encodes the names of files as {encoding}"
 
 _DEMO = """\
-A forest on Ray inserted {run[inserts]:,} examples and deleted {run[deletes]:,} of them,
+Trees on Ray took in {run[inserts]:,} examples and deleted {run[deletes]:,} of them,
 at {run[updates_per_second]:,.0f} updates per second. It now holds {run[active]:,} examples.
 
   accuracy     {scores[accuracy]}, each example predicted just before its insertion

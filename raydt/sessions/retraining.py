@@ -14,19 +14,24 @@ from raydt.examples.weights import unless_equal
 from raydt.learners import learners
 from raydt.learners.base import LearnerOptions
 from raydt.sessions.session import InProcessSession
+from raydt.trees.canonical_arrays import Arrays
 
 
 def trained_from_nothing(
-    options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64]
+    options: LearnerOptions, features: Features, history: History, class_order: npt.NDArray[np.int64], state: Arrays
 ) -> InProcessSession:
     """Train on the live examples of a history, inserted at once in ascending order of ids.
 
-    ``class_order`` has the class codes in ascending order of their labels.
+    ``class_order`` has the class codes in ascending order of their labels. What the past has fixed for good is that of
+    ``state``.
     """
+    learner = learners()[options.kind]
     live = np.flatnonzero(history.deleted == np.iinfo(np.int64).max)
     live = live[np.argsort(history.id[live], kind="stable")]
     n = len(live)
-    session = InProcessSession(learners()[options.kind], options, features)
+    session = InProcessSession(learner, learner.fixed_by(options, state), features)
+    if "class_weight" in state:
+        session.coordinator.weigh_classes(state["class_weight"])
     op, row = np.full(n, INSERT, dtype=np.int8), np.full(n, -1)
     X = np.ascontiguousarray(history.X[live])
     sparse = None if history.sparse is None else history.sparse[live]

@@ -148,15 +148,16 @@ class OfARow(NamedTuple):
 ROWS = OfARow(12.2, features="each to one")
 #: By learner and request, with up to three shards; a request that is not listed sends no byte for a row.
 OF_A_ROW: dict[str, dict[str, OfARow]] = {
-    # `steps` has slot, kind and label.
-    "best_split": {"rows": ROWS, "measure": OfARow(4), "steps": OfARow(7)},
+    # `steps` has slot, kind and label; and a weight, as changes of counts.
+    "best_split": {"rows": ROWS, "measure": OfARow(4), "steps": OfARow(7, weight=(8, 0))},
     # A leaf is checked every third row; `count` has the paths of rows, and candidates of each check. The bins, and the
-    # coordinator's view of the first rows, are made of all of these (`learn`, `gather`).
+    # coordinator's view of the first rows, are made of all of these (`learn`, `gather`). With weights each of some nine
+    # nodes of a path gets 8 bytes instead of a sign.
     "confidence_tree": {
         "rows": ROWS,
         "learn": OfARow(4, 0.1),
         "gather": OfARow(4, 57),
-        "count": OfARow(246, 1770),
+        "count": OfARow(246, 1770, weight=(70, 0)),
         "divide": OfARow(8.5, 0.25),
     },
     # Here of three classes, and scores come twice.
@@ -190,8 +191,8 @@ OF_A_ROW: dict[str, dict[str, OfARow]] = {
         "train": OfARow(swapped=1.6),
         "hash_rows": OfARow(0, 15.7, weight=(0, 1)),
     },
-    # Levels of a tree of the rows in order: slots at the first, bits at each.
-    "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.4)},
+    # Levels of a tree of the rows in order: slots at the first, bits at each; and a weight.
+    "sparse_tree": {"rows": ROWS, "build": OfARow(20.4, 2.4, weight=(16.1, 0))},
 }
 
 
@@ -219,11 +220,12 @@ def excess(trial: Trial, shards: int, folder: Path) -> list[str]:
     """Requests that send more bytes for a row than is stated."""
     few, many = (first_model(trial, rows, shards, folder) for rows in (FEW, MANY))
     width, found = bytes_of_features(trial, folder), []
+    weighs = trial.case.weighted or getattr(trial.options, "class_weight", None) == "balanced"
     for method, last in many.items():
         more = np.subtract(last, few.get(method, Sent())) / (MANY - FEW)
         stated = OF_A_ROW.get(trial.name, OF_A_ROW[trial.learner.kind]).get(method, OfARow())
         features = {"": 0.0, "each to one": width, "all to each": shards * width}[stated.features]
-        to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, trial.case.weighted)).tolist()
+        to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, weighs)).tolist()
         most = (features + shards * to_each, back, shards * stated.swapped)
         if any(more[[1, 2, 4]] > most):
             found.append(f"{method}: {more[[1, 2, 4]].tolist()}, stated are {most}")

@@ -14,6 +14,7 @@ import pytest
 from raydt import FullyDynamicTreeClassifier, load_model
 from raydt.errors import HalfAppliedError
 from raydt.estimators.fudyadt_river import RiverTreeClassifier
+from raydt.learners.fudyadt.coordinator import FuDyADTCoordinator
 from raydt.sessions.session import InProcessSession
 from tests.refusals import refused
 
@@ -35,16 +36,19 @@ def tree() -> FullyDynamicTreeClassifier:
 
 
 def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Act in the middle of each change."""
-    apply = InProcessSession.take
+    """Act in the middle of each change, of a batch or of one row."""
 
-    def take(self: InProcessSession, batch: Any, **rest: Any) -> Any:
-        act()
-        result = apply(self, batch, **rest)
-        act()
-        return result
+    def acting(apply: Callable[..., Any]) -> Callable[..., Any]:
+        def take(*given: Any, **rest: Any) -> Any:
+            act()
+            result = apply(*given, **rest)
+            act()
+            return result
 
-    monkeypatch.setattr(InProcessSession, "take", take)
+        return take
+
+    for of, name in ((InProcessSession, "take"), (FuDyADTCoordinator, "take_row")):
+        monkeypatch.setattr(of, name, acting(getattr(of, name)))
 
 
 def test_a_handler_of_the_user_is_called_once_the_change_is_complete(tree, handler, monkeypatch) -> None:

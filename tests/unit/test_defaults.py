@@ -130,6 +130,8 @@ def test_scikit_learn_accepts_it(estimator: Any) -> None:
     refused |= {"check_class_weight_classifiers": "a leaf may have rows of a light class only"}
     if estimator.kind == "gbdt":  # as of scikit-learn's own histogram gradient boosting
         refused |= {"check_sample_weight_equivalence_on_dense_data": "bins are made of rows of weight 0, too"}
+    if estimator.kind == "confidence_tree":
+        refused |= {"check_sample_weight_equivalence_on_dense_data": "what leaves predict by is chosen row by row"}
     done = check_estimator(model, expected_failed_checks=refused)
     assert sum(check["status"] == "passed" for check in done) > 40
     others = {check["check_name"] for check in done if check["status"] != "passed"}

@@ -52,7 +52,7 @@ LONG = "x" * 1_000_000
         ("source.n=" + "[" * 5000, message("configs.deep_value", most=100)),
         (LONG, message("configs.override")),
         (f"{LONG}=1", "unknown key. Valid keys are source"),
-        (f"learner.{LONG}=1", "unknown key. Valid keys are kind"),
+        (f"learner.{LONG}=1", "unknown key. Valid keys are class_weight"),
         (f"learner.kind={LONG}", "best_split, "),
         (f"learner.epsilon={LONG}", "learner.epsilon = 'xxx"),
         (f"learner.epsilon={{{LONG}", "not valid YAML"),

@@ -32,12 +32,15 @@ def config_of(learner: str, source: dict[str, Any], folder: Path, warmup: int = 
         pq.write_table(table, folder / "changes.parquet")
         source = {**source, "path": str(folder / "changes.parquet")}
     model = "changelog" if "op" in source else "incremental"
+    cluster = {"backend": "ray", "shards": 2, "memory_limit": 0, **cluster}
+    if cluster["backend"] == "ray":
+        cluster["address"] = "local"  # no other Ray counts that may run here
     return Config.model_validate(
         {
             "source": source,
             "stream": {"model": model, "warmup": warmup},
             "learner": {"kind": learner},
-            "cluster": {"backend": "ray", "shards": 2, "memory_limit": 0, **cluster},
+            "cluster": cluster,
         }
     )
 
