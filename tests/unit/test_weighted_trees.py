@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor, FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.errors import ConfigError
 from raydt.examples.weights import UNIT
@@ -111,3 +113,17 @@ def test_a_row_of_weight_0_is_predicted_and_deleted_but_counts_nothing() -> None
 def test_numbers_take_no_weights(regressor: Any) -> None:
     with refused("learners.no_weights", ConfigError, what="sample_weight"):
         regressor().fit([[0.0], [1.0]], [0.0, 1.0], sample_weight=[1.0, 2.0])
+
+
+def test_a_tree_whose_last_other_weight_is_gone_goes_on_after_a_restore(tmp_path: Path) -> None:
+    """It still counts in units, though its state has no weights of rows."""
+    X, y, w = rows(90)
+    model = tree().fit(X[:60], y[:60], sample_weight=np.where(np.arange(60) < 5, w[:60] + 1, 1))
+    model.forget(model.row_ids_[:5])
+    model.save(tmp_path / "model", with_examples=True)
+    again = raydt.load_model(tmp_path / "model")
+    for one in (model, again):
+        one.partial_fit(X[60:], y[60:])
+        one.forget(range(5, 20))
+        assert one.audit().ok
+    assert again.digest() == model.digest()
