@@ -11,7 +11,9 @@ import pytest
 import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor, FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.errors import ConfigError
-from raydt.examples.weights import UNIT
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import INSERT
+from raydt.examples.weights import UNIT, fixed
 from tests.refusals import refused
 
 #: Sums of weights in models, in units if there is one.
@@ -127,3 +129,20 @@ def test_a_tree_whose_last_other_weight_is_gone_goes_on_after_a_restore(tmp_path
         one.forget(range(5, 20))
         assert one.audit().ok
     assert again.digest() == model.digest()
+
+
+def test_without_memory_for_weights_nothing_of_a_batch_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, w = rows(90)
+    model = tree().fit(X[:60], y[:60])
+    before, session = model.digest(), model.session_
+
+    def fails(store: ExampleStore) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ExampleStore, "weigh", fails)
+    op, weight = np.full(30, INSERT, dtype=np.int8), fixed(w[60:].astype(np.float64))
+    batch = model._next_batch(op, np.arange(60, 90), X[60:], y[60:].astype(np.int32), None, weight=weight)
+    with pytest.raises(MemoryError):
+        session.apply(batch)
+    assert session.whole
+    assert model.digest() == before
