@@ -126,7 +126,7 @@ def weights_of(sample_weight: Any, rows: int) -> fixed_point.Weights:
         raise ValueError(message("estimators.weight_type", what=given.dtype.name))
     try:
         weights = given.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(message("estimators.weight_type", what=str(error))) from error
     weights = np.full(rows, weights) if weights.ndim == 0 else weights
     if weights.shape != (rows,):

@@ -207,11 +207,16 @@ class ExampleStore:
     def enter(self, slots: Any, y: Targets, born: npt.NDArray[np.int64], weights: Weights | None) -> None:
         """Record labels, births and weights (None: all are 1) of examples that were admitted."""
         self.y[slots], self.born[slots] = y, born
-        if weights is not None and self.weight is None:
-            self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
+        if weights is not None:
+            self.weigh()
         if self.weight is not None:
             self.weight[slots] = UNIT if weights is None else weights
             self.uneven += np.count_nonzero(self.weight[slots] != UNIT)
+
+    def weigh(self) -> None:
+        """Keep weights from now on, by slot; those of all examples there are, are 1."""
+        if self.weight is None:
+            self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
 
     def release(self, slots: npt.NDArray[np.int32]) -> None:
         """Put slots, emptied by a batch that is acknowledged everywhere, on the free list."""

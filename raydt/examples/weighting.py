@@ -50,11 +50,15 @@ class Weighting:
             return self._by_slot
         return NONE if store.weight is None else store.weight
 
+    def reserve(self, store: ExampleStore) -> None:
+        """Make room for what all slots of a store may count."""
+        if self.factors is not None and len(self._by_slot) < store.capacity:
+            self._by_slot = grown(self._by_slot, store.capacity)
+
     def enter(self, store: ExampleStore, slots: Any) -> None:
         """Take note of new examples, whose labels and weights the store has."""
+        self.reserve(store)
         if self.factors is not None:
-            if len(self._by_slot) < store.capacity:
-                self._by_slot = grown(self._by_slot, store.capacity)
             counts = self.of_slots(store, slots)
             assert counts is not None
             self._by_slot[slots] = counts

@@ -61,6 +61,7 @@ def products(weights: Weights | int, factors: npt.NDArray[Any]) -> Weights:
 
 def _text(label: Any) -> str:
     """Return a label as a config writes it: whole numbers without a fraction, truth values in small letters."""
+    label = label.item() if isinstance(label, np.generic) else label
     if isinstance(label, float) and label.is_integer():
         label = int(label)
     return str(label).lower() if isinstance(label, bool) else str(label)

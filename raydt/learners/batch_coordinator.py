@@ -193,6 +193,10 @@ class BatchCoordinator(ABC):
     def _admit_run(self, batch: UpdateBatch, part: slice, skip_refused: bool, admitted: Admission) -> Exchange[int]:
         """Admit updates of a part, as :meth:`ExampleStore.admit`; returns where that stopped."""
         yield from ()
+        if batch.weight is not None:
+            self.store.weigh()  # makes room, before anything has changed
+        if self._weighting is not None:
+            self._weighting.reserve(self.store)
         return self.store.admit(batch.op[: part.stop], batch.id, part.start, skip_refused, admitted)
 
     def _find_deleted(self, batch: UpdateBatch, position: int, row: int, admitted: Admission) -> Exchange[None]:

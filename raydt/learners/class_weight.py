@@ -11,6 +11,13 @@ from raydt.examples.weights import BITS, MOST, UNIT, by_label, out_of_range
 from raydt.messages import message
 
 
+def _is_number(weight: Any) -> bool:
+    """Whether float64 has room for a weight, which may be a number of NumPy, too."""
+    if isinstance(weight, bool) or not isinstance(weight, int | float | np.integer | np.floating):
+        return False
+    return bool(abs(weight) <= MOST)
+
+
 class ClassWeight(BaseModel):
     """Weights of classes."""
 
@@ -30,8 +37,7 @@ class ClassWeight(BaseModel):
         if not isinstance(given, dict) or not given:
             raise ValueError(message("settings.class_weight"))
         for label, weight in given.items():
-            number = isinstance(weight, int | float) and not isinstance(weight, bool)
-            if not number or out_of_range(np.array([weight], dtype=np.float64)).any():
+            if not _is_number(weight) or out_of_range(np.array([weight], dtype=np.float64)).any():
                 shown = {"what": f"the weight of class {label}", "value": weight}
                 raise ValueError(message("settings.weight_range", least=1 / UNIT, most=MOST >> BITS, **shown))
         weights = by_label(given)

@@ -199,9 +199,10 @@ def icicle(model: Columns) -> Icicle:
     for node in np.flatnonzero(model["feature"] >= 0).tolist():
         left, right = int(model["left"][node]), int(model["right"][node])
         start[left], start[right] = start[node], start[node] + rows[left]
-    whole = max(float(rows[0]), 1.0)
+    whole = float(rows[0]) or 1.0
     winner, levels = np.argmax(model["counts"], axis=1), min(int(depth.max()) + 1, ICICLE_LEVELS)
-    purity = model["counts"].max(axis=1) / np.maximum(rows, 1.0)
+    most = model["counts"].max(axis=1)
+    purity = np.divide(most, rows, out=np.zeros(len(rows)), where=rows > 0)  # there may be less than a row of weight 1
     strength = (purity >= MIXED).astype(int) + (purity >= PURE)
     seen = (rows / whole >= THINNEST) & (depth < ICICLE_LEVELS)
     tones = class_tones(model)

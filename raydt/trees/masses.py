@@ -18,7 +18,7 @@ import numpy.typing as npt
 from raydt.arrays.kernel import inlined_kernel
 from raydt.examples.store import ExampleStore
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import DTYPE, UNIT, Weights
+from raydt.examples.weights import Weights
 from raydt.trees.state_schema import UNIT_ARRAY, Arrays, Ints, unit_of, weights_of_state
 
 
@@ -31,8 +31,9 @@ def mass_of(weights: Any, slot: int) -> int:
 
 def masses_by_slot(weighting: Weighting, store: ExampleStore) -> Weights:
     """What all examples of a store count, by slot, in units; all one row if those with other weights are gone."""
-    weights = weighting.by_slot(store)
-    return weights if len(weights) else np.full(store.capacity, UNIT, dtype=DTYPE)
+    if weighting.factors is None:
+        store.weigh()
+    return weighting.by_slot(store)
 
 
 def unit_array(unit: int) -> dict[str, npt.NDArray[Any]]:

@@ -48,6 +48,19 @@ def test_margins_and_their_tones() -> None:
     np.testing.assert_allclose(margin.spent, [0, 0.5, 0.6, 0.9, 1.0, 0])
 
 
+def test_margins_of_sums_of_weights() -> None:
+    """A node may have any part of an example of weight 1: no mass is lost to it, and no update is promised too much."""
+    counts = np.array([[1.0, 1.0], [0.25, 0.25], [0.75, 0.75]])
+    tree = {"feature": np.array([0, -1, -1]), "left": np.array([1, -1, -1]), "right": np.array([2, -1, -1])}
+    more = {"m0": np.array([0.5, 0.0, 0.0]), "gone": np.zeros(3), "c": np.zeros(3)}
+    assert proven_gaps({**tree, **more, "counts": counts}).tolist() == [0.25, 0, 0]  # 1/2 of 1/2 + 3/4 of 1/2 - 1/2
+    few = {**more, "m0": more["m0"] / 8}
+    assert proven_gaps({**tree, **few, "counts": counts / 8}).tolist() == [0.25, 0, 0]
+    margin = margins(np.array([10.5, 10.5, 30.0]), np.array([0.02, 0.9, 0.0]), float(Fraction(1, 10)))
+    assert margin.left.tolist() == [1, 0, 3]
+    assert margins(np.array([10.0]), np.array([6.0]), 0.7).left.tolist() == [0]
+
+
 def test_the_next_rebuilds_are_those_that_the_stream_reaches_first() -> None:
     live = np.array([100, 80, 20, 0])
     margin = margins(np.array([100, 80, 20, 50]), np.array([0, 7, 1, 0]), 0.1)

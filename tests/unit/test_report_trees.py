@@ -121,6 +121,14 @@ def test_the_icicle_has_every_node_that_can_be_seen() -> None:
     np.testing.assert_allclose(sorted(band), sorted(width for width in wide if width > 1), atol=0.06)
 
 
+def test_an_icicle_is_the_same_however_small_the_weights_are() -> None:
+    tree = fabricated_tree(classes=2, depth=4, rows=1000)
+    small = icicle({**tree, "counts": tree["counts"] / 2**20})
+    assert [(tone, strength, path(box)) for tone, strength, box in small.cells] == [
+        (tone, strength, path(box)) for tone, strength, box in icicle(tree).cells
+    ]
+
+
 def test_of_many_classes_the_largest_have_colours_of_their_own() -> None:
     counts = np.array([[5, 90, 1, 1, 1, 30, 1, 70, 1, 1, 60, 50, 40, 20]])
     tones = class_tones({"counts": counts})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor, FullyDynamicTreeClassifier, FullyDynamicTreeRegressor
 from raydt.errors import ConfigError
-from raydt.examples.weights import UNIT
+from raydt.examples.store import ExampleStore
+from raydt.examples.updates import INSERT
+from raydt.examples.weights import UNIT, fixed
 from tests.refusals import refused
 
 #: Sums of weights in models, in units if there is one.
@@ -111,3 +115,34 @@ def test_a_row_of_weight_0_is_predicted_and_deleted_but_counts_nothing() -> None
 def test_numbers_take_no_weights(regressor: Any) -> None:
     with refused("learners.no_weights", ConfigError, what="sample_weight"):
         regressor().fit([[0.0], [1.0]], [0.0, 1.0], sample_weight=[1.0, 2.0])
+
+
+def test_a_tree_whose_last_other_weight_is_gone_goes_on_after_a_restore(tmp_path: Path) -> None:
+    """It still counts in units, though its state has no weights of rows."""
+    X, y, w = rows(90)
+    model = tree().fit(X[:60], y[:60], sample_weight=np.where(np.arange(60) < 5, w[:60] + 1, 1))
+    model.forget(model.row_ids_[:5])
+    model.save(tmp_path / "model", with_examples=True)
+    again = raydt.load_model(tmp_path / "model")
+    for one in (model, again):
+        one.partial_fit(X[60:], y[60:])
+        one.forget(range(5, 20))
+        assert one.audit().ok
+    assert again.digest() == model.digest()
+
+
+def test_without_memory_for_weights_nothing_of_a_batch_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, w = rows(90)
+    model = tree().fit(X[:60], y[:60])
+    before, session = model.digest(), model.session_
+
+    def fails(store: ExampleStore) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ExampleStore, "weigh", fails)
+    op, weight = np.full(30, INSERT, dtype=np.int8), fixed(w[60:].astype(np.float64))
+    batch = model._next_batch(op, np.arange(60, 90), X[60:], y[60:].astype(np.int32), None, weight=weight)
+    with pytest.raises(MemoryError):
+        session.apply(batch)
+    assert session.whole
+    assert model.digest() == before

@@ -19,7 +19,17 @@ from pipelines.validation import look_at
 from raydt import OnlineGradientBoostingClassifier as Boosting
 from raydt import OnlineGradientBoostingRegressor as Regression
 from raydt.errors import ConfigError, InputError
-from raydt.examples.weights import UNIT, balanced, by_label, fixed, of_labels, out_of_range, products, sums_by_class
+from raydt.examples.weights import (
+    UNIT,
+    balanced,
+    by_label,
+    fixed,
+    of_labels,
+    out_of_range,
+    products,
+    sums_by_class,
+    unknown_labels,
+)
 from raydt.learners.class_weight import ClassWeight
 from raydt.sources import ParquetFiles, open_source
 from tests.refusals import refused
@@ -153,6 +163,7 @@ def test_an_audit_finds_another_weight_and_another_factor() -> None:
     [
         (np.ones(3), "estimators.weight_shape", ValueError),
         (["a"] * 120, "estimators.weight_type", ValueError),
+        ([10**400] * 120, "estimators.weight_type", ValueError),
         (np.full(120, -1.0), "estimators.weight_range", InputError),
         (np.full(120, np.nan), "estimators.weight_range", InputError),
         (np.full(120, 70000.0), "estimators.weight_range", InputError),
@@ -171,10 +182,21 @@ def test_a_sum_of_weights_that_is_too_large() -> None:
         Boosting(**SMALL).fit(np.repeat(X, 600, axis=0), np.repeat(Y, 600), np.full(72000, 65535.0))
 
 
-@pytest.mark.parametrize("given", [{}, {"a": "b"}, {"a": -1}, "other", {1: 1, "1": 2}, {"a": True}, 3])
+@pytest.mark.parametrize("given", [{}, {"a": "b"}, {"a": -1}, "other", {1: 1, "1": 2}, {"a": True}, {"a": 10**400}, 3])
 def test_weights_of_classes_that_cannot_be_used(given: Any) -> None:
     with pytest.raises(ConfigError):
         Boosting(class_weight=given).fit(X, Y)
+
+
+@pytest.mark.parametrize("labels", [np.array([False, True]), np.array([1, 2]), np.array(["a", "b"])])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_weights_of_classes_may_be_those_of_numpy(labels: Any, dtype: Any) -> None:
+    """As ``dict(zip(classes, compute_class_weight(...)))`` gives them."""
+    given = dict(zip(labels, np.array([2, 3], dtype=dtype), strict=True))
+    plain = dict(zip(labels.tolist(), [2.0, 3.0], strict=True))
+    options = Boosting(class_weight=given)._options()
+    assert options.weights_by_label == Boosting(class_weight=plain)._options().weights_by_label
+    assert unknown_labels(options.weights_by_label, labels.tolist()) == []
 
 
 def test_a_learner_without_weights_refuses_them(tmp_path: Path) -> None:

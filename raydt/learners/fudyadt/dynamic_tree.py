@@ -17,7 +17,7 @@ from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import dtype_of
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import sums_by_class
+from raydt.examples.weights import NONE, sums_by_class
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange, Tell
@@ -40,6 +40,7 @@ from raydt.trees.counted_tree import (
     stays_leaf,
     with_room,
 )
+from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
 from raydt.trees.state_schema import UNIT_ARRAY
@@ -83,7 +84,8 @@ class FuDyADTTree(LiveTree):
     @property
     def cached(self) -> Cached:
         """The features at hand, for kernels."""
-        return Cached(self.store.X, self.categorical, self.weighting.by_slot(self.store))
+        weight = masses_by_slot(self.weighting, self.store) if self.weighted else NONE
+        return Cached(self.store.X, self.categorical, weight)
 
     @property
     def weighted(self) -> bool:

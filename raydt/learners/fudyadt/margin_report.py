@@ -89,12 +89,20 @@ class Margins:
 
 def margins(s: npt.NDArray[Any], c: npt.NDArray[Any], epsilon: float) -> Margins:
     """Return the budgets of nodes built from ``s`` examples, with ``c`` updates since."""
-    exact, most = Fraction(epsilon), np.iinfo(np.int64).max
-    p, q = exact.numerator, exact.denominator
-    budget = np.array([min(p * size // q, most) for size in s.tolist()], dtype=np.int64)
+    (p, q), most = Fraction(epsilon).as_integer_ratio(), np.iinfo(np.int64).max
+    sizes, changes = ([one.as_integer_ratio() for one in some.tolist()] for some in (s, c))
+    budget = np.array([min(p * a // (q * b), most) for a, b in sizes], dtype=np.int64)
+    both = zip(sizes, changes, strict=True)  # sums of weights are no whole numbers of examples
+    left = np.array([min((p * a * d - n * q * b) // (q * b * d), most) for (a, b), (n, d) in both], dtype=np.int64)
     product = epsilon * s.astype(np.float64)
     spent = np.divide(c.astype(np.float64), product, out=np.zeros(len(c)), where=product > 0)
-    return Margins(epsilon, budget, budget - c.astype(np.int64), spent)
+    return Margins(epsilon, budget, left, spent)
+
+
+def _over(mass: npt.NDArray[Any], n: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return mass by example, 0 of none; there may be less than one of weight 1."""
+    found: npt.NDArray[np.float64] = np.divide(mass, n, out=np.zeros(len(n)), where=n > 0)
+    return found
 
 
 def lacks(model: Columns) -> npt.NDArray[np.float64]:
@@ -107,7 +115,7 @@ def lacks(model: Columns) -> npt.NDArray[np.float64]:
         rest = q - mean * n
         mass = (squares - 2 * mean * q + n * mean * mean - rest * rest / np.maximum(n, 1)) / square
     else:
-        mass = (n * n - (counts * counts).sum(axis=1)) / np.maximum(n, 1)
+        mass = _over(n * n - (counts * counts).sum(axis=1), n)
     own = mass[model["left"]] + mass[model["right"]]
     return np.where(inner, own - np.maximum(0.0, model["m0"] / square - of_an_edit(model) * model["gone"]), 0.0)
 
@@ -141,7 +149,7 @@ def proven_gaps(model: Columns) -> npt.NDArray[np.float64]:
     """
     live = model["counts"].sum(axis=1)
     mass = lacks(model) if "m0" in model else of_an_edit(model) * model["c"]
-    gap: npt.NDArray[np.float64] = np.minimum(mass / np.maximum(live, 1), 1.0)
+    gap: npt.NDArray[np.float64] = np.minimum(_over(mass, live), 1.0)
     return np.where((model["feature"] >= 0) & (live > 0), gap, 0.0)
 
 
