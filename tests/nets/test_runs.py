@@ -36,11 +36,14 @@ HOW = {"seconds", "rounds", "bytes_exchanged", "place"}
 def results(run: pipelines.RunResult) -> dict[str, object]:
     """What must not depend on losses: digest, updates and the columns of the tables (as text, since NaN != NaN).
 
-    A learner that logs nothing leaves no table of events.
+    A learner that logs nothing leaves no table of events. A lazy forest opens a subtree when somebody looks, and each
+    message ends with a look: what its events tell depends on how the stream is cut.
     """
+    lazy = "rebuild: lazy" in Path(run.path, "config.yaml").read_text(encoding="utf-8")
+    tells = Path(run.path, "events").exists() and not lazy
     columns = {
         f"{table}.{name}": repr(values)
-        for table in ("metrics", "predictions", *(["events"] if Path(run.path, "events").exists() else []))
+        for table in ("metrics", "predictions", *(["events"] if tells else []))
         for name, values in pq.read_table(f"{run.path}/{table}").to_pydict().items()
         if name not in HOW
     }
