@@ -204,11 +204,16 @@ class ExampleStore:
         _remove(self._index, _find(self._index, self.id[slot]))
         self.reg[LIVE] -= 1
 
+    def keep_weights(self) -> None:
+        """Have an array of weights from now on, though all may be 1."""
+        if self.weight is None:
+            self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
+
     def enter(self, slots: Any, y: Targets, born: npt.NDArray[np.int64], weights: Weights | None) -> None:
         """Record labels, births and weights (None: all are 1) of examples that were admitted."""
         self.y[slots], self.born[slots] = y, born
-        if weights is not None and self.weight is None:
-            self.weight = np.full(self.capacity, UNIT, dtype=DTYPE)
+        if weights is not None:
+            self.keep_weights()
         if self.weight is not None:
             self.weight[slots] = UNIT if weights is None else weights
             self.uneven += np.count_nonzero(self.weight[slots] != UNIT)

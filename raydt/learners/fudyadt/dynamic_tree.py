@@ -131,6 +131,8 @@ class FuDyADTTree(LiveTree):
         if UNIT_ARRAY.name in state:
             self.rules = self._options.weighed_rules()
         super().restore(state)
+        if self.weighted:  # kernels look at weights, although no live example has another one than 1
+            self.store.keep_weights()
         self.weighting.restore(state)
         self.weighting.enter(self.store, np.arange(len(state["id"])))
         if self.label_range is not None:
