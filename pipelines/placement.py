@@ -41,7 +41,8 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     """
     cluster, traits = config.cluster, traits_of(config.learner)
     live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
-    plan = WorkPlan.within(cluster.memory_limit)
+    faster = traits.divides_weights or not _is_weighted(config)
+    plan = WorkPlan.within(cluster.memory_limit, faster=faster)
     most = most_cells(traits.divided, plan)
     alone = cluster.backend == "in_process" or most is None or _is_below(most, live, features)
     shards, reason = _number(cluster, features, traits.parts, free, alone=alone)
@@ -60,12 +61,18 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
         return Placement(shards, message("runs.with_shards", shards=named), plan=plan)
     dense = len(features.names)
     size = f"{-(-most // dense):,} live examples" if dense else f"{most:,} ones in live examples"
-    faster = traits.divided == "large" and most == LOCAL_WORK_LIMIT
+    faster = plan.faster and traits.divided == "large" and most == LOCAL_WORK_LIMIT
     if _is_below(most, live, features):
         said = message("runs.small" if faster else "runs.fits", size=size, live=live)
         return Placement(shards, said.alone(), said.remedy, plan)
     where = message("runs.shards_faster" if faster else "runs.beyond_limit", size=size, shards=named)
     return Placement(shards, where, plan=plan)
+
+
+def _is_weighted(config: Config) -> bool:
+    """Whether rows may have other weights than 1, by a column or by their labels."""
+    of_column, of_labels = getattr(config.source, "weight", None), getattr(config.learner, "class_weight", None)
+    return bool(of_column or of_labels)
 
 
 def _is_below(most: int, live: int | None, features: Features) -> bool:

@@ -52,6 +52,7 @@ class Traits:
     rebuilds: bool = True  #: parts of the model are rebuilt
     #: When several shards are faster than one process: never (they only add memory), for large jobs, or for each batch.
     divided: Literal["never", "large", "always"] = "never"
+    divides_weights: bool = True  #: also if rows have weights; otherwise the coordinator alone works with these
     counts: tuple[str, ...] = ()  #: further statistics of the coordinator: counters that only grow
     levels: tuple[str, ...] = ()  #: further statistics of the coordinator: values that may fall
     #: What stays in a model of examples that are deleted, for receipts.

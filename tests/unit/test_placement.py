@@ -85,6 +85,8 @@ def _seven_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ({"learner": "fudyadt", "rows": MANY - 1, **NAMED}, 1, "small", {}),
         ({"learner": "fudyadt", "rows": MANY, "window": 2}, 1, "small", {"live": 2}),
+        ({"learner": {"kind": "fudyadt", "class_weight": "balanced"}}, 1, "no_faster", {"learner": "fudyadt"}),
+        ({"learner": {"kind": "gbdt", "class_weight": {"1": 2.0}}}, 4, "shards_faster", {}),
         ({"learner": "gbdt"}, 4, "shards_faster", {"size": f"{MANY:,} live examples"}),
         ({"learner": "gbdt", "resources": {"shard": {"num_cpus": 4}}}, 1, "shards_faster", {}),
         ({"learner": "gbdt", "resources": ROOMY}, 1, "few_shards", {"shards": "1 shard"}),
@@ -106,6 +108,16 @@ def test_the_place_of_the_work(
     assert found.where.id == f"runs.{words}"
     assert parameters.items() <= found.where.parameters.items()
     assert bool(found.advice) == (words in ("small", "fits"))
+
+
+@pytest.mark.parametrize(("learner", "words"), [("fudyadt", "no_faster"), ("gbdt", "shards_faster")])
+def test_shards_that_know_no_weights_are_no_faster_with_them(learner: str, words: str) -> None:
+    source = {"kind": "parquet", "path": "rows.parquet", "label": "y", "weight": "w"}
+    stream = {"model": "incremental", "warmup": 10}
+    config = Config.model_validate({"source": source, "stream": stream, "learner": {"kind": learner}})
+    found = place(config, Features(("a", "b"), (False, False)), 10**9)
+    assert isinstance(found.where, Message)
+    assert found.where.id == f"runs.{words}"
 
 
 #: What is free on each node.

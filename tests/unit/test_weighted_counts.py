@@ -68,3 +68,23 @@ def test_all_that_weighs_is_deleted(make: Callable[..., Any]) -> None:
     assert state["unit"][0] == 65536
     assert "weight" not in state
     assert model.audit().failures == []
+
+
+#: Learners of dense rows that count rows.
+DENSE = {"FuDyADT": raydt.FullyDynamicTreeClassifier, "forest": raydt.ExactForestClassifier}
+
+
+@pytest.mark.parametrize("name", [*MAKERS, *DENSE])
+def test_a_restored_model_without_a_weight_takes_rows(name: str, tmp_path: Path) -> None:
+    """A state has no weights if all that live are 1, though counts are masses."""
+    X = rows(slice(160)) if name in MAKERS else ONES.astype(np.float64)
+    model = MAKERS[name]() if name in MAKERS else DENSE[name](n_jobs=1)
+    model.fit(X[:80], Y[:80]).partial_fit(X[80:120], Y[80:120], sample_weight=W[80:120])
+    model.forget(range(80, 120))
+    model.save(tmp_path / "model", with_examples=True)
+    again = raydt.load_model(tmp_path / "model")
+    for one in (model, again):
+        one.partial_fit(X[120:], Y[120:])
+        one.forget(range(10))
+    assert again.digest() == model.digest()
+    assert again.audit().failures == []

@@ -1,6 +1,6 @@
 """BUILD (Algorithm 2) in one process: code or sort each column once, then scan and partition down the levels.
 
-Not here: its division among threads (``build_divided``), and the same BUILD spread over shards, one round per level
+Not here: its division among threads (``build_divided``), and the same BUILD spread over shards, two meetings per level
 (``build_sharded``); all use ``split_search``.
 """
 

@@ -1,4 +1,4 @@
-"""BUILD spread over shards, which meet once for every level of the tree: what each of them does.
+"""BUILD spread over shards, which meet twice for every level of the tree: what each of them does.
 
 A shard sorts its columns once. At a meeting it gives all others, for every open node, the best split of its columns;
 and it *owns* a range of the rows: from every shard it gets one bit for each of them, the side on which that shard's

@@ -284,7 +284,7 @@ class FuDyADTTree(LiveTree):
         return X, np.arange(len(slots), dtype=np.int32)
 
     def _spread(self, root: int, slots: npt.NDArray[np.int32], stamp: int) -> Exchange[None]:
-        """BUILD on the shards, which meet once a level; what is left of little work is finished here."""
+        """BUILD on the shards, which meet twice a level; what is left of little work is finished here."""
         start_node(self.tree, root, stamp, self.rules)
         used = int(self.store.reg[USED])
         if not self._labels_sent:

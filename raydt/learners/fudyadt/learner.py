@@ -76,6 +76,7 @@ class FuDyADT(Learner):
                 ),
                 warmup=message("learners.needs_classes") if options.class_weight == "balanced" else "",
                 divided="large",
+                divides_weights=False,
                 retrained=every,
                 reads="columns",
             )
