@@ -64,6 +64,11 @@ class Trial:
         return self.learner.traits(self.options).reading
 
     @property
+    def weighs(self) -> bool:
+        """Whether rows or classes have weights."""
+        return self.case.weighted or getattr(self.options, "class_weight", None) is not None
+
+    @property
     def needs_warmup(self) -> bool:
         """Whether the learner cannot begin without a warm-up."""
         return bool(self.learner.traits(self.options).warmup)
@@ -130,6 +135,12 @@ def first_cases() -> list[Trial]:
     return [Trial(learner, learner.cases()[0]) for _, learner in sorted(learners().items())]
 
 
+def is_common(trial: Trial) -> bool:
+    """Whether each test run takes a case: of those with weights, the first of its learner."""
+    weighs = [one for one in CASES if one.learner is trial.learner and one.weighs]
+    return not trial.weighs or trial.name == weighs[0].name
+
+
 # -- nets ---------------------------------------------------------------------------------------------------------
 
 #: Of each net, the cases that every test run takes, and those that nightly runs take.
@@ -160,9 +171,7 @@ def net(name: str, arguments: str, values: Iterable[tuple[Trial, Any]], often: C
     return pytest.mark.parametrize(arguments, params)
 
 
-def every_case(
-    name: str, often: Callable[[Trial], bool] = lambda trial: True, among: Iterable[Trial] | None = None
-) -> Any:
+def every_case(name: str, often: Callable[[Trial], bool] = is_common, among: Iterable[Trial] | None = None) -> Any:
     """Parametrise a test by ``trial``; see :func:`net`. A net whose test takes minutes is ``among`` some cases."""
     daily, nightly = NETS.setdefault(name, (set(), set()))
     params = []

@@ -56,6 +56,7 @@ from raydt.folders.parts import (
     PartsElsewhere,
     Place,
     Written,
+    among,
     chosen,
     component_of_segment,
     name_of_segment,
@@ -75,10 +76,6 @@ _FOLDERS = re.compile(rf"{NUMBER}|{ROWS}")
 
 #: Components of a state that stay in memory while it is restored; larger ones are read group by group.
 KEEP_BYTES = 1 << 28
-
-
-#: Examples that are looked for at once.
-_AT_ONCE = 1 << 16
 
 
 def is_checkpoint_file(path: str) -> bool:
@@ -189,7 +186,7 @@ class CheckpointStore:
             written, files, rest = self._write_rows(folder, number, snapshot)
             stored, live, with_deleted = [], {}, []
             for entry in [*(e for e in self._stored if e.segment.first < snapshot.since), *written]:
-                alive = _among(entry.born, snapshot.born)
+                alive = among(entry.born, snapshot.born)
                 if alive.any():
                     stored.append(entry)
                     live[name_of_segment(entry.segment)] = np.packbits(alive)
@@ -280,16 +277,6 @@ class CheckpointStore:
         for name in self.folder.names():
             if is_checkpoint_folder(name):
                 self.folder.discard(name)
-
-
-def _among(born: npt.NDArray[np.int64], living: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which births are among others, which ascend. O(n log n), and a byte of memory for each."""
-    found = np.zeros(len(born), dtype=np.bool_)
-    for begin in range(0, len(born) if len(living) else 0, _AT_ONCE):
-        part = slice(begin, begin + _AT_ONCE)
-        place = np.minimum(np.searchsorted(living, born[part]), len(living) - 1)
-        found[part] = living[place] == born[part]
-    return found
 
 
 def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:

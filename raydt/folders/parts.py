@@ -26,6 +26,8 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: How the two arrays of a ragged entry are called.
 _LENGTHS, _VALUES = "_lengths", "_values"
+#: Examples that are looked for at once.
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,16 @@ def uneven(arrays: Mapping[str, npt.NDArray[Any]], examples: int) -> Message | N
     """Return what is wrong with arrays that do not have an entry for each example."""
     found = [column for column, entries in _entries(arrays).items() if entries != examples]
     return message("models.uneven", columns=", ".join(found), examples=examples) if found else None
+
+
+def among(born: npt.NDArray[np.int64], living: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which births are among others, which ascend. O(n log n), and a byte of memory for each."""
+    found = np.zeros(len(born), dtype=np.bool_)
+    for begin in range(0, len(born) if len(living) else 0, _AT_ONCE):
+        part = slice(begin, begin + _AT_ONCE)
+        place = np.minimum(np.searchsorted(living, born[part]), len(living) - 1)
+        found[part] = living[place] == born[part]
+    return found
 
 
 def chosen(arrays: Mapping[str, npt.NDArray[Any]], alive: npt.NDArray[np.bool_]) -> Arrays:

@@ -29,7 +29,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.fixture
 def replay(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(WorkPlan, "within", lambda _: WorkPlan(local_work_limit=0))
+    monkeypatch.setattr(WorkPlan, "within", lambda *_, **__: WorkPlan(local_work_limit=0))
 
     def replayed(faults="", **settings):
         monkeypatch.setenv("RAYDT_FAULTS", faults)

@@ -65,7 +65,7 @@ def replay(cluster, tmp_path, monkeypatch):
 
     def replayed(faults="", checkpoint_every=500, plan=AFTER_A_WHILE, **settings):
         monkeypatch.setenv("RAYDT_FAULTS", faults)
-        monkeypatch.setattr(WorkPlan, "within", lambda _: plan)
+        monkeypatch.setattr(WorkPlan, "within", lambda *_, **__: plan)
         overrides = ["cluster.backend=ray", f"checkpoint.every_updates={checkpoint_every}"]
         overrides += [f"cluster.{name}={value}" for name, value in settings.items()]
         return pipelines.replay(CONFIG, tmp_path / "run", overrides=overrides)

@@ -220,12 +220,11 @@ def excess(trial: Trial, shards: int, folder: Path) -> list[str]:
     """Requests that send more bytes for a row than is stated."""
     few, many = (first_model(trial, rows, shards, folder) for rows in (FEW, MANY))
     width, found = bytes_of_features(trial, folder), []
-    weighs = trial.case.weighted or getattr(trial.options, "class_weight", None) == "balanced"
     for method, last in many.items():
         more = np.subtract(last, few.get(method, Sent())) / (MANY - FEW)
         stated = OF_A_ROW.get(trial.name, OF_A_ROW[trial.learner.kind]).get(method, OfARow())
         features = {"": 0.0, "each to one": width, "all to each": shards * width}[stated.features]
-        to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, weighs)).tolist()
+        to_each, back = np.add([stated.to_each, stated.back], np.multiply(stated.weight, trial.weighs)).tolist()
         most = (features + shards * to_each, back, shards * stated.swapped)
         if any(more[[1, 2, 4]] > most):
             found.append(f"{method}: {more[[1, 2, 4]].tolist()}, stated are {most}")

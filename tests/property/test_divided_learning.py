@@ -114,7 +114,7 @@ def outcome(
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("limit", [0, 900, 10**9])
+@pytest.mark.parametrize("limit", [0, pytest.param(900, marks=pytest.mark.nightly), 10**9])
 def test_same_model(table: str, case: str, limit: int) -> None:
     plan = WorkPlan(local_work_limit=limit, row_cache_bytes=None if limit else 0, shared_store=False)
     for sizes, block in (([100], 64), ([25, 50], 33), ([300, 100], 1)):

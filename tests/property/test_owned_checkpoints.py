@@ -117,7 +117,7 @@ def expected_of(case: Case) -> dict[int, Any]:
     ids=str,
 )
 @pytest.mark.parametrize(("shards", "others"), [(1, (2,)), (3, (1, 2)), (5, (3,)), (2, (2, 5))])
-@pytest.mark.parametrize("pieces_of", [None, 1])
+@pytest.mark.parametrize("pieces_of", [pytest.param(None, marks=pytest.mark.nightly), 1])
 def test_any_number_of_shards_goes_on(
     options: dict[str, Any],
     shards: int,
@@ -282,6 +282,7 @@ def test_parts_that_cannot_be_are_refused(array: str, tmp_path: Path) -> None:
             saved_in(Folder(tmp_path).inside("250"), apart=apart)
 
 
+@pytest.mark.nightly
 def test_the_driver_reads_each_part_of_the_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However large they are: nothing is kept. One that is damaged is found before anything is restored."""
     monkeypatch.setattr(gbdt_shard, "_PIECE", 1)

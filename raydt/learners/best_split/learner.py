@@ -142,18 +142,20 @@ class BestSplit(Learner):
         )
 
     def cases(self) -> Sequence[Case]:
-        """Every finder."""
-        kinds: tuple[dict[str, Any], ...] = (
-            *({"finder": finder} for finder in ("updgini", "updent", "scan")),
+        """Every finder, and weights."""
+        weighted: tuple[dict[str, Any], ...] = (
+            {"finder": "updgini"},
             {"finder": "auto", "class_weight": "balanced"},
         )
-        weighted = tuple(
-            Case(f"{kind['finder']}, weights", kind | {"query_every": 2}, False, True, weighted=True, warmup=6)
-            for kind in kinds
-        )
-        return weighted + tuple(
-            Case(finder, {"finder": finder, "query_every": 2}, dense=False, sparse=True, warmup=6 * (finder == "auto"))
-            for finder in ("updgini", "updent", "scan", "auto")
+        return (
+            *(
+                Case(finder, {"finder": finder, "query_every": 2}, False, True, warmup=6 * (finder == "auto"))
+                for finder in ("updgini", "updent", "scan", "auto")
+            ),
+            *(
+                Case(f"{kind['finder']}, weights", kind | {"query_every": 2}, False, True, weighted=True, warmup=6)
+                for kind in weighted
+            ),
         )
 
 
