@@ -32,15 +32,12 @@ def config_of(learner: str, source: dict[str, Any], folder: Path, warmup: int = 
         pq.write_table(table, folder / "changes.parquet")
         source = {**source, "path": str(folder / "changes.parquet")}
     model = "changelog" if "op" in source else "incremental"
-    cluster = {"backend": "ray", "shards": 2, "memory_limit": 0, **cluster}
-    if cluster["backend"] == "ray":
-        cluster["address"] = "local"  # no other Ray counts that may run here
     return Config.model_validate(
         {
             "source": source,
             "stream": {"model": model, "warmup": warmup},
             "learner": {"kind": learner},
-            "cluster": cluster,
+            "cluster": {"backend": "ray", "shards": 2, "memory_limit": 0, **cluster},
         }
     )
 
@@ -66,7 +63,10 @@ def sent(id: str, **parameters: Any) -> Message:
     ],
     ids=str,
 )
-def test_validate_says_who_reads(given: Any, expected: Message | None, tmp_path: Path) -> None:
+def test_validate_says_who_reads(
+    given: Any, expected: Message | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.reading.starts_ray", lambda _: True)  # no Ray counts that other tests have here
     learner, source, *others = given
     warmup, cluster = [*others, *[300, {}][len(others) :]]
     found = look_at(config_of(learner, source, tmp_path, warmup, **cluster))["reading"]
