@@ -30,13 +30,17 @@ GHOST = "canary of a ghost"
 
 
 def run_of_people(trial: Trial, folder: Path) -> Path:
-    """A finished run over a change log whose rows have persons; the last row comes, and goes with its person."""
+    """A finished run over a change log whose rows have persons.
+
+    In the end each of them gets a row that lives, and another one comes and goes with its only row.
+    """
     draw = random.Random(trial.name)
     config = trial.config(folder, 90, source={"subject": "person"})
     path = Path(config["source"]["path"])
     with pa.OSFile(str(path)) as file:
         table = pa.ipc.open_file(file).read_all()
     rows = [{**row, "person": draw.choice(PEOPLE)} for row in table.to_pylist()]
+    rows += [{**rows[0], "op": "insert", "id": f"of {k}", "person": person} for k, person in enumerate(PEOPLE)]
     ghost = {**rows[0], "id": "of a ghost", "person": GHOST}
     rows += [{**ghost, "op": "insert"}, {**ghost, "op": "delete"}]
     written(path, pa.Table.from_pylist(rows, table.schema.append(pa.field("person", pa.string()))))
