@@ -1,4 +1,4 @@
-"""What first models of 10^8 x 128 would take on 1 to 64 shards, calculated from shards in this process.
+"""Critical path of first models of 10^8 x 128 on 1 to 64 shards, calculated from shards in this process.
 
 The protocol is the real one: all shards of a session work here, one after the other, so that what others compute on the
 machine changes little; of each step the least of several runs counts. Of every request the processor seconds of the
@@ -55,7 +55,7 @@ ON = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Taken(NamedTuple):
-    """What the rows of a first model took, or the model itself."""
+    """Seconds of the rows of a first model, or of the model itself."""
 
     rows: int
     shards: int

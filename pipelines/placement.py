@@ -70,7 +70,7 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
 
 
 def _is_weighted(config: Config) -> bool:
-    """Whether rows may have other weights than 1, by a column or by their labels."""
+    """Return True if rows may have other weights than 1, by a column or by their labels."""
     of_column, of_labels = getattr(config.source, "weight", None), getattr(config.learner, "class_weight", None)
     return bool(of_column or of_labels)
 

@@ -29,7 +29,7 @@ def times(numbers: Ints, weight: Ints) -> Ints:
 
 
 def effective(weight: Ints, y: npt.NDArray[Any], factors: Ints | None) -> Ints:
-    """What examples count: their weights times those of their classes."""
+    """Return effective weights of examples: their own times those of their classes."""
     if factors is None:
         return weight
     of_row = np.array([factors[code] if code < len(factors) else UNIT for code in y.tolist()], np.int64)

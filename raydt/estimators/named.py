@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """What a user gives of new examples beside X and y."""
+    """Ids, weights and subjects of new examples, as a user gives them beside X and y."""
 
     ids: Any
     subjects: Any

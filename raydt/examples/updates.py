@@ -120,7 +120,7 @@ class UpdateBatch:
 
     @property
     def lacks_features(self) -> bool:
-        """Whether updates carry rows whose features the shards have read."""
+        """True if the shards have read the features of the rows that updates carry."""
         return len(self.X) > 0 and not self.X.shape[1] and self.sparse is None
 
     @property

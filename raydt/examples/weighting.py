@@ -1,4 +1,4 @@
-"""What each example of a store counts: its own weight, times the factor of its class where classes are balanced."""
+"""Effective weights of the examples of a store: the own weight, times the factor of the class where they balance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raydt.messages import message
 
 
 class Weighting:
-    """What each example of a store counts: its own weight times that of its class, where classes are balanced.
+    """Effective weight of each example of a store: its own times that of its class, where classes are balanced.
 
     Weights of classes that a config gives are in the examples' own, since the source (or the estimator) multiplies
     them.
