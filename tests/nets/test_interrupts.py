@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import json
 import os
 import random
@@ -84,12 +85,17 @@ def at_bytecode(at: int, within: tuple[str, ...] = (PACKAGE,)) -> Iterator[Strik
             return local
         return None
 
+    # A generator that an earlier test has left must not end, as garbage, under the strike.
+    collected = gc.isenabled()
+    gc.disable()
     former = sys.gettrace()
     sys.settrace(enter)
     try:
         yield strike
     finally:
         sys.settrace(former)
+        if collected:
+            gc.enable()
 
 
 @contextmanager
