@@ -74,6 +74,8 @@ class FileSource:
     pass over the text).
     """
 
+    complete = True
+
     def __init__(
         self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES
     ) -> None:
@@ -123,6 +125,16 @@ class FileSource:
     def classes(self) -> list[Any]:
         """Labels in the order of their codes, as known from the rows handed out so far."""
         return self._encoder.labels.classes(self._handed_out)
+
+    @property
+    def label_values(self) -> list[Any]:
+        """Labels in the order of their codes, as known from the rows read so far."""
+        return self._encoder.labels.values()
+
+    @property
+    def keys(self) -> list[Any]:
+        """Keys of models in the order of their codes, as known from the rows read so far."""
+        return self._encoder.keys.values
 
     @property
     def positive(self) -> list[Any] | None:
