@@ -77,6 +77,11 @@ class Tally:
         self.seconds = 0.0
 
     @property
+    def applied(self) -> int:
+        """Updates so far."""
+        return self.updates
+
+    @property
     def active(self) -> int:
         """Live examples: inserted and not deleted."""
         return self.inserts - self.deletes

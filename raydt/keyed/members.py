@@ -6,17 +6,15 @@ model, predictions, scores and stream. Rows may come in blocks cut anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
-from raydt.errors import UpdateError
 from raydt.evaluation.tally import Tally
 from raydt.examples.features import Features
-from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
+from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import Key, digest_of_group, group_of
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
@@ -27,8 +25,19 @@ from raydt.streams.row_stream import RowStreamOptions
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
-#: Takes the answered updates of a member: the member, a batch and its result.
-Record = Callable[["Member", UpdateBatch, BatchResult], None]
+
+class Observer(Protocol):
+    """Who follows what the members do: their figures before and after each change, and records."""
+
+    @property
+    def records(self) -> Any:
+        """As :class:`raydt.keyed.records.Records`."""
+
+    def before(self, member: Member) -> None:
+        """Called before the figures of a member change."""
+
+    def after(self, member: Member) -> None:
+        """Called once they have changed."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,15 @@ class Member:
             "recorder": tally,
         }
 
+    def model(self) -> dict[str, Any]:
+        """Return what predicting needs, and figures of the key."""
+        at = self.stream.state()
+        return {
+            "arrays": self.session.model(),
+            "classes": list(self.source.classes[: at["n_classes"]]),
+            "categories": at["source"].get("categories", {}),
+        }
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state` gave."""
         groups = {int(name[6:]): arrays for name, arrays in state.items() if name.startswith("group-")}
@@ -114,45 +132,64 @@ class Members:
     def __getitem__(self, key: Key) -> Member:
         return self.by_key[key]
 
-    def learn(self, parts: Iterable[tuple[Key, Rows]], record: Record) -> None:
+    def learn(self, parts: Iterable[tuple[Key, Rows]], observer: Observer | None = None) -> None:
         """Give each key its next rows, and apply the updates that they make.
 
         Updates of a key are applied in their order; those of different keys have none. UpdateError if an update is
         refused and the stream does not skip it, InputError before a bad row: other keys may have gone on.
         """
-        skip = getattr(self.job.stream, "on_error", "error") == "skip"
         waiting = []
         for key, rows in parts:
             member = self.by_key.get(key)
+            new = member is None
             if member is None:
                 member = self.by_key[key] = Member(key, self.job)
+            if observer is not None and not new:
+                observer.before(member)
             self._note(member)
             member.source.give(rows)
             waiting.append((member, member.batches(self.job)))
+        taken = [member for member, _ in waiting]
         while waiting:
-            now = [(member, batches, next(batches, None)) for member, batches in waiting]
-            for member, _, batch in now:
-                member.tally.record_skipped(member.stream.take_skipped())
-                if batch is None:
-                    continue
-                result = member.session.apply(batch, skip_refused=skip)
-                member.seconds += result.seconds
-                member.tally.record(batch, result, member.seconds)
-                record(member, batch, result)
-                if result.applied < len(batch):
-                    raise self._refused(member, batch, result)
-            waiting = [(member, batches) for member, batches, batch in now if batch is not None]
+            waiting = [one for one in waiting if self._step(*one, observer)]
+        for member in taken:
+            if observer is not None:
+                observer.after(member)
 
-    def finish(self, record: Record) -> None:
+    def _step(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> bool:
+        """Apply the next batch of a key, if there is one; return whether there was."""
+        batch = next(batches, None)
+        skipped = member.stream.take_skipped()
+        if skipped:
+            member.tally.record_skipped(skipped)
+            if observer is not None:
+                observer.records.record_skipped(member, skipped)
+        if batch is None:
+            return False
+        skip = self.job.stream.on_error == "skip"
+        result = member.session.apply(batch, skip_refused=skip)
+        member.seconds += result.seconds
+        member.tally.record(batch, result, member.seconds)
+        if observer is not None:
+            observer.records.record(member, batch, result)
+        if result.applied < len(batch):
+            raise member.tally.update_error(batch, result.refused[-1])
+        return True
+
+    def finish(self, observer: Observer | None = None) -> None:
         """Complete what waits for more updates, once the source has ended."""
+        collects = self.job.learner.traits(self.job.options).collects_updates
         for member in self.by_key.values():
-            log = member.session.finish()
-            if any(len(column) for column in log.values()):
+            if observer is not None:
+                observer.before(member)
+            member.session.finish()
+            member.tally.statistics = member.tally.totals(member.session.statistics())
+            if collects:
                 self._note(member)
-            record(member, None, BatchResult(0, np.empty(0), log=log))  # type: ignore[arg-type]
-
-    def _refused(self, member: Member, batch: UpdateBatch, result: BatchResult) -> UpdateError:
-        return member.tally.update_error(batch, result.refused[-1])
+            if observer is not None:
+                if not member.tally.updates or member.tally.updates % observer.records.every:
+                    observer.records.mark(member)
+                observer.after(member)
 
     def _note(self, member: Member) -> None:
         member.changed = True
@@ -162,6 +199,10 @@ class Members:
         """Return the groups in which anything was learned since the last call, ascending."""
         changed, self._changed = sorted(self._changed), set()
         return changed
+
+    def group(self, key: Key) -> int:
+        """Return the group of a key."""
+        return group_of(key)
 
     def of_group(self, group: int) -> dict[Key, Member]:
         """Return the members of a group."""

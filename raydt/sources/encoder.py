@@ -142,8 +142,9 @@ class RowEncoder:
         if self._subject is not None:
             self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects", untyped)
         self.keys = Dictionary()
+        self.key_kind: Literal["integer", "text"] | None = None
         if self._key is not None:
-            self._kind_of_ids(self._key, "columns.not_keys", untyped)
+            self.key_kind = self._kind_of_ids(self._key, "columns.not_keys", untyped)
         self._reading = reading
         if reading.regression and self._label is not None:
             self._require_numbers(self._label, untyped)

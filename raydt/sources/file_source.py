@@ -111,6 +111,7 @@ class FileSource:
         self.features = self._encoder.features
         self.id_kind, self.id_column = self._encoder.id_kind, options.id
         self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
+        self.key_kind, self.key_column = self._encoder.key_kind, options.key
         self.is_changelog = options.op is not None
         self.has_labels = options.label is not None
         if options.positive is not None and options.label is not None:

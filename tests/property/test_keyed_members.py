@@ -120,14 +120,14 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, name: str, tmp_path: Path) -> N
     )
     members, blocks, changed = Members(job), 0, set[int]()
     for block in source.rows():
-        members.learn([(key, part) for key, part in job.shared.split(block) if key is not None], lambda *_: None)
+        members.learn([(key, part) for key, part in job.shared.split(block) if key is not None])
         blocks += 1
         if blocks % 4 == 0:
             changed.update(members.take_changed())
             held = packed({key: member.state() for key, member in members.by_key.items()})
             members = Members(replace(job))
             members.restore(unpacked(held))
-    members.finish(lambda *_: None)
+    members.finish()
     assert blocks > 4
     found = {key: outcome(one.session, one.stream, one.tally) for key, one in members.by_key.items()}
     assert found == expected
