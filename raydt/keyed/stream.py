@@ -16,6 +16,9 @@ from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
 from raydt.streams.base import Skipped
 
+#: Rows of a block for each update that a message may have: a key gets the more rows of its own at once.
+ROWS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
@@ -52,8 +55,9 @@ class KeyedStream:
         self._rows: Generator[Rows, None, None] | None = None
 
     def batches(self, size: int) -> Iterator[KeyedBatch]:
-        """Yield blocks of at most ``size`` rows, from the current position on."""
+        """Yield blocks of at most :data:`ROWS` times ``size`` rows, from the current position on."""
         self._close()
+        size *= ROWS
         self._rows = self.source.rows(self._row)
         for chunk in self._rows:
             for begin in range(0, len(chunk), size):
