@@ -48,6 +48,10 @@ class ModelsByKey(OneModel):
 
         return make
 
+    def reports_within(self, config: Config) -> bool:
+        """Return True: keys record their figures themselves."""
+        return True
+
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> KeyedStore:
         """Make the store of the checkpoints."""
         return KeyedStore(folder, keep, copies)

@@ -7,7 +7,7 @@ run was cut; counts and scores are sums over all keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.tally import known
 from raydt.examples.targets import NUMBERS
-from raydt.examples.updates import Log
 from raydt.keyed.records import TOTALS
 from raydt.keyed.session import KeyedResult
 from raydt.keyed.stream import KeyedBatch, KeyedStream
 from raydt.learners import traits_of
+from raydt.learners.description import Description
 from raydt.redaction import text
 from raydt.streams.base import Skipped
 
@@ -73,9 +73,7 @@ class KeyedRecorder:
     def record(self, batch: KeyedBatch, result: KeyedResult, seconds: float) -> None:
         """Take one answered batch into account."""
         self.updates, self.seconds = batch.stop, seconds
-        self.totals_of_keys, self.scores = dict(result.totals), result.scores
-        self.statistics = result.statistics
-        self._append(result.tables)
+        self.record_log(result)
 
     def _append(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
         for name, columns in tables.items():
@@ -84,8 +82,11 @@ class KeyedRecorder:
                 given["reason"] = [text(reason, self._quote) for reason in given["reason"]]
             self._tables[name].append({one.name: pa.array(given[one.name], one.type) for one in self._schemas[name]})
 
-    def record_log(self, log: Log) -> None:
-        """Nothing: a key keeps no log of its own."""
+    def record_log(self, result: KeyedResult) -> None:
+        """Take figures and rows of tables, also those of the end of the stream."""
+        self.totals_of_keys, self.scores = dict(result.totals), result.scores
+        self.statistics = result.statistics
+        self._append(result.tables)
 
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows without a key."""
@@ -247,6 +248,10 @@ class KeyedRecorder:
     def refused(self) -> int:
         """Updates that were refused and passed over."""
         return self.totals_of_keys["refused"]
+
+    def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
+        """Return the number of keys: each has a model of its own to describe."""
+        return {"keys": self.statistics.get("keys", 0)}
 
     @property
     def classes(self) -> list[str]:

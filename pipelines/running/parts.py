@@ -23,6 +23,10 @@ class OneModel:
         """Return what makes the sessions of models by key; None of one model."""
         return None
 
+    def reports_within(self, config: Config) -> bool:
+        """Return True if results have statistics within a batch, which need not end where they are wanted."""
+        return traits_of(config.learner).reports_within
+
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
         """Make the store of the checkpoints."""
         return CheckpointStore(folder, keep, copies)

@@ -60,6 +60,7 @@ class KeyedSession:
 
     def __init__(self, job: KeyedJob, records: Records) -> None:
         self._job, self._records = job, records
+        self._sums = (*_SUMS, *job.learner.traits(job.options).counts)
         self.members = Members(job)
         self._totals: Counter[str] = Counter()
         self._scores: npt.NDArray[Any] = np.zeros(0)
@@ -108,7 +109,7 @@ class KeyedSession:
         tally = member.tally
         for name in TOTALS:
             self._totals[name] += sign * getattr(tally, name)
-        for name in _SUMS:
+        for name in self._sums:
             self._statistics[name] += sign * tally.statistics.get(name, 0)
         self._depth = max(self._depth, tally.statistics.get("depth", 0))
         sums = tally.prequential.sums()
@@ -135,11 +136,11 @@ class KeyedSession:
         """None: a batch is applied when it is asked for."""
         return 0
 
-    def finish(self) -> Log:
-        """Complete what waits for more updates."""
+    def finish(self) -> Any:
+        """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
         self.members.finish(self)
         self._note_changes()
-        return {}
+        return KeyedResult(0, self._totals, self._scores, self._records.take(), self.statistics())
 
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""
@@ -153,7 +154,7 @@ class KeyedSession:
 
     def statistics(self) -> dict[str, int]:
         """Statistics, summed up over all keys."""
-        counts = {name: self._statistics[name] for name in _SUMS}
+        counts = {name: self._statistics[name] for name in self._sums}
         return {**counts, "depth": self._depth, "keys": len(self.members), "rounds": 0, "bytes_exchanged": 0}
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:

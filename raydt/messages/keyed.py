@@ -12,6 +12,13 @@ SENTENCES: dict[str, Sentence] = {
     "ray": ("models by key work in one process", "Set cluster.backend: in_process"),
     "damaged": "the keys of group {group} do not fit together: {reason}",
     "unknown": ("there is no model for the key {key}", "Keys are written as in the source"),
+    "no_rows": "the source has no row of the key {key}",
+    "lost": "the rows of the key {key} have no model",
+    "failure": "key {key}: {failure}",
+    "none": "there is no key",
+    "verdicts": "the models of all {keys:,} keys are within the guarantee",
+    "verdicts_failed": "{failed:,} of {keys:,} keys fail",
+    "one": ("the folder has one model, and no keys", "Leave out --key"),
     "folder": ("the folder has a model for each key", "Name one with --key"),
     "refused": "the models of other keys may have gone on, so the run goes back to its last checkpoint: {error}",
     "more_classes": (

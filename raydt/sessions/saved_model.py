@@ -198,6 +198,8 @@ def find_model(path: Any) -> str:
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
     """Read a model or state; ModelFileError if it is damaged, of another format, or of an unknown learner."""
     meta, components = open_folder(path, filesystem=filesystem)
+    if "key" in meta:
+        raise ModelFileError(message("keyed.folder"), file=str(path))
     return understood(meta, with_rows(meta, components, str(path)), str(path))
 
 
@@ -222,6 +224,18 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
         said = message("models.former_format", kind=meta["kind"], learner=kind, **formats)
         raise FormatVersionError(said, file=path)
     return learner
+
+
+def outlined(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str) -> SavedModel:
+    """Return what the manifest of a folder says, whatever the arrays are; errors as of :func:`understood`."""
+    learner = learner_of(meta, path)
+    try:
+        described = _Meta.model_validate(meta)
+        options = learner.Options.model_validate(described.learner)
+        features = _features(described.features, options)
+    except ValueError as error:
+        raise _unfit(meta["kind"], str(error), path) from error
+    return SavedModel(learner, options, features, described.classes, described.categories, meta, components)
 
 
 def understood(

@@ -1,0 +1,131 @@
+"""Runs with a model for each key: predictions, tables, audits and resumes are those of separate runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.auditing import audit_run, audit_state
+from pipelines.exporting import export_model
+from pipelines.prediction import predict_file
+from raydt.errors import InputError, ModelFileError
+from raydt.folders.arrays import load_folder, save_folder
+from raydt.keyed.groups import digest_of
+from raydt.keyed.packing import packed, unpacked
+from raydt.keyed.saved import open_keys
+from tests.cases import Trial, change_log, every_case, one_of_each
+from tests.small_tables import table_of, written
+
+KEYS = ["north", "south", "7"]
+
+
+def files(trial: Trial, folder: Path) -> tuple[Path, dict[str, Path]]:
+    """A change log of several keys, and one file for each of them."""
+    rows: list[dict[str, Any]] = []
+    own = {}
+    logs = {key: change_log(70, trial.case.warmup, seed) for seed, key in enumerate(KEYS)}
+    for key, log in logs.items():
+        own[key] = written(folder / f"{len(own)}.arrow", table_of(log))
+    while any(logs.values()):
+        for key, log in logs.items():
+            rows += [{**row, "key": key} for row in log[:3]]
+            del log[:3]
+    table = table_of(rows).append_column("key", pa.array([row["key"] for row in rows], pa.string()))
+    return written(folder / "all.arrow", table), own
+
+
+def config(trial: Trial, path: Path, **source: Any) -> dict[str, Any]:
+    return {
+        "source": {"kind": "arrow", "path": str(path), "op": "op", **trial.columns, **source},
+        "stream": {"model": "changelog", "warmup": trial.case.warmup, "on_error": "skip"},
+        "learner": trial.section,
+        "cluster": {"backend": "in_process", "batch_size": 2},
+        "checkpoint": {"every_updates": 40, "every_seconds": None},
+        "output": {"report": False, "predictions": True, "metrics_every": 25},
+    }
+
+
+def rows_of(run: str, table: str, key: str | None = None) -> list[dict[str, Any]]:
+    """Rows of a table, without the columns that count time or traffic."""
+    folder = Path(run) / table
+    if not folder.is_dir():
+        return []
+    found = ds.dataset(folder).to_table().to_pylist()
+    left_out = {"seconds", "rounds", "bytes_exchanged", "rebuilt_rows", "key", "source_row", "file", "reason"}
+    return [
+        {name: value for name, value in row.items() if name not in left_out}
+        for row in found
+        if key is None or row["key"] == key
+    ]
+
+
+@every_case("runs by key", often=one_of_each)
+def test_a_key_is_a_run_of_its_own(trial: Trial, tmp_path: Path) -> None:
+    whole, own = files(trial, tmp_path)
+    result = pipelines.replay(config(trial, whole, key="key"), tmp_path / "run")
+    saved = open_keys(f"{result.path}/model")
+    assert saved is not None
+    digests, expected = {}, {}
+    for key, path in own.items():
+        alone = pipelines.replay(config(trial, path), tmp_path / f"run {key}")
+        digests[key] = alone.digest
+        for table in ("predictions", "quarantine", "metrics"):
+            assert repr(rows_of(result.path, table, key)) == repr(rows_of(alone.path, table)), (key, table)
+        _, components = load_folder(f"{alone.path}/model")
+        held, mine = saved.saved(key).arrays, components["arrays"]
+        assert {n: array.tobytes() for n, array in held.items()} == {n: array.tobytes() for n, array in mine.items()}
+        expected[key] = predict_file(alone.path, own[key], tmp_path / f"{len(expected)}.parquet", on_error="skip")
+    assert result.digest == digest_of(digests)
+    assert result.summary["updates"] == sum(len(change_log(70, trial.case.warmup, seed)) for seed in range(3))
+    assert audit_run(result.path).ok
+    assert audit_run(result.path, KEYS[0]).ok
+    last = max(Path(result.path, "checkpoints").glob("[0-9]*"), key=lambda one: int(one.name))
+    assert audit_state(last).ok
+
+    found = predict_file(result.path, whole, tmp_path / "all.parquet", on_error="skip", id_column="key")
+    table = pq.read_table(tmp_path / "all.parquet").to_pylist()
+    for place, (key, one) in enumerate(expected.items()):
+        alone = pq.read_table(tmp_path / f"{place}.parquet").to_pylist()
+        mine = [row for row in table if row["key"] == key]
+        assert repr([[row[name] for name in alone[0]] for row in mine]) == repr([list(row.values()) for row in alone])
+        assert one["rows"] == len(mine)
+    assert found["without_model"] == 0
+
+
+def test_damage_of_one_key_is_found_and_a_stranger_has_no_prediction(tmp_path: Path) -> None:
+    from tests.cases import CASES
+
+    trial = next(one for one in CASES if one.learner.kind == "fudyadt")
+    whole, _own = files(trial, tmp_path)
+    result = pipelines.replay(config(trial, whole, key="key"), tmp_path / "run")
+    strange = pa.ipc.open_file(str(whole)).read_all()
+    strange = strange.set_column(strange.schema.get_field_index("key"), "key", pa.array(["nobody"] * len(strange)))
+    found = predict_file(
+        result.path, written(tmp_path / "new.arrow", strange), tmp_path / "new.parquet", on_error="skip"
+    )
+    assert found["without_model"] == found["rows"] - found["skipped"]
+    assert found["unknown_keys"] == ["nobody"]
+    assert pq.read_table(tmp_path / "new.parquet")["prediction"].null_count == found["rows"]
+    with pytest.raises(ModelFileError, match="no model for the key"):
+        audit_run(result.path, "nobody")
+    with pytest.raises(InputError, match="--key"):
+        export_model(result.path, "sklearn", tmp_path / "m.skops")
+
+    last = max(Path(result.path, "checkpoints").glob("[0-9]*"), key=lambda one: int(one.name))
+    meta, components = load_folder(last)
+    name = next(name for name in components if name.startswith("group-"))
+    held = unpacked(components[name])
+    (key,) = held
+    held[key]["coordinator"]["counts"] += 1
+    for entry in ("kind", "raydt_version", "format_version"):
+        meta.pop(entry)
+    save_folder(tmp_path / "damaged", "state", meta, {**components, name: packed(held)})
+    report = audit_state(tmp_path / "damaged")
+    assert report.conformance == "violated"
+    assert repr(key) in str(report.failures[0])
