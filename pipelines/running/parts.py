@@ -19,7 +19,7 @@ from raydt.streams.base import Stream
 class OneModel:
     """Parts of a run with one model."""
 
-    def session(self, config: Config, stream: Any) -> Callable[[Config], Session] | None:
+    def session(self, config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Session] | None:
         """Return what makes the sessions of models by key; None of one model."""
         return None
 

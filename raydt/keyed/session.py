@@ -50,9 +50,30 @@ class KeyedResult:
     statistics: dict[str, int]
     seconds: float = 0.0
     snapshot: Snapshot | None = None
+    keys: npt.NDArray[np.int64] | None = None  #: keys of each group, if a snapshot was set aside
     refused: list[Refusal] = field(default_factory=list)
     log: Log = field(default_factory=dict)
     within: list[dict[str, int]] = field(default_factory=list)
+
+
+def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
+    """Return the result of a batch of so many rows, of which each process has answered a part."""
+    totals: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
+    tables: dict[str, Columns] = {}
+    scores: npt.NDArray[Any] = np.zeros(0)
+    for result in results:
+        totals.update(result.totals)
+        statistics.update({name: n for name, n in result.statistics.items() if name != "depth"})
+        for table, columns in result.tables.items():
+            known = tables.setdefault(table, {})
+            for name, values in columns.items():
+                known.setdefault(name, []).extend(values)
+        if len(result.scores):
+            scores = scores + result.scores if len(scores) else result.scores
+    statistics["depth"] = max((result.statistics["depth"] for result in results), default=0)
+    seconds = max((result.seconds for result in results), default=0.0)
+    return KeyedResult(rows, totals, scores, tables, dict(statistics), seconds)
 
 
 class KeyedSession:
@@ -76,7 +97,7 @@ class KeyedSession:
         began = time.perf_counter()
         parts = [(key, rows) for key, rows in self._job.shared.split(batch.rows) if key is not None]
         self._learn(parts)
-        result = KeyedResult(len(batch), self._totals, self._scores, self._records.take(), self.statistics())
+        result = self.result(len(batch))
         result.seconds = time.perf_counter() - began
         self._seconds += result.seconds
         if batch.barrier is not None and batch.barrier.segments() is not None:
@@ -140,7 +161,11 @@ class KeyedSession:
         """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
         self.members.finish(self)
         self._note_changes()
-        return KeyedResult(0, self._totals, self._scores, self._records.take(), self.statistics())
+        return self.result()
+
+    def result(self, rows: int = 0) -> KeyedResult:
+        """Return the figures of now, and what was recorded since the last call, for a batch of so many rows."""
+        return KeyedResult(rows, dict(self._totals), self._scores, self._records.take(), self.statistics())
 
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""
@@ -164,9 +189,12 @@ class KeyedSession:
             states = {key: member.state() for key, member in self.members.of_group(group).items()}
             parts[group] = GroupSnapshot({}, packed(states))
         self._unsaved = set()
-        keys = np.bincount([self.members.group(key) for key in self.members.by_key], minlength=GROUPS)
-        none = np.empty(0, dtype=np.int64)
-        return Snapshot(0, none, {}, {"keys": keys.astype(np.int64)}, (0, 0), [parts])
+        return Snapshot(0, np.empty(0, dtype=np.int64), {}, {"keys": self.keys_of_groups()}, (0, 0), [parts])
+
+    def keys_of_groups(self) -> npt.NDArray[np.int64]:
+        """Return the number of keys of each group, shape (256,)."""
+        groups = np.array([self.members.group(key) for key in self.members.by_key], dtype=np.int64)
+        return np.bincount(groups, minlength=GROUPS).astype(np.int64)
 
     def models(self) -> Iterator[tuple[str, Arrays]]:
         """Yield components of a model folder: of each group that has keys, what predicting needs."""

@@ -9,7 +9,7 @@ SENTENCES: dict[str, Sentence] = {
         "with source.key, no key can have the stream {model} of its own",
         "Set another stream.model (training with stream.holdout: 0), or leave out source.key",
     ),
-    "ray": ("models by key work in one process", "Set cluster.backend: in_process"),
+    "by_processes": "{actors} on Ray, each with the models of its own keys",
     "damaged": "the keys of group {group} do not fit together: {reason}",
     "unknown": ("there is no model for the key {key}", "Keys are written as in the source"),
     "no_rows": "the source has no row of the key {key}",
