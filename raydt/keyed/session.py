@@ -193,8 +193,7 @@ class KeyedSession:
 
     def keys_of_groups(self) -> npt.NDArray[np.int64]:
         """Return the number of keys of each group, shape (256,)."""
-        groups = np.array([self.members.group(key) for key in self.members.by_key], dtype=np.int64)
-        return np.bincount(groups, minlength=GROUPS).astype(np.int64)
+        return self.members.keys_of_groups()
 
     def models(self) -> Iterator[tuple[str, Arrays]]:
         """Yield components of a model folder: of each group that has keys, what predicting needs."""
