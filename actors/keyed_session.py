@@ -162,6 +162,10 @@ class RayKeyedSession:
             (found,) = self._watch.collect([peer.handle.models.remote()], [peer])
             yield from found
 
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table of keys, in the order of groups."""
+        return [row for rows in self._all("key_rows") for row in rows]
+
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], _: Any = None, folder: Folder | None = None) -> None:
         """Replace everything by a saved state; processes read their groups themselves, if they see the folder."""
         self._under_way.clear()

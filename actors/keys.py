@@ -161,6 +161,11 @@ class KeyGroups:
         self._pulse.beat()
         return list(self._session.models())
 
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table of keys."""
+        self._pulse.beat()
+        return self._session.key_rows()
+
     def work(self) -> dict[str, Any]:
         """Return the work of this process, and its ``peak_rss_bytes``."""
         self._pulse.beat()

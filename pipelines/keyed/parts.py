@@ -64,6 +64,10 @@ class ModelsByKey(OneModel):
         """Return the contents of a checkpoint; each key is checked when it is restored."""
         return SavedKeys(meta, components, place)
 
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record the table of keys."""
+        recorder.record_keys(session.key_rows())
+
     def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
         """Return the components of the model folder."""
         return dict(session.models())

@@ -7,7 +7,7 @@ run was cut; counts and scores are sums over all keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableW
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
 from raydt.evaluation.regression import PrequentialErrors
+from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.evaluation.tally import known
 from raydt.examples.targets import NUMBERS
 from raydt.keyed.records import TOTALS
@@ -54,7 +55,13 @@ class KeyedRecorder:
         ids = pa.string() if source.id_kind == "text" else pa.int64()
         target = pa.float64() if self._numbers else pa.string()
         predictions = pa.schema([("seq", pa.int64()), ("id", ids), ("prediction", target), ("truth", target)])
+        own = traits_of(config.learner).figures
+        of_classes = (*(score.name for score in CLASS_SCORES), "no_change", "majority")
+        scores = ("mse", "rmse", "mae", "r2", "no_change", "mean") if self._numbers else of_classes
+        counts = (*TOTALS, "active", "nodes", "leaves", "depth", "rebuilds", "rebuilt_rows", *own, "alarms")
+        keys = [*((name, pa.int64()) for name in counts), *((name, pa.float64()) for name in ("seconds", *scores))]
         schemas = {
+            "keys": pa.schema([*keys, ("digest", pa.string())]),
             "metrics": metrics,
             "predictions": predictions,
             "quarantine": QUARANTINE,
@@ -87,6 +94,12 @@ class KeyedRecorder:
         self.totals_of_keys, self.scores = dict(result.totals), result.scores
         self.statistics = result.statistics
         self._append(result.tables)
+
+    def record_keys(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Record the table of keys, which has a row for each."""
+        self._tables["keys"].restore(NO_ROWS)
+        names = self._schemas["keys"].names
+        self._append({"keys": {name: [row[name] for row in rows] for name in names}} if rows else {})
 
     def record_skipped(self, skipped: list[Skipped]) -> None:
         """Note rows without a key."""

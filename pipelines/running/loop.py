@@ -327,6 +327,7 @@ class Run:
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
         if complete:
+            self.parts.complete(session, recorder)
             recorder.close()
             fault("run.before_compaction")
             recorder.compact()

@@ -39,6 +39,9 @@ class OneModel:
         """Return the contents of a checkpoint, checked."""
         return understood(meta, components, place)
 
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record what is known once the stream has ended."""
+
     def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
         """Return the components of the model folder."""
         return {"arrays": session.model()}

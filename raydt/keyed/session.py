@@ -202,6 +202,11 @@ class KeyedSession:
             if members:
                 yield f"group-{group:03d}", packed({key: one.model() for key, one in members.items()})
 
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table of keys, in the order of groups."""
+        members = [one for group in range(GROUPS) for one in self.members.of_group(group).values()]
+        return [self._records.key_row(member) for member in members]
+
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], *_: Any) -> None:
         """Replace everything by a saved state."""
         self.members = Members(self._job)

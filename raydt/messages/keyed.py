@@ -12,6 +12,13 @@ SENTENCES: dict[str, Sentence] = {
     "by_processes": "{actors} on Ray, each with the models of its own keys",
     "damaged": "the keys of group {group} do not fit together: {reason}",
     "unknown": ("there is no model for the key {key}", "Keys are written as in the source"),
+    # The report
+    "none_behind": "No key is behind a trivial baseline",
+    "behind": "{behind} of {keys:,} are behind the better trivial baseline of their own rows",
+    "bound": "The slowest key takes {share} of the time of all keys: more processes are at most {times} times as fast "
+    "as one",
+    "page": "a page about one key needs a place of its own: give --out FILE",
+    # Audits
     "no_rows": "the source has no row of the key {key}",
     "lost": "the rows of the key {key} have no model",
     "failure": "key {key}: {failure}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -12,9 +13,10 @@ import pipelines
 from pipelines.auditing import audit_run, audit_state
 from pipelines.exporting import export_model
 from pipelines.prediction import predict_file
-from raydt.errors import InputError, ModelFileError
+from pipelines.reporting import report_of
+from raydt.errors import InputError, ModelFileError, RaydtError
 from raydt.folders.arrays import load_folder, save_folder
-from raydt.keyed.groups import digest_of
+from raydt.keyed.groups import digest_of, in_order
 from raydt.keyed.packing import packed, unpacked
 from raydt.keyed.saved import open_keys
 from tests.cases import CASES, Trial, change_log, every_case, one_of_each
@@ -84,3 +86,22 @@ def test_damage_of_one_key_is_found_and_a_stranger_has_no_prediction(tmp_path: P
     report = audit_state(tmp_path / "damaged")
     assert report.conformance == "violated"
     assert repr(key) in str(report.failures[0])
+
+
+def test_the_report_shows_all_keys_and_one_on_demand(tmp_path: Path) -> None:
+    trial = next(one for one in CASES if one.learner.kind == "gbdt")
+    whole, _ = files(trial, tmp_path)
+    given = config(trial, whole, key="key")
+    result = pipelines.replay({**given, "output": {**given["output"], "report": True}}, tmp_path / "run")
+    page = Path(result.path, "report.html").read_text()
+    rows = ds.dataset(Path(result.path) / "keys").to_table().to_pylist()
+    assert [row["key"] for row in rows] == in_order(KEYS)
+    assert sum(row["updates"] for row in rows) == result.summary["updates"]
+    assert result.digest == digest_of({row["key"]: row["digest"] for row in rows})
+    for key in KEYS:
+        assert f"<td>{key}</td>" in page
+    where = report_of([result.path], str(tmp_path / "north.html"), "north")
+    assert "key north" in Path(where).read_text()
+    for arguments in (([result.path], str(tmp_path / "none.html"), "none"), ([result.path], None, "north")):
+        with pytest.raises(RaydtError):
+            report_of(*arguments)
