@@ -131,7 +131,6 @@ def _rows(keys: dict[str, Any], quality: Quality, places: npt.NDArray[np.int64])
                 quality.form(float(rival[i])),
                 count(int(keys["predictions"][i])),
                 count(int(keys["active"][i])),
-                count(int(keys["nodes"][i])),
             )
         )
         for i in places.tolist()
@@ -139,7 +138,7 @@ def _rows(keys: dict[str, Any], quality: Quality, places: npt.NDArray[np.int64])
 
 
 def _columns(quality: Quality) -> tuple[str, ...]:
-    return ("Key", quality.name.capitalize(), "Better baseline", "Predictions", "Live", "Nodes")
+    return ("Key", quality.name.capitalize(), "Better baseline", "Predictions", "Live")
 
 
 def _extremes(keys: dict[str, Any], quality: Quality) -> list[Block]:
