@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from pipelines.config import Config
+from pipelines.keyed.streams import streams_of
 from pipelines.running.preflight import features_of
 from raydt.audits.audit_report import AuditReport
 from raydt.errors import InputError, ModelFileError
@@ -18,9 +19,8 @@ from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.keyed.groups import Key
 from raydt.keyed.saved import SavedKeys
-from raydt.keyed.source import KeySource, SharedSource
 from raydt.keyed.stream import KeyedStream
-from raydt.learners import learners, traits_of
+from raydt.learners import learners
 from raydt.learners.auditing import audit
 from raydt.learners.base import Learner
 from raydt.messages import message
@@ -32,29 +32,11 @@ from raydt.streams.history import Replay
 _MOST_FAILURES = 50
 
 
-class _KeyHistory:
-    """The history of one key while the source is read."""
-
-    def __init__(self, shared: SharedSource, config: Config) -> None:
-        self.source = KeySource(shared)
-        self.stream = config.stream.make(self.source)
-        self.replay = Replay(self.source)
-
-
-def histories(config: Config, stream: KeyedStream, stop: int, only: Key | None = None) -> dict[Key, _KeyHistory]:
+def histories(config: Config, stream: KeyedStream, stop: int, only: Key | None = None) -> dict[Key, Replay]:
     """Replay the first ``stop`` rows of the source for each key, or for one."""
-    shared = SharedSource(stream.source, traits_of(config.learner).reading)
-    config.stream.make(KeySource(shared))  # which has the source read event times, if it needs some
-    found: dict[Key, _KeyHistory] = {}
-    for batch in stream.batches(config.cluster.batch_size):
-        for key, rows in shared.split(batch.before(stop).rows):
-            if key is None or (only is not None and key != only):
-                continue
-            history = found.setdefault(key, _KeyHistory(shared, config)) if key not in found else found[key]
-            history.source.give(rows)
-            history.replay.read(history.stream)
-        if batch.stop >= stop:
-            break
+    found: dict[Key, Replay] = {}
+    for key, own in streams_of(config, stream, stop, only):
+        found.setdefault(key, Replay(own.source)).read(own)
     return found
 
 
@@ -69,14 +51,14 @@ def audit_keys(config: Config, saved: SavedKeys, stream: KeyedStream, only: Key 
 
 
 def _reports(
-    config: Config, saved: SavedKeys, known: dict[Key, _KeyHistory], features: Features, only: Key | None
+    config: Config, saved: SavedKeys, known: dict[Key, Replay], features: Features, only: Key | None
 ) -> Iterator[tuple[Key, AuditReport]]:
     learner = learners()[config.learner.kind]
     for key in [only] if only is not None else list(saved.keys()):
         if key not in known:
             yield key, AuditReport.malformed("key", message("keyed.no_rows", key=quoted(key)))
             continue
-        history = known[key].replay.result()
+        history = known[key].result()
         yield key, _audited(saved, key, partial(_against, learner, config.learner, features, history))
 
 
