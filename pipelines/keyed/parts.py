@@ -8,7 +8,6 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.keyed.recorder import KeyedRecorder
 from pipelines.run_folder import RunFolder
-from pipelines.running.parts import OneModel
 from pipelines.running.preflight import features_of
 from raydt.folders.copies import Copies
 from raydt.keyed.members import KeyedJob
@@ -22,7 +21,7 @@ from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners, traits_of
 
 
-class ModelsByKey(OneModel):
+class ModelsByKey:
     """A session, a recorder and checkpoints of models by key."""
 
     def session(self, config: Config, stream: Any) -> Any:

@@ -16,11 +16,11 @@ from pipelines.running.incarnations import Incarnations
 from pipelines.running.intake import Intake, feed
 from pipelines.saved_runs import open_stream
 from raydt.evaluation.ranking import LEVELS
-from raydt.evaluation.tally import Tally, known
 from raydt.examples.features import Features
 from raydt.examples.targets import NUMBERS
 from raydt.learners import learners
 from raydt.sessions.session import Session
+from raydt.streams.tally import Tally, known
 from raydt.streams.training import ALL_ROWS, Rest, Training, TrainingStream
 
 #: Event in the log that has the score.

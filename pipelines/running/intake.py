@@ -19,11 +19,11 @@ from typing import Any
 from pipelines.config import Config
 from pipelines.saved_runs import no_rows
 from raydt.errors import ProcessLostError, UpdateError
-from raydt.evaluation.tally import Tally
 from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
 from raydt.exchange.snapshot import Barrier
 from raydt.sessions.session import Session
 from raydt.streams.base import Skipped, Stream
+from raydt.streams.tally import Tally
 
 
 class Intake:

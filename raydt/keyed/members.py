@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.ranking import dense_ranks, sparse_ranks
-from raydt.evaluation.tally import Tally
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
@@ -25,6 +24,7 @@ from raydt.sessions.session import InProcessSession
 from raydt.sources.base import Rows
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
+from raydt.streams.tally import Tally
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 

@@ -29,11 +29,11 @@ from pipelines.running.records.tables import (
 )
 from raydt.arrays.arrow import arrow_column
 from raydt.encoding.times import NO_TIME
-from raydt.evaluation.tally import Tally, truths
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import CARRIES_ROW, BatchResult, Log, Refusal, UpdateBatch
 from raydt.redaction import text
 from raydt.streams.base import Skipped, Stream
+from raydt.streams.tally import Tally, truths
 
 _METRIC_ROWS = 256
 
