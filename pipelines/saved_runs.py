@@ -24,6 +24,7 @@ from raydt.sources.base import Source
 from raydt.sources.identity import Identity
 from raydt.sources.opening import open_source
 from raydt.streams.base import Stream
+from raydt.streams.deletion_log import DeletionLog, LoggedDeletions, LogKeys
 from raydt.streams.options import make_stream
 
 
@@ -44,9 +45,16 @@ def keyed_stream(config: Config, source: Any) -> Any:
     """Return the stream of rows of any keys; ConfigError for a stream that reads rows again, or a log of its own."""
     from raydt.keyed.stream import KeyedStream
 
-    if config.stream.model in ("batches", "deletion_log") or getattr(config.stream, "holdout", None):
+    if config.stream.model == "batches" or getattr(config.stream, "holdout", None):
         raise ConfigError(message("keyed.stream", model=config.stream.model))
-    return KeyedStream(source, skip_bad=config.stream.on_error == "skip")
+    log = None
+    if isinstance(config.stream, DeletionLog):
+        log = LoggedDeletions(config.stream.deletion_log, ".", LogKeys.of(source))
+        if log.by_subject:
+            raise ConfigError(message("keyed.by_subject"))
+        if source.id_kind == "row":
+            raise ConfigError(message("keyed.no_ids"))
+    return KeyedStream(source, skip_bad=config.stream.on_error == "skip", log=log)
 
 
 def no_rows(config: Config) -> InputError:

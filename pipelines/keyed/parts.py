@@ -30,9 +30,9 @@ class ModelsByKey:
         def make(config: Config, epoch: int, cluster: Any, resources: Any) -> Any:
             traits = traits_of(config.learner)
             if cluster is not None:
-                return _on_ray(config, stream.source, epoch, cluster, resources)
+                return _on_ray(config, stream, epoch, cluster, resources)
             job = KeyedJob(
-                SharedSource(stream.source, traits.reading),
+                SharedSource(stream.source, traits.reading, stream.log),
                 learners()[config.learner.kind],
                 config.learner,
                 features_of(stream.source, config.learner),
@@ -72,8 +72,9 @@ class ModelsByKey:
         return dict(session.models())
 
 
-def _on_ray(config: Config, source: Any, epoch: int, cluster: Any, resources: Any) -> Any:
+def _on_ray(config: Config, stream: KeyedStream, epoch: int, cluster: Any, resources: Any) -> Any:
     """Open a session on Ray, at the beginning."""
+    source = stream.source
     from actors.keyed_session import RayKeyedSession  # which imports Ray
     from actors.keys import KeyedAssignment
 
@@ -88,6 +89,7 @@ def _on_ray(config: Config, source: Any, epoch: int, cluster: Any, resources: An
         every=config.output.metrics_every,
         size=config.cluster.batch_size,
         predicting=config.output.predictions,
+        log=stream.log,
     )
     shards, patience = config.placement.shards or 1, config.cluster.patience_seconds
     return RayKeyedSession(cluster, assignment, source, shards=shards, resources=resources, patience=patience)

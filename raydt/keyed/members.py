@@ -18,10 +18,9 @@ from raydt.evaluation.ranking import dense_ranks, sparse_ranks
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
-from raydt.keyed.source import KeySource, SharedSource
+from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
-from raydt.sources.base import Rows
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
 from raydt.streams.tally import Tally
@@ -114,7 +113,7 @@ class Member:
         groups = {int(name[6:]): arrays for name, arrays in state.items() if name.startswith("group-")}
         stream = state["stream"]
         self.source.restore(stream["source"])
-        self.source.go_to(int(stream["row"]))
+        self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
         self.stream.restore(stream)
         self.session.restore(state["coordinator"], groups)
         scores = dict(state["scores"])
@@ -153,14 +152,16 @@ class Members:
     def __getitem__(self, key: Key) -> Member:
         return self.by_key[key]
 
-    def learn(self, parts: Iterable[tuple[Key, Rows]], observer: Observer | None = None) -> None:
+    def learn(self, parts: Iterable[Part], observer: Observer | None = None) -> None:
         """Give each key its next rows, and apply the updates that they make.
 
         Updates of a key are applied in their order; those of different keys have none. UpdateError if an update is
         refused and the stream does not skip it, InputError before a bad row: other keys may have gone on.
         """
         waiting = []
-        for key, rows in parts:
+        for key, rows, due in parts:
+            if key is None:
+                continue
             member = self.by_key.get(key)
             new = member is None
             if member is None:
@@ -168,7 +169,7 @@ class Members:
             if observer is not None and not new:
                 observer.before(member)
             self._note(member)
-            member.source.give(rows)
+            member.source.give(rows, due)
             waiting.append((member, member.batches(self.job)))
         taken = [member for member, _ in waiting]
         while waiting:

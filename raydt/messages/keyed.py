@@ -28,6 +28,15 @@ SENTENCES: dict[str, Sentence] = {
     "verdicts_failed": "{failed:,} of {keys:,} keys fail",
     "one": ("the folder has one model, and no keys", "Leave out --key"),
     "folder": ("the folder has a model for each key", "Name one with --key"),
+    "no_owner": ("deletion of the id {id}: {problem}", "{remedy}"),
+    "no_ids": (
+        "with source.key, a deletion log needs ids of its own: rows without ids are numbered within their key",
+        "Set source.id",
+    ),
+    "by_subject": (
+        "with source.key, a deletion log that names subjects cannot be replayed",
+        "Delete them afterwards: raydt update RUN --delete FILE",
+    ),
     "refused": "the models of other keys may have gone on, so the run goes back to its last checkpoint: {error}",
     "more_classes": (
         "label {label} is one class more than the {most} that the learner takes, among the rows of one key",

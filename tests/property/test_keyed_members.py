@@ -120,7 +120,7 @@ def test_a_key_is_a_run_of_its_own(trial: Trial, name: str, tmp_path: Path) -> N
     )
     members, blocks, changed = Members(job), 0, set[int]()
     for block in source.rows():
-        members.learn([(key, part) for key, part in job.shared.split(block) if key is not None])
+        members.learn(job.shared.split(block))
         blocks += 1
         if blocks % 4 == 0:
             changed.update(members.take_changed())
