@@ -65,10 +65,7 @@ class Channel:
         self._links: Links
 
     def connect(self, addresses: Sequence[Address], secret: bytes) -> None:
-        """Connect to all shards, each at its address, and close the port.
-
-        ProcessLostError names a shard that cannot be reached.
-        """
+        """Connect to all shards and close the port; ProcessLostError names a shard that cannot be reached."""
         assert self._listener is not None
         until = time.monotonic() + CONNECT_SECONDS
         self._awaited = set(range(self.index + 1, len(addresses)))
@@ -85,10 +82,7 @@ class Channel:
         self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
 
     def swap(self, parts: Sequence[Content]) -> list[Any]:
-        """Send each shard its part, and return what each has for this one, once all of it is there and sent.
-
-        ProcessLostError names the shard whose connection has ended.
-        """
+        """Send each shard its part, and return what each has for this one; ProcessLostError names a lost shard."""
         pieces, former = list[memoryview](), None
         for index, frame in self._links.begin(parts):
             if frame.content is not former:  # neighbours may get the same
@@ -160,10 +154,7 @@ class Channel:
     # ---------------------------------------------------------------- how connections are made
 
     def _call(self, index: int, address: Address, secret: bytes, until: float) -> socket.socket:
-        """Connect to a shard, and prove who is there, both ways.
-
-        ProcessLostError if it cannot be reached, or is another one.
-        """
+        """Connect to a shard, and prove who is there, both ways; ProcessLostError if it is not that shard."""
         mine, opened = secrets.token_bytes(CHALLENGE), contextlib.ExitStack()
         try:
             with opened:
@@ -179,10 +170,7 @@ class Channel:
         return connection
 
     def _admit(self, listener: socket.socket, secret: bytes, until: float) -> None:
-        """Let the awaited shards in; OSError if one has not come before a moment.
-
-        All who connect prove themselves at the same time, so that nobody waits for a stranger.
-        """
+        """Let the awaited shards in, which prove themselves at the same time; OSError if one is late."""
         visitors: dict[int, _Visitor] = {}  # by the number of the socket, those who came first before the others
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as strangers:
             strangers.callback(_close, visitors)
@@ -217,10 +205,7 @@ class Channel:
                         dismiss(visitor).close()
 
     def _handshake(self, secret: bytes, connection: socket.socket) -> Generator[int, bytes, int]:
-        """Find out which shard has connected: ask for so many bytes, be sent them.
-
-        OSError if it is not one of this epoch, or one that is there already.
-        """
+        """Find out which shard has connected, yielding how many bytes to send; OSError if it is none awaited."""
         mine = secrets.token_bytes(CHALLENGE)
         epoch, index, theirs = _HELLO.unpack((yield _HELLO.size))
         if epoch != self.epoch or index not in self._awaited:

@@ -111,11 +111,7 @@ class Cluster:
         return {} if self.started else {"runtime_env": {"env_vars": of_actors()}}
 
     def reserve(self, requested: Sequence[Bundle]) -> Any:
-        """Reserve resources, spread over the nodes as far as possible.
-
-        ConfigError at once if the cluster will never have them, or if that takes too long. A wait is announced by a
-        warning.
-        """
+        """Reserve resources, spread over the nodes; ConfigError if there will never be so many, or none in time."""
         from ray.util.placement_group import placement_group, remove_placement_group
 
         # There is no bundle of nothing; an actor that asks for nothing is placed with a byte of memory.

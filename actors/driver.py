@@ -44,11 +44,7 @@ class RayDriver:
         self._connected = False  # the shards have a channel
 
     def run(self, exchange: Exchange[T]) -> T:
-        """Drive ``exchange`` to its end and return its result.
-
-        Raises what the exchange or a shard raised, ProcessLostError if a shard is lost. The model is then at no defined
-        position.
-        """
+        """Drive ``exchange`` to its end; after an error of it or a shard the model is at no defined position."""
         try:
             request = next(exchange)
             while True:

@@ -78,10 +78,7 @@ class Watch:
         self._answers, self._look_at_ray = answers, time.monotonic() + RAY_SECONDS
 
     def collect(self, replies: Sequence[Any], peers: Sequence[Peer]) -> list[Any]:
-        """Return the values of one reply of each peer, in order.
-
-        Raises what a peer raised, ProcessLostError if one is gone or shows no progress.
-        """
+        """Return one reply of each peer, in order; raise what a peer raised, or ProcessLostError."""
         signs: dict[str, _Sign] = {}
         while True:
             self._require_ray()

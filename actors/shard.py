@@ -160,10 +160,7 @@ class FeatureShard:
     def combine(
         self, epoch: int, seq: int, method: str, shared: Payload, each: Sequence[Payload]
     ) -> tuple[list[Ended], int]:
-        """Deliver message ``seq``, a pass with all other shards.
-
-        Returns how it ended at every shard, and the bytes sent to other processes.
-        """
+        """Deliver message ``seq``, a pass with all other shards; return how it ended, and the bytes sent."""
         self._pulse.beat()
         fault("shard.before_answer")
         assert self._channel is not None
@@ -208,10 +205,7 @@ class FeatureShard:
         return {group: part for shard in self._shards for group, part in shard.take_aside(number).items()}
 
     def write_aside(self, number: Position, place: Place) -> Written:
-        """Write the last snapshot, of this number, once; called concurrently with the work.
-
-        NotWrittenError if it cannot be written.
-        """
+        """Write the last snapshot, of this number, once, beside the work; NotWrittenError if that fails."""
         parts = self.take_aside(number)
         try:
             with self._storage():

@@ -19,10 +19,7 @@ def arrow_column(
     kind: pa.DataType | None = None,
     mask: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """Return an Arrow array, as ``pyarrow.array`` makes it. Numbers are not copied; NaN is a number, None is null.
-
-    ``mask`` says which values of a NumPy array are null.
-    """
+    """Return an Arrow array. Numbers are not copied; NaN is a number, None and values under ``mask`` are null."""
     if isinstance(values, pa.Array):
         return values if kind is None else values.cast(kind)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":

@@ -112,10 +112,7 @@ class RowsOnShards:
         return RowBlock.of(X, sparse)
 
     def dealt(self, held: HeldRows, slots: Slots, owner: npt.NDArray[Any], index: int) -> Steps[RowBlock]:
-        """On shard ``index``: give each shard the columns ``held`` here of the rows in slots that it owns.
-
-        Returns the rows that this one owns, in the order of the slots, with all their columns.
-        """
+        """On shard ``index``: deal the columns ``held`` here to the owners of the rows; returns the own rows, whole."""
         parts = yield [held.gather(slots[owner == shard]) for shard in range(len(self._groups))]
         return self.merged(parts, int(np.count_nonzero(owner == index)))
 

@@ -75,10 +75,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def column_kind(field: pa.Field, file: str | None = None) -> ColumnKind:
-    """Return whether a column holds numbers, or text and dictionary values that need codes.
-
-    An allow-list: nested, temporal, decimal, binary and extension types are an InputError with the remedy.
-    """
+    """Return whether a column holds numbers, or text that needs codes; InputError for all other types."""
     kind = field.type
     extension = (field.metadata or {}).get(b"ARROW:extension:name")
     if not extension and not isinstance(kind, pa.BaseExtensionType):
@@ -212,10 +209,7 @@ def infinite(column: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def parse(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """Return the values of a column of text as ``kind``, null where a text cannot be read, and the mask of these texts.
-
-    The mask is None if there are none.
-    """
+    """Return a column of text as ``kind``, null where a text cannot be read, and the mask of these (None: none)."""
     if is_text(kind):
         return column, None
     column = pc.utf8_trim_whitespace(column)

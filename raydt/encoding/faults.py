@@ -69,10 +69,7 @@ def error_of(
     row: int | None = None,
     stored: Mapping[str, str] | None = None,
 ) -> InputError:
-    """Return the error of a fault in a row of a file or, without one, of data in memory.
-
-    ``stored`` are names of columns in the file, where they differ.
-    """
+    """Return the error of a fault in a row of a file or of data in memory; ``stored`` has other names of columns."""
     shown = {"value": quoted(fault.value, 40), **fault.more}
     if fault.code == "many_classes":
         from raydt.learners import for_numbers  # needed for messages only: compiled kernels are imported with it

@@ -88,10 +88,7 @@ class Change:
         self.erased: dict[int, dict[str, Any]] = {}
 
     def begin(self, batch: UpdateBatch | None, gone: Slots, erases: bool) -> None:
-        """Note that a batch comes next, the slots that it empties and, if the learner ``erases`` them, their rows.
-
-        None is an update of one example, without a batch.
-        """
+        """Note that a batch (None: one update) comes next, the slots it empties, and if their rows are erased."""
         if erases and len(gone) and self.session is not None:
             self.erased = _rows(self.session, gone)
         self.batch, self.gone = batch, gone

@@ -250,10 +250,7 @@ class Estimator(NamedExamples):
     def _apply_with_receipt(
         self, batch: UpdateBatch, asked: Asked, before: str | None, shown: npt.NDArray[Any]
     ) -> Receipt:
-        """Apply a batch that cannot be refused any more, whose ids are ``shown``.
-
-        With the digest ``before`` it, the receipt has both.
-        """
+        """Apply a batch that cannot be refused, whose ids are ``shown``; with digests if that ``before`` is given."""
         whose = None if self._subjects is None else self._subjects.of(asked.key)
         self._change_begins(batch, asked.slots)
         receipt = apply_with_receipt(

@@ -183,10 +183,7 @@ class Prequential(Evaluation):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from what :meth:`state` gave, after the rows were taken. O(K^2).
-
-        An earlier version kept neither scores, faded counts, alarms nor the window: those begin here.
-        """
+        """Resume from what :meth:`state` gave, after the rows were taken; what it lacks begins here. O(K^2)."""
         if "hits" not in state:
             state = _of_earlier_version(state)
         self.counts = ClassCounts(**{name: np.array(state[name]) for name in ClassCounts._fields})

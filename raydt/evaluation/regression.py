@@ -105,10 +105,7 @@ class PrequentialErrors(Evaluation):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from what :meth:`state` gave.
-
-        An earlier version kept neither faded sums nor the window: those begin here.
-        """
+        """Resume from what :meth:`state` gave; what an earlier version did not keep begins here."""
         if "faded" not in state:
             state = _of_earlier_version(state)
         self._sums, self._registers = np.array(state["sums"]), np.array(state["registers"])

@@ -111,10 +111,7 @@ class Subjects:
         return objects([names[code[one]] if one in code else None for one in ids.tolist()])
 
     def since(self, born: int) -> dict[int, Any]:
-        """Return the subjects of the insertions from update ``born`` on, by the numbers of these updates.
-
-        All of them are there until the deletions of later updates are noted. O(their number).
-        """
+        """Return subjects of insertions from update ``born`` on, by number, before later deletions are noted."""
         first, names = int(np.searchsorted(self._born[: self._used], born)), list(self._codes)
         entries = zip(self._born[first : self._used].tolist(), self._code[first : self._used].tolist(), strict=True)
         return {update: names[code] for update, code in entries}

@@ -53,10 +53,7 @@ def suffix_of(to: FormatName) -> str:
 
 
 def build(trees: TreeSum, interface: Interface, to: FormatName) -> Any:
-    """Build an object of a library: ``treelite.Model``, ``onnx.ModelProto``, ``lightgbm.Booster`` or ``Pipeline``.
-
-    ``InputError`` if the library is not installed, or the format cannot say what the model is.
-    """
+    """Build an object of a library; InputError if it is not installed, or cannot say what the model is."""
     module = _module(to)
     interface.labels(trees)
     try:

@@ -135,10 +135,7 @@ class CheckpointStore:
 
     @property
     def segments(self) -> list[Segment]:
-        """Segments that the next snapshot can omit: those of the checkpoint written or read last whose files exist.
-
-        Those after one that is gone, or has copies that have to go, are not among them. One listing of the files.
-        """
+        """Return the segments that the next snapshot can omit: those of the last checkpoint that exist and may stay."""
         self.copies.ask()
         kept: Iterable[_Stored] = self._stored
         with contextlib.suppress(OSError):  # the write looks again, and says what is wrong
@@ -159,10 +156,7 @@ class CheckpointStore:
         return complete(self.folder)
 
     def continue_from(self, checkpoint: Checkpoint | None) -> None:
-        """Have the next checkpoint follow this one (None: none), and remove later ones.
-
-        NotWrittenError if one of those cannot be removed.
-        """
+        """Have the next checkpoint follow this one (None: none); remove later ones, or raise NotWrittenError."""
         self._stored = checkpoint.stored if checkpoint is not None else []
         number, meta = (checkpoint.number, checkpoint.meta) if checkpoint is not None else (None, {})
         self.copies.resume(number, (name_of_segment(stored.segment) for stored in self._stored), meta)
@@ -215,10 +209,7 @@ class CheckpointStore:
         return sum(file.bytes for file in files) + sum(file.bytes for entry in written for file in entry.files)
 
     def write_alone(self, number: int, meta: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write a state with all its rows as the only checkpoint: the others are removed once it is complete.
-
-        NotWrittenError if it cannot be written, or another checkpoint cannot be removed.
-        """
+        """Write a state with all its rows as the only checkpoint; NotWrittenError if others cannot be removed."""
         folder = self.folder.inside(str(number))
         try:
             files = [file for name, part in components.items() for file in publish_component(folder, name, part)]
@@ -235,10 +226,7 @@ class CheckpointStore:
     def _write_rows(
         self, folder: Folder, number: int, snapshot: Snapshot
     ) -> tuple[list[_Stored], list[FileEntry], Mapping[str, Any]]:
-        """Write what shards have set aside, and the rows that are new, if there are any.
-
-        Returns the new segment, files of the checkpoint, and what else the coordinator has.
-        """
+        """Write what is new of the rows; return the segment, its files, and what else the coordinator has."""
         born = snapshot.born[np.searchsorted(snapshot.born, snapshot.since) :]
         place = Place(folder, BESIDE, Segment(snapshot.since, number, len(born)), none_live=not len(snapshot.born))
         here = Written([], [])

@@ -121,10 +121,7 @@ def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: S
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """Read the manifest of a folder, checked against its own hash; the files it names are not looked at.
-
-    ModelFileError, which names the file, if it is missing, damaged, of another format version, or no manifest.
-    """
+    """Read and check the manifest of a folder, not the files it names; ModelFileError names the file."""
     file = folder.path(MANIFEST)
     try:
         data = read_checked(folder, MANIFEST)

@@ -21,10 +21,7 @@ _END: Any = object()
 
 
 def ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yield items, of which a thread of the pool makes the next one while the caller works on the one before.
-
-    In the end ``items`` is closed. Two threads are never in it at the same time.
-    """
+    """Yield items, of which a thread of the pool makes the next one meanwhile; in the end ``items`` is closed."""
     tasks = iter(lambda: lambda: next(items, _END), None)  # without an end
     with closing(items), closing(in_order(tasks, at_once=1, waiting=1)) as results:
         for item in results:

@@ -81,10 +81,7 @@ def _within(n: int | None) -> int | None:
 
 
 def call(n: int | None, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Call ``work`` with at most ``n`` threads, as :func:`limited` does, in a context that ends with the call.
-
-    So nothing of the limit is left, wherever an interrupt arrives.
-    """
+    """Call ``work`` with at most ``n`` threads; of the limit nothing is left, wherever an interrupt arrives."""
     context = copy_context()
     context.run(_limit.set, _within(n))
     return context.run(work, *arguments, **named)
@@ -103,10 +100,7 @@ def divided(cells: int, few: int) -> bool:
 
 
 def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
-    """Divide ``n`` items into neighbouring ranges of nearly equal length: ``each`` for every thread.
-
-    No range is shorter than ``smallest``, but for the only one.
-    """
+    """Divide ``n`` items into nearly equal ranges of at least ``smallest`` items, ``each`` for every thread."""
     parts = max(1, min(threads() * each if threads() > 1 else 1, n // max(1, smallest)))
     return [slice(n * i // parts, n * (i + 1) // parts) for i in range(parts)]
 

@@ -299,10 +299,7 @@ def over_stream(
     *,
     wide: bool = True,
 ) -> Chart:
-    """Return a chart whose horizontal axis counts updates, with a position at each row of ``table``.
-
-    The caption ends with the number of updates per point if ``metrics``, which ``table`` was merged from, are given.
-    """
+    """Return a chart over updates at the rows of ``table``; ``metrics``, which it was merged from, for the caption."""
     axis = updates_axis(last_of(table))
     names = [f"update {count(seq)}" for seq in table["seq"].tolist()]
     at = axis.at(table["seq"]).tolist()

@@ -74,10 +74,7 @@ class Receipt:
     def answering(
         self, whose: npt.NDArray[np.object_] | None, subjects: Sequence[Any], missing: Sequence[Any]
     ) -> Receipt:
-        """Return the same receipt for a request that named ``subjects``, and what was ``missing``.
-
-        ``whose`` are the subjects of the deleted examples, shape (m,), if these are known.
-        """
+        """Return the receipt for a request that named ``subjects``; ``whose`` rows were deleted, if known."""
         deletions = self.deletions
         if whose is not None:
             deletions = {"id": deletions["id"], "subject": whose, **deletions}

@@ -169,10 +169,7 @@ class OpenChain:
     def append_rollback(
         self, digest: str, options_hash: str, learner: str, *, time: str, note: str = ""
     ) -> dict[str, Any]:
-        """Append the entry of a rollback to the state of this digest, which an earlier entry has; as :meth:`append`.
-
-        ConfigError if no earlier entry has the digest under these options, or the model is in that state now.
-        """
+        """Append a rollback to the state of an earlier entry; ConfigError without one, or if it is that of now."""
         back = self._course.rollback_to(digest, options_hash, learner)
         if back is None:
             now = self._course.newest.get("digest_after") == digest

@@ -178,10 +178,7 @@ def _features(described: list[_Feature], options: LearnerOptions) -> Features:
 
 
 def find_model(path: Any) -> str:
-    """Find the folder that a user names: a model, a state, a run (its ``model``), or checkpoints (the newest).
-
-    ModelFileError if none of these is there.
-    """
+    """Find the folder of a model, a state, a run or checkpoints; ModelFileError if there is none."""
     text = str(os.fspath(path))
     try:
         folder = newest(Folder(text))

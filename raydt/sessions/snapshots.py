@@ -24,10 +24,7 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 
 def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = ()) -> Exchange[Snapshot]:
-    """Take the coordinator's half of a snapshot, after every shard has set its own aside; only between two batches.
-
-    ``segments`` are stored already.
-    """
+    """Take the coordinator's half of a snapshot after those of the shards, but for stored ``segments``."""
     yield from coordinator.gather_state()
     slots = coordinator.in_order_of_birth()
     born = coordinator.born(slots)

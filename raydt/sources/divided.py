@@ -39,10 +39,7 @@ class Readers(Protocol):
     """The shards, as those who read features."""
 
     def check(self, start: int, stop: int, unwanted: Sequence[int]) -> Callable[[], Sequence[BlockReport]]:
-        """Have every shard read a block of rows; the call returns their reports as soon as all have.
-
-        ``unwanted`` are first rows of blocks that nobody will take.
-        """
+        """Have every shard read a block of rows; the call returns their reports. Blocks at ``unwanted`` are dropped."""
 
 
 class DividedReading:

@@ -211,10 +211,7 @@ class RowEncoder:
         return self.finish(self.check(block))
 
     def check(self, block: Block) -> Checked:
-        """Do what depends on no other rows: values of columns, features that are numbers, and faults.
-
-        Several threads may check rows at the same time.
-        """
+        """Check what depends on no other rows: values, numeric features, faults. Threads may do so at the same time."""
         batch, n = block.batch, block.batch.num_rows
         faults = Faults(n, block.flaws)
         op = with_label = with_features = with_id = with_subject = None

@@ -67,10 +67,7 @@ class Envelope:
     def open(
         self, batch: pa.RecordBatch, names: Iterable[str], op: npt.NDArray[np.int8], faults: Faults
     ) -> pa.RecordBatch:
-        """Return the columns ``names`` of the n rows inside a batch that holds :meth:`columns`.
-
-        Bad are rows whose struct is null, and updates that change the id.
-        """
+        """Return columns ``names`` of the rows inside; bad are null structs, and updates that change the id."""
         deletes = op == DELETE
         inserts = (op == INSERT) | (op == UPDATE) | (op == QUERY)
         for code, side, needed in (("no_after", AFTER, inserts), ("no_before", BEFORE, deletes)):

@@ -158,10 +158,7 @@ class FileSource:
         return column
 
     def identity(self) -> Identity:
-        """Columns and types, ``limit``, and each file's rows, size and content hash.
-
-        Paths do not enter, so that data may move. Bytes are read once.
-        """
+        """Identify columns and types, ``limit``, and rows, size and content hash of files, not their paths."""
         schema = [[field.name, str(field.type)] for field in self._agreed.schema]
         described = {"kind": self._files[0].kind, "schema": schema, "limit": self._limit}
         files = [file.described(rows) for rows, file in zip(self._rows_at_opening, self._files, strict=True)]
@@ -260,10 +257,7 @@ class FileSource:
         return part
 
     def block(self, start: int, stop: int) -> Iterator[Rows]:
-        """Yield the rows from ``start`` up to before ``stop``, of a :meth:`part`.
-
-        Categories are numbered by their first appearance among these rows. Blocks that follow one another are read on.
-        """
+        """Yield rows ``start`` to before ``stop`` of a :meth:`part`, with categories numbered as they appear there."""
         self._encoder.forget_categories()
         if self._cursor is None or self._cursor.row != start:
             self._limit_threads(threads())

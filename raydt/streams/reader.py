@@ -126,10 +126,7 @@ class RowReader:
         return self._without[begin:end]
 
     def horizon(self, k: int) -> int:
-        """Row number before which everything is known once the next ``k`` available rows are taken.
-
-        That of the row after them, of the bad row that stops the reading, or the largest int64 at the end.
-        """
+        """Return the row before which everything is known after ``k`` more rows, the largest int64 at the end."""
         if k >= self._buffered:
             return self._read_to
         k += self._used

@@ -167,10 +167,7 @@ class RowStream(ABC):
         self._reader.skip(error)
 
     def _inserts_first(self, op: npt.NDArray[np.int8], file: str, row: int) -> int:
-        """Return how many of the next updates come before the first in the warm-up that is no insert.
-
-        It is an InputError if that is the very next one, which comes from ``row`` of ``file``.
-        """
+        """Return how many updates precede the first in the warm-up that is no insert; InputError if none does."""
         wrong = np.nonzero(op[: max(0, self.warmup - self._seq)] != INSERT)[0]
         if not len(wrong):
             return len(op)
@@ -226,10 +223,7 @@ class RowStream(ABC):
         deleted: npt.NDArray[np.int64],
         deleted_row: npt.NDArray[np.int64] | int = -1,
     ) -> UpdateBatch:
-        """A batch of inserts (``rows``, in order) and deletes (ids ``deleted``, in order), as ``op`` says.
-
-        ``deleted_row`` is what ``UpdateBatch.row`` says of the deletes.
-        """
+        """Return a batch of inserts (``rows``) and deletes (ids ``deleted``), each in order, as ``op`` says."""
         insert = op == INSERT
         ids = np.empty(len(op), dtype=np.int64)
         ids[insert] = rows.id

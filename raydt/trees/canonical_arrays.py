@@ -74,10 +74,7 @@ def tree_arrays(model: Mapping[str, npt.NDArray[Any]]) -> tuple[Array, ...]:
 
 
 def check_tree(arrays: Mapping[str, npt.NDArray[Any]], features: Features) -> Ints:
-    """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n).
-
-    ValueError names the array that cannot be.
-    """
+    """Require one tree whose nodes count what their children do, and return its inner nodes. O(n log n)."""
     inner, dense = check_trees(arrays), len(features.names)
     side = arrays.get(SIDES, np.zeros(len(arrays["feature"]), dtype=np.int8))
     number = np.append(features.kinds == NUMERIC, False)[np.minimum(arrays["feature"], dense)]

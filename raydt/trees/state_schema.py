@@ -178,10 +178,7 @@ def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, i
 
 
 def check_held(groups: Mapping[int, Arrays], features: Features, declared: Iterable[Array], rows: int) -> None:
-    """Require what is declared of every feature group, and the features of ``rows`` rows.
-
-    KeyError or ValueError names the array that cannot be.
-    """
+    """Require what is declared of every feature group, and the features of ``rows`` rows."""
     require(set(groups) == set(range(features.groups)), "X", "states.groups")
     for number, group in groups.items():
         columns = features.group_columns(number)

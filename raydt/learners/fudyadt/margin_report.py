@@ -212,10 +212,7 @@ def by_size(margin: Margins, model: Columns, beta: float | None) -> Chart:
 
 
 def expected(margin: Margins, live: npt.NDArray[Any]) -> list[tuple[int, float]]:
-    """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first.
-
-    An update reaches node v with probability ``live[v] / live[0]``.
-    """
+    """Return at most ``NEXT_SHOWN`` nodes to be rebuilt first, and within how many updates, earliest first."""
     nodes = np.flatnonzero((margin.budget > 0) & (live > 0)).tolist()
     due = [(node, (max(int(margin.left[node]), 0) + 1) * int(live[0]) / int(live[node])) for node in nodes]
     return sorted(due, key=lambda pair: (pair[1], pair[0]))[:NEXT_SHOWN]

@@ -74,10 +74,7 @@ class Gini:
         return mass
 
     def scores(self, left: Ints, statistics: Ints) -> Floats:
-        """Return n^2 times the gain of each node's split, from the statistics of its left side.
-
-        That is the sum of float(D_k)^2 over float(n_left n_right).
-        """
+        """Return n^2 times the gain of each node's split: the sum of float(D_k)^2 over float(n_left n_right)."""
         return _scores(left, statistics, left.sum(axis=1), statistics.sum(axis=1))
 
     def in_rows(self, sizes: Ints) -> Ints | Floats:

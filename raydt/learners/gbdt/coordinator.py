@@ -225,10 +225,7 @@ class GBDTCoordinator(BatchCoordinator):
         self.store.release(pending.freed)
 
     def _train(self) -> Exchange[None]:
-        """Make the bins from the live rows and train on these; those held out (only the first time) are left waiting.
-
-        The first rows of all are in the order in which they came.
-        """
+        """Make bins of the live rows and train on these, but for rows held out the first time."""
         o, y, first = self.options, self.store.y, self.ensemble is None
         slots = self._pending.inserts if first else self.store.slots()
         parts = yield Ask("learn", {"slots": slots})
@@ -266,10 +263,7 @@ class GBDTCoordinator(BatchCoordinator):
         return counts
 
     def _change(self, deletes: bool) -> Exchange[Counts]:
-        """Delete rows from the trees, if there are some in these, and insert those that wait.
-
-        A class that was never seen gets trees of its own between.
-        """
+        """Delete rows from the trees, add trees for new classes, and insert the rows that wait."""
         yield from ()
         slots, y = self._pending.inserts, self.store.y
         anew = slots[:0]

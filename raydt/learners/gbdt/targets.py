@@ -76,10 +76,7 @@ def classes_in(summary: Summary) -> int:
 
 
 def scale_of(summary: Summary) -> tuple[float, int]:
-    """Return origin (mean) and exponent e of a regression: 2**e is at least the largest distance from the origin.
-
-    Of equal targets it is at least their distance from 0.
-    """
+    """Return origin (mean) and exponent e: 2**e is at least the largest distance from it (of equals, from 0)."""
     least, largest = summary[1:3].tolist()
     if least >= largest:  # the least of no numbers is inf
         origin = least if least == largest else 0.0

@@ -168,10 +168,7 @@ class TrainingRecord:
         return asdict(self)
 
     def is_due(self, options: GBDTOptions, changes: int, live: int, trees: int) -> bool:
-        """Return True if all trees are to be trained again instead of updated by a batch, that is counted already.
-
-        ``changes`` are its inserts and deletes, ``live`` the live rows after it.
-        """
+        """Return True if all trees are to be trained again for ``changes``, which leave ``live`` rows."""
         if self.changes >= options.trains_after(self.trained_rows):
             return True
         return options.retrain == "auto" and self._costs_a_training(changes, live, trees)

@@ -129,10 +129,7 @@ class CsvDataFile(DataFile):
         note: Callable[[pacsv.InvalidRow], None],
         convert: pacsv.ConvertOptions | None = None,
     ) -> pacsv.CSVStreamingReader:
-        """Arrow's reader, which calls ``note`` with rows of another length and passes over them.
-
-        In one thread, since only then does it count rows; its threads gain nothing for a stream.
-        """
+        """Return Arrow's reader, in one thread, so that it counts rows; ``note`` gets rows of another length."""
 
         def skip(row: pacsv.InvalidRow) -> str:
             note(row)

@@ -157,10 +157,7 @@ def _file_itself(filesystem: Any, path: str) -> Hashable:
 
 @contextlib.contextmanager
 def reading(file: str, kind: str = "", row: int | None = None) -> Iterator[None]:
-    """Turn what Arrow or the system raises while a file is read into an :class:`InputError` that names it.
-
-    With ``row``, the file was sound before that row.
-    """
+    """Turn what Arrow or the system raises into an InputError about ``file``, sound before ``row``."""
     try:
         yield
     except (InputError, UnicodeEncodeError):  # of a name, about which the file says nothing
@@ -270,10 +267,7 @@ class DataFile(ABC):
             return file.read_at(min(END_BYTES, size), 0), file.read_at(min(END_BYTES, size), max(0, size - END_BYTES))
 
     def require_unchanged(self) -> None:
-        """Raise an InputError if the file was replaced, written to or removed since it was found.
-
-        Its size and the time of its last change tell.
-        """
+        """Raise an InputError if a file's size or the time of its last change is not what was found."""
         with reading(self.name):
             info = self.place.filesystem.get_file_info(self.place.path)
             if info.type == pafs.FileType.NotFound:
