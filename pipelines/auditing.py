@@ -82,10 +82,7 @@ class Ended(NamedTuple):
 
 
 def last_of(folder: RunFolder) -> Ended:
-    """Return the last state of a finished run with the history that led to it.
-
-    InputError if there is no state, or the source is no longer what the run has read.
-    """
+    """Return the last state of a finished run and its history; InputError without one, or of another source."""
     config = config_of(folder)
     folder.require_saved()
     meta, components = _last_state(config, folder)

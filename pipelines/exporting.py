@@ -62,10 +62,7 @@ def _target(out: str, to: FormatName, overwrite: bool) -> Path:
 
 
 def trees_of(saved: SavedModel) -> TreeSum:
-    """Return the trees of a model; of a state, those of the model that it restores.
-
-    InputError if it is not a sum of trees, or has seen no class.
-    """
+    """Return the trees of a model or state; InputError if it is no sum of trees, or has seen no class."""
     if not saved.classes and not traits_of(saved.options).reading.regression:
         raise InputError(message("predictions.no_class"))
     return tree_sum_of(saved.predictor(), len(saved.classes))

@@ -43,11 +43,7 @@ def inputs_of(config: Config, given: Config | Mapping[str, Any] | str | Path) ->
 
 
 def require_apart(option: str, out: str | Path, inputs: Iterable[Input], *, within: Path | None = None) -> None:
-    """Refuse (ConfigError) an output that would overwrite or remove an input, or lies in a run, a model or a state.
-
-    ``option`` names the output, such as ``--out``: a file or folder, which need not exist. It may lie in the run
-    ``within``.
-    """
+    """Refuse (ConfigError) an output over an input, or in a run (but ``within``), a model or a state."""
     target = real_path(out)
     for name, path in inputs:
         pattern = _MAGIC.search(path) if not os.path.exists(path) else None

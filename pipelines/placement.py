@@ -89,10 +89,7 @@ def _are_faster(cluster: Cluster, shards: int | None) -> bool:
 def _number(
     cluster: Cluster, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
 ) -> tuple[int | None, Message | None]:
-    """Return the number of shards and, for ``auto``, what limits it; None if the cluster has to be asked.
-
-    ``alone`` is set if shards surely have no work.
-    """
+    """Return how many shards, None to ask the cluster, and what limits them; ``alone``: they have no work."""
     useful = max(features.groups, parts)
     if cluster.shards != "auto":
         _require_useful(cluster, cluster.shards, features, parts)

@@ -48,10 +48,7 @@ def quoting(allowed: bool) -> Iterator[None]:
 
 
 def resolve(record: logging.LogRecord, quote: bool) -> bool:
-    """Put the text of a log record, of its fields and of its traceback in the place of what is marked; return True.
-
-    Errors are given to a logger as they are, as arguments: their text is made here.
-    """
+    """Put plain text in the place of what is marked in a log record, its fields and its traceback."""
     if isinstance(record.args, tuple):
         record.args = tuple(message_of(one) if isinstance(one, BaseException) else one for one in record.args)
     record.msg, record.args = record.getMessage(), ()
@@ -76,10 +73,7 @@ def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
 
 
 def may_quote(place: str | Path) -> bool:
-    """Return True unless the run that a model or state lies in, or a state was made from, forbids to quote values.
-
-    A config that is damaged forbids it; it may be of any format.
-    """
+    """Return True unless the run of a model or state forbids to quote values, or its config is damaged."""
     folder, run = RunFolder(place), RunFolder.near(place)
     try:
         if run is not None:

@@ -64,11 +64,7 @@ def report_of(runs: list[str], out: str | None) -> str:
 
 
 def receipt_pages(chain: str, out: str | None, number: int | None = None) -> str:
-    """Write a page for each receipt of a chain, or for one, and return the folder of the pages.
-
-    By default it is called as the file is, without its ending. InputError if the chain is not whole, has no such
-    receipt, or a page cannot be written.
-    """
+    """Write a page for each receipt of a chain, or for one; return their folder, named as the chain."""
     from pipelines.report.document import document
     from pipelines.report.receipt import receipt_article
 

@@ -73,10 +73,7 @@ class RunFolder(Folder):
         return folder
 
     def is_empty(self) -> bool:
-        """Whether nothing is in the folder (but the lock of one who is about to begin, or what :meth:`sweep` removes).
-
-        Also if it does not exist.
-        """
+        """Return True if nothing is in the folder but a lock, or what :meth:`sweep` removes."""
         return all(name == LOCK or name in self._unfinished() for name in self.names())
 
     def require_untouched(self) -> None:
@@ -125,10 +122,7 @@ class RunFolder(Folder):
         self.discard()
 
     def discard_beginning(self) -> None:
-        """Remove config and log, if a job has written nothing else, and the folder as :meth:`discard_if_empty` does.
-
-        Only for the one who writes here, and only before the first update.
-        """
+        """Remove config, log and then the empty folder, if a job has written nothing else there so far."""
         found = set(self.names())
         if self._created and found <= {"config.yaml", "log.jsonl", LOCK} and (LOCK not in found or locked_here(self)):
             for name in ("config.yaml", "log.jsonl", LOCK):
@@ -154,10 +148,7 @@ class RunFolder(Folder):
         return next((one for one in places if one.has("config.yaml")), None)
 
     def require_own(self) -> None:
-        """Refuse (RaydtError) to write, inside :func:`locked`, if the folder was removed since.
-
-        Otherwise a part of the run would be there again.
-        """
+        """Refuse (RaydtError) to write, inside :func:`locked`, where the folder was removed meanwhile."""
         if taken_away(self):
             raise RaydtError(message("runs.removed").at(self.location))
 

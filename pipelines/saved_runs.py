@@ -27,10 +27,7 @@ from raydt.streams.options import make_stream
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
-    """Open the source and the stream of a config, at their beginning.
-
-    InputError if a file is missing, cannot be used, or is known to have no rows.
-    """
+    """Open source and stream of a config; InputError if a file is missing, unusable, or has no rows."""
     source = open_source(config.source, reading=traits_of(config.learner).reading)
     if source.n_rows == 0:
         raise no_rows(config)
@@ -56,10 +53,7 @@ def config_of(folder: RunFolder) -> Config:
 
 
 def require_format(folder: RunFolder) -> None:
-    """Refuse (FormatVersionError) a run of a format that this version does not read, by what lies in its folder.
-
-    Damage is left to others.
-    """
+    """Refuse (FormatVersionError) a run of a format that this version does not read; damage passes."""
     checkpoints = sorted((name for name in folder.names("checkpoints") if name.isdecimal()), key=int)
     for place in [f"checkpoints/{name}" for name in checkpoints[::-1]] + [MODEL]:
         if folder.has(f"{place}/{MANIFEST}"):
@@ -137,10 +131,7 @@ class StatePlace(NamedTuple):
 
 
 def find_state(location: str | Path) -> StatePlace:
-    """Return the place of a state: of a run or its ``checkpoints/`` the last one, or a saved one.
-
-    ModelFileError if nothing of these is there.
-    """
+    """Return the place of a run's last state, or of a saved one; ModelFileError if there is none."""
     given = RunFolder(location)
     folder = given if given.has(MANIFEST) or given.has("config.yaml") else newest(given)
     if not folder.has(MANIFEST) and folder.has("config.yaml"):
@@ -157,10 +148,7 @@ def find_state(location: str | Path) -> StatePlace:
 
 
 def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]:
-    """Return the state of :func:`find_state` and its folder, which may be given.
-
-    ModelFileError if there is no state, it is damaged, or it is a model without its training rows.
-    """
+    """Return a state and its folder; ModelFileError if it is missing, damaged, or has no training rows."""
     folder = location if isinstance(location, RunFolder) else find_state(location).folder
     saved = open_model(folder.root, filesystem=folder.filesystem)
     if not saved.is_state:
@@ -169,10 +157,7 @@ def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]
 
 
 def load_model(location: str | Path) -> SavedModel:
-    """Read the model at ``location``: a run folder, its ``model``, or a state, also the newest of its ``checkpoints/``.
-
-    InputError if nothing of these is there, or it is damaged.
-    """
+    """Read the model of a run, a model or a state; InputError if there is none, or it is damaged."""
     folder = newest(RunFolder(location))
     if not folder.has(MANIFEST):
         folder.require_saved()

@@ -181,10 +181,7 @@ def _by_windows(first: ReportedRun, second: ReportedRun, quality: Quality) -> Di
 
 
 def _paired(first: Any, second: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the places of the examples that both columns of ids name, in the order of the first.
-
-    The k-th prediction of an id belongs to the k-th of the same id. O(n log n).
-    """
+    """Return the places of examples in both columns, the k-th of an id with the k-th of it. O(n log n)."""
     ids = pa.chunked_array([*first.chunks, *second.chunks], first.type).dictionary_encode().unify_dictionaries()
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in ids.chunks]) if len(ids) else np.empty(0, np.int64)
     ours, theirs = (_numbered(part.astype(np.int64)) for part in (codes[: len(first)], codes[len(first) :]))

@@ -17,10 +17,7 @@ from raydt.presentation.words import counted
 
 
 def run_article(run: ReportedRun, location: str, label: str = "", prefix: str = "") -> Article:
-    """Return the article about ``run``, whose folder commands call ``location``.
-
-    Among several runs, ``label`` tells it from the others, and ``prefix`` begins its anchors.
-    """
+    """Return the article about ``run``; among several, ``label`` names it and ``prefix`` begins anchors."""
     shown, metrics = run.description.present(run), run.metrics
     rivals = judged(run.summary).baselines
     scored: list[Block] = [*charts.quality_charts(metrics, facts.f1_name(run))]

@@ -280,10 +280,7 @@ def _numbers(store: CheckpointStore) -> list[int]:
 
 
 def newest_meta(config: Config, data: Identity, stream: Stream, store: CheckpointStore) -> dict[str, Any] | None:
-    """Return ``meta`` of the newest checkpoint that says what it is; None if there is none. Only manifests are read.
-
-    ConfigError if it is of another model config, or of other data.
-    """
+    """Return ``meta`` of the newest checkpoint that has one, or None; ConfigError if it is of another run."""
     for number in reversed(_numbers(store)):
         place = store.folder.inside(str(number))
         try:

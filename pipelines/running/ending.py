@@ -104,10 +104,7 @@ class Ending:
     def finish(
         self, recorder: Recorder, source: Source, error: Exception | None
     ) -> tuple[dict[str, Any], Exception | None]:
-        """Write tables, summary and report of a run that ``error`` has ended early, if anything has.
-
-        Returns the summary, and the error given, or else the one of what failed here.
-        """
+        """Write tables, summary and report of a run; return the summary, and the first error of it or here."""
         interruption, failure = self._interruption, None
         try:
             self._folder.require_own()
@@ -284,10 +281,7 @@ def exit_code_of(error: Exception | None) -> int | None:
 
 
 def _end(error: Exception | None, stop: signal.Signals | None, quote: bool) -> dict[str, Any]:
-    """Return status, exit code and reason of the end of a run.
-
-    The reason is ``end_of_stream``, the name of a signal, or the class of the error.
-    """
+    """Return status, exit code and reason of an end: ``end_of_stream``, a signal, or the class of an error."""
     if error is not None:
         status, reason, code = "failed", type(error).__name__, exit_code_of(error)
     elif stop is not None:

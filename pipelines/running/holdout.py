@@ -34,11 +34,7 @@ _ROWS = 1 << 14
 
 
 def score_holdout(config: Config, incarnations: Incarnations) -> dict[str, Any]:
-    """Return the entry ``holdout`` of a training run's summary, in a session of its own.
-
-    That of :func:`scored`, with the ``share`` of the config and ``seconds``. Empty scores if nothing is held out.
-    ProcessLostError if a process was lost; else as :func:`scored`.
-    """
+    """Return the entry ``holdout`` of a training run's summary: :func:`scored`, ``share`` and ``seconds``."""
     assert isinstance(config.stream, Training)
     found: dict[str, Any] = {"share": config.stream.holdout, "rows": 0, "trained_on": 0, "seconds": 0.0}
     found |= {"metrics": {}, "baselines": {}}

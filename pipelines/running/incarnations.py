@@ -181,11 +181,7 @@ class RestartBudget:
         self._losses: list[tuple[float, str, str]] = []  # not the errors, whose tracebacks hold a whole incarnation
 
     def spend(self, lost: ProcessLostError, now: float, *, run: str | None, checkpoint: int | None) -> None:
-        """Take note of a loss, and permit one restart; RestartsSpentError if the period has had its restarts.
-
-        ``now`` is of any clock that never goes back, ``run`` the folder (None if the run leaves none), ``checkpoint``
-        the updates of the last one (None if there is none).
-        """
+        """Note a loss, and permit one restart; RestartsSpentError if the period has had its restarts."""
         self._losses = [loss for loss in self._losses if now - loss[0] < self.seconds]
         self._losses.append((now, str(lost), lost.advice))
         if len(self._losses) <= self.most:

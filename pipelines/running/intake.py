@@ -184,10 +184,7 @@ def feed(
 
 
 def answered(batch: UpdateBatch, result: BatchResult) -> Iterator[tuple[UpdateBatch, BatchResult]]:
-    """A message and its result, in pieces that end where the result has statistics within it.
-
-    The last piece has the log of all; traffic is known at the end of a message only, and is that of each piece.
-    """
+    """Yield a message and its result in pieces that end at statistics; the last has the log of all."""
     if not result.within:
         yield batch, result
         return
@@ -221,10 +218,7 @@ def answered(batch: UpdateBatch, result: BatchResult) -> Iterator[tuple[UpdateBa
 
 
 def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
-    """``batch`` in pieces that end at multiples of ``every``; whole if it crosses none.
-
-    The pieces share the arrays of ``batch``. A barrier stays with the last piece.
-    """
+    """Yield ``batch`` in pieces, on the same arrays, that end at multiples of ``every``; a barrier is last."""
     first = batch.start + every - batch.start % every
     if first >= batch.stop:
         yield batch

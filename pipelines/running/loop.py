@@ -111,10 +111,7 @@ class Run:
         self._latest: _Incarnation | None = None
 
     def run(self, progress: Reporter, began: float) -> RunResult:
-        """Apply the stream, save what came out, and raise what stopped it, if it was an error.
-
-        The job ``began`` then, on ``time.perf_counter``.
-        """
+        """Apply the stream of a job that ``began`` then, save what came out, and raise what stopped it."""
         self.interruption.on_cut(lambda: self._cut_short(progress))
         log.info(
             "run started" if self._past is None else "run resumed",

@@ -46,10 +46,7 @@ def kept(
 
 
 def past_of(folder: RunFolder, summary: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> Past:
-    """Return the past of a run that has not completed.
-
-    ``summary`` is that of its last process, if it came to write one, ``meta`` that of its newest checkpoint.
-    """
+    """Return the past of a run by the summary of its last process and ``meta`` of its newest checkpoint."""
     records = list(_records(folder))
     saved = dict((meta or {}).get("run", {}))
     known = [dict(summary or {}), saved, _first(records)]  # the best first

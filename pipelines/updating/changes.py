@@ -60,10 +60,7 @@ class StateNames:
 
     @classmethod
     def of(cls, saved: SavedModel, label: str | None = None, id_column: str | None = None) -> StateNames:
-        """Return the columns recorded in a state; ``label`` and ``id_column`` take precedence over its column names.
-
-        ModelFileError if the stream of the state is damaged.
-        """
+        """Return the columns recorded in a state, or given instead; ModelFileError if it is damaged."""
         subjects = Subjects()
         columns = saved.meta.get("columns", {})
         stream = saved.components.get("stream", {})
@@ -117,10 +114,7 @@ class StateNames:
     def require_labels(
         self, saved: SavedModel, source: Source, y: Targets, where: Callable[[int], tuple[str, int]]
     ) -> None:
-        """Refuse (InputError) a label that is new where all classes were declared, or of another kind.
-
-        ``where`` gives file and row of the example at a place of ``y``.
-        """
+        """Refuse (InputError) a label beyond declared classes, or of another kind; ``where`` gives its place."""
         known = len(saved.classes)
         if not known or classes_in(y) <= known:
             return

@@ -170,10 +170,7 @@ def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
 
 
 def _require_free(target: RunFolder) -> None:
-    """Refuse a folder with anything in it but what an update that was killed, or writes at this moment, has put there.
-
-    Such an update has left its lock, and no manifest.
-    """
+    """Refuse a folder with anything in it but the lock and files of an update that has no manifest yet."""
     try:
         names = target.names()
     except OSError as error:  # a file, or no permission to look

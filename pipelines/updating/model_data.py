@@ -123,10 +123,7 @@ def require_numbers(features: Features, source: FileSource, file: DataFile) -> N
 
 
 def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list[Any]]:
-    """The model's categories as the files write them.
-
-    CSV has text only, and a model of CSV may meet whole numbers elsewhere.
-    """
+    """Return the model's categories as the files write them: CSV has text only, others may have numbers."""
     as_text = isinstance(files[0], CsvDataFile)
     tokens = saved.features.sparse_column if saved.features.sparse else None  # text, whatever it looks like
     return {

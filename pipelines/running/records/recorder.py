@@ -247,10 +247,7 @@ class Recorder(Tally):
         return batch.id[places] if names is None else [names[place] for place in places.tolist()]
 
     def _names(self, codes: Targets) -> pa.Array:
-        """Labels of class codes; null for -1, and for the guess of a model before any label is known.
-
-        Numbers stand for themselves.
-        """
+        """Return labels of class codes, null for -1 or before any label is known; numbers as they are."""
         if codes.dtype == NUMBERS:
             return arrow_column(codes, mask=~there(codes))
         if len(self._labels) < self.n_classes:

@@ -106,18 +106,12 @@ class Parts:
                 self._merge(lambda batch: batch)
 
     def rewrite(self, choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        """Write what ``choose`` makes of each batch of rows into one part, as :meth:`merge` does; none without rows.
-
-        NotWrittenError if the storage refuses.
-        """
+        """Write ``choose`` of all batches of rows into one part, as :meth:`merge` does; none without rows."""
         with writing(self.location):
             self._merge(choose)
 
     def changed_by(self, state: Mapping[str, Any], choose: Callable[[pa.RecordBatch], pa.RecordBatch]) -> bool:
-        """Return True if ``choose`` changes any batch in the parts that a state lists; nothing is written.
-
-        InputError if a listed part is missing or has another size.
-        """
+        """Return True if ``choose`` changes a batch in the parts of a state; InputError for a damaged part."""
         sizes = self._found()
         error = self._missing(state, sizes)
         if error is not None:
@@ -154,10 +148,7 @@ class Parts:
         self._replaced, self.names, self._sizes = self.names, [whole], [self._here.size("." + whole) or 0]
 
     def finish(self) -> None:
-        """Put the merged part in place of those it was made of. Only after a checkpoint that lists it.
-
-        After NotWrittenError not all of it was done; a restore of that checkpoint does it.
-        """
+        """Put the merged part in place of the others, after a checkpoint that lists it; a restore does so, too."""
         if self._replaced:
             with writing(self.location):
                 if self.names:

@@ -80,10 +80,7 @@ class TableWriter:
         self._writer: pq.ParquetWriter | None = None
 
     def append(self, columns: Mapping[str, Any]) -> None:
-        """Add rows: arrays or lists of one length, by column name, which must not change any more.
-
-        After NotWrittenError the rows that were not committed are lost, as after :meth:`abandon`.
-        """
+        """Add rows by the same columns each time; NotWrittenError loses those not committed."""
         if self._schema is None:
             self._schema = pa.schema([(name, arrow_column(values).type) for name, values in columns.items()])
         rows = len(columns[self._schema.names[0]])
