@@ -112,11 +112,7 @@ class FeatureShard:
         cpus: float,
         at_once: bool,
     ) -> str:
-        """Build the shards of process ``index``, which own ``groups``, and begin the epoch.
-
-        Returns the number of the node, by which Ray knows it.
-        ``at_once``: they have work from the first row on, and not only when the coordinator's process has too much.
-        """
+        """Build the shards of process ``index``, which own ``groups``, and return the number of its node."""
         self._pulse.beat()
         epoch, learner, options, features = assignment
         use_cpus(cpus)

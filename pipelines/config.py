@@ -198,11 +198,9 @@ def load_variants(
     variants: Sequence[Mapping[str, Any]],
     prepare: Callable[[dict[str, Any], str], None] | None = None,
 ) -> list[Config]:
-    """Read a config once, and validate it once for each variant.
+    """Read a config once, and validate it once for each variant: dotted keys that are set after the overrides.
 
-    A variant has dotted keys and values that are set after the overrides; the config need not be valid without them.
-    ``prepare`` changes the plain values as they were read, before the overrides; it is handed the name of their place,
-    too. ConfigError as of :func:`load_config`; the variant is named, if it sets anything.
+    ``prepare`` changes the plain values before the overrides, given their place. ConfigError names the variant.
     """
     data, base, name, place = _read(config)
     if prepare is not None:

@@ -32,12 +32,9 @@ FEW_SHARDS = 2
 
 
 def place(config: Config, features: Features, rows: int | None, free: Sequence[Bundle] | None = None) -> Placement:
-    """Decide where the work of a run is done, for ``features`` that are dealt into the groups of the learner.
+    """Decide where the work of a run is done, for ``features`` that are dealt into groups.
 
-    ``rows`` of the source are None if unknown. ``free`` is what each node of the cluster has free, once the job has
-    joined it: nobody joins a cluster only to ask, since Ray deletes the working directory of a submitted job when its
-    process leaves for the first time. ConfigError if the config names more shards than can have work, or than a private
-    Ray on this machine can carry.
+    ``free`` is what the nodes of a joined cluster have free: nobody joins only to ask. ConfigError for too many shards.
     """
     cluster, traits = config.cluster, traits_of(config.learner)
     live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows

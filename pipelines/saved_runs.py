@@ -84,11 +84,7 @@ def states_of_any_format(folder: RunFolder) -> RunFolder:
 def state_meta(
     config: Config, stream: Stream, at: dict[str, Any], updates: int, next_id: int, data: Identity
 ) -> dict[str, Any]:
-    """Return ``meta`` of a state of a run, after ``updates``, where the state of the stream was ``at``.
-
-    ``at`` has the dictionaries as they were then, whatever has been read since. ``next_id`` is the next running number
-    for rows without an id, ``data`` the identity of the source.
-    """
+    """Return ``meta`` of a run's state after ``updates``, when the stream's, with dictionaries, was ``at``."""
     columns = {name: getattr(config.source, name, None) for name in ("label", "id")}
     if (weight := getattr(config.source, "weight", None)) is not None:
         columns["weight"] = weight

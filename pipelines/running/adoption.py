@@ -74,9 +74,7 @@ class Adoption:
     def run(self, data: Identity, stream: Stream) -> None:
         """Make the state the only checkpoint of the run; ``stream``, of its config, is not to be used afterwards.
 
-        ConfigError if the checkpoint is of another config or other data, or its stream cannot continue; InputError if
-        it is damaged, its tables are not there, or the state does not belong to it; NotWrittenError if it cannot be
-        written.
+        ConfigError or InputError if the checkpoint does not lead to the state; NotWrittenError.
         """
         if self.done:
             return

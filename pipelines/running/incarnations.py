@@ -106,11 +106,7 @@ class Incarnations:
             self._cluster.close()
 
     def open(self) -> Session:
-        """Open the next incarnation, empty; the one before it is closed.
-
-        ConfigError if the cluster has too few resources; ProcessLostError if a process was lost already, the only error
-        after which there is sense in calling again; RaydtError if processes cannot be started, or Ray is gone.
-        """
+        """Open the next incarnation, empty; only after ProcessLostError is there sense in calling again."""
         self._leave()
         self.epoch += 1
         shards, plan = self.config.placement.shards or 1, self.config.placement.plan

@@ -153,11 +153,7 @@ class Run:
         return RunResult(self.folder.location, summary)
 
     def _incarnate(self, progress: Reporter, began: float) -> Exception | None:
-        """Open one incarnation after another until one comes to an end; return what ended the stream early, or None.
-
-        RestartsSpentError if processes were lost too often; SystemExit if a signal has come and there is no incarnation
-        that could come to an orderly end; any other error if the learner cannot be trusted any more.
-        """
+        """Open incarnations until one comes to an end; return what ended the stream early, or None."""
         restoring = self._past is not None
         if self._past is not None:
             more = self._past.ended == "end_of_stream"

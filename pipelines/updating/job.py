@@ -201,11 +201,7 @@ def contents_after(
     new: Insertions,
     receipt: Receipt,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``meta`` and components of the new state.
-
-    It is no longer what a config and a source give when they are replayed: config hash and fingerprint are null, and
-    ``lineage`` says what it was made from. No id of an example that is not live is in it, whenever it was deleted.
-    """
+    """Return ``meta`` and components of the new state, with the ``lineage`` it was made by in place of a config."""
     offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
     meta = model_meta(saved.options, saved.features, new.classes, new.categories)
     meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}

@@ -41,11 +41,7 @@ class Faults(dict[int, Fault]):
     def mark(
         self, code: str, column: str, mask: Mask | None, needed: Mask | None = None, values: Any = None, **more: Any
     ) -> None:
-        """Note a fault of the rows where both masks, shape (n,), are true and that have none yet.
-
-        A ``mask`` of None is no row, a ``needed`` of None all rows. ``values``, shape (n,), and ``more`` are parameters
-        of the sentence.
-        """
+        """Note a fault of the rows in ``mask`` and ``needed`` (None: all) that have none yet, for a sentence."""
         if mask is None:
             return
         new = mask & self.good if needed is None else mask & needed & self.good

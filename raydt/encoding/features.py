@@ -136,11 +136,7 @@ class FeatureEncoder:
         row: int = 0,
         grow: bool = True,
     ) -> SparseRows | None:
-        """Enter the codes of categories into ``X`` and return the tokens, if there are some, of checked columns.
-
-        Arguments are as of :meth:`check`; a row with more tokens than there may be becomes bad. ``row`` is the number
-        of the first row. Unless the dictionaries ``grow``, new categories get -1, which no split equals.
-        """
+        """Enter codes of categories into ``X``, -1 of new ones unless they may ``grow``, and return the tokens."""
         sparse = None
         if self.tokens is not None:
             sparse = self.tokens.encode(columns[self.tokens.name], row, needed, faults)

@@ -75,11 +75,7 @@ def width_of(column: pa.Array) -> int:
 
 
 def read_indices(column: pa.Array, name: str, width: int, needed: Mask | None, faults: Faults) -> SparseRows:
-    """Return the rows of a column of lists of indices below ``width``, and mark those that cannot be used.
-
-    Only rows ``needed``, shape (n,), must have a list; the others, and bad rows, get no ones. O(ones), and O(ones *
-    log) if some row is not ascending.
-    """
+    """Return the lists of indices below ``width`` of a column, and mark rows that cannot be used. O(ones log)."""
     n = len(column)
     faults.mark("no_list", name, np.asarray(column.is_null()), needed)
     if pa.types.is_null(column.type):

@@ -219,11 +219,7 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return InProcessSession(learners()[self.estimator.kind], options, self._features(), 1, NOTHING_DIVIDED)
 
     def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
-        """The row, shape (1, d), and the categories in it that have no code yet (key, value; -1 in the row's place).
-
-        A new category is coded as the next one, so that the row can be learned once the categories are entered. The row
-        is a buffer, valid until the next one.
-        """
+        """Return the row, shape (1, d), a buffer with the next codes for new categories, and these (key, value)."""
         if len(x) != len(self._keys) or (type(x) is not dict and any(key not in x for key in self._keys)):
             self._refuse_keys(x)
         try:

@@ -169,11 +169,7 @@ class CheckpointStore:
                     raise NotWrittenError(said, file=self.folder.path(str(number))) from error
 
     def write(self, content: CheckpointContent) -> int:
-        """Write a checkpoint, remove those that are too many, and return the bytes written.
-
-        After NotWrittenError, and after ProcessLostError of a process that has a part, the earlier checkpoints are as
-        they were.
-        """
+        """Write a checkpoint, remove those that are too many, and return the bytes; after an error none is changed."""
         number, meta, snapshot, components = content
         folder = self.folder.inside(str(number))
         try:
@@ -268,11 +264,7 @@ class CheckpointStore:
 
 
 def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:
-    """Read a checkpoint, or any other state, after checking every byte of it but what is ``apart`` (:func:`with_rows`).
-
-    ModelFileError, which names the file, if a file is missing or damaged, or the folder is of another format version or
-    holds a model.
-    """
+    """Read a checkpoint or state, but what is ``apart``, after checking it; ModelFileError names a bad file."""
     meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
     with _fitting(folder.root):
         number = int(meta["offset"])
@@ -300,14 +292,10 @@ def with_rows(
     apart: bool = False,
     check: bool = True,
 ) -> Lazy[str]:
-    """Return the components of a state with the live rows of all its segments in ``coordinator`` and the groups.
+    """Return the components of a state with the live rows of all segments, those of buckets also ``apart``.
 
-    What shards have written of the rows in their buckets is in ``coordinator``, too, or in components of its own if
-    wanted ``apart``. Each is put together once here, one after the other, unless ``check`` is False, so that all that
-    could be wrong with them is found. Components apart are not: whoever checks what they say
-    (:func:`raydt.sessions.saved_model.understood`) reads each, and so all their bytes, once. Those that need more than
-    :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names ``file``, if a
-    segment or its bitmap is missing or does not fit; also later, if files have changed since.
+    All are put together once, unless ``check`` is False, and above :data:`KEEP_BYTES` again when asked for.
+    ModelFileError names ``file``, also later, if segments do not fit.
     """
     segments: list[tuple[str, npt.NDArray[np.bool_]]] = []
     buckets = {part: name for name in components if (part := buckets_in(name)) is not None}

@@ -108,11 +108,7 @@ class Folder:
         self._make_with_parents(self.root)
 
     def publish(self, name: str, data: bytes | memoryview) -> None:
-        """Write or replace a file at once; missing parents are made.
-
-        After OSError nothing temporary is left, and the file is what it was before, or (if only the flush of its name
-        failed) the new one.
-        """
+        """Write or replace a file at once, with its parents; after OSError nothing temporary is left."""
         final = self.path(name)
         parent, base = posixpath.split(final)
         temporary = posixpath.join(parent, f".{base}.{uuid.uuid4().hex}")

@@ -106,11 +106,7 @@ def is_folder_file(name: str) -> bool:
 
 
 def write_manifest(folder: Folder, kind: Kind, meta: Mapping[str, Any], files: Sequence[FileEntry]) -> None:
-    """Commit: from now on the folder holds ``files``, all of which have been published.
-
-    After OSError the folder holds what it held before, or (if only the flush of the name failed) ``files``. TypeError
-    or ValueError as :func:`require_meta`.
-    """
+    """Commit: from now on the folder holds ``files``, all published; after OSError those or the former ones."""
     _has_all(kind, meta)  # that values are JSON shows when they are encoded, before anything is written
     # A folder of another format that is written again stays what it is, and its origin is among its meta.
     origin: dict[str, Any] = {"raydt_version": __version__, "format_version": FORMAT_VERSION}

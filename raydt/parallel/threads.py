@@ -106,11 +106,7 @@ def ranges(n: int, smallest: int = 1, each: int = 1) -> list[slice]:
 
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Do all tasks, in threads, and return their results in order.
-
-    Tasks are begun in order. If one raises, or the calling thread is interrupted, no other is begun; the exception is
-    raised when no thread works any more.
-    """
+    """Do all tasks, in threads, and return their results in order; an error is raised when no thread works."""
     n = min(len(tasks), threads())
     if n <= 1:
         return [task() for task in tasks]

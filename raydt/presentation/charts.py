@@ -65,11 +65,7 @@ def linear(
     whole: bool = False,
     form: Literal["share", "number"] = "number",
 ) -> Axis:
-    """Return an axis that holds all ``values``, with ticks 1, 2 or 5 times a power of ten apart.
-
-    ``zero`` begins it at 0, ``within`` bounds its ends, ``whole`` keeps ticks at whole numbers, ``form`` writes them.
-    NaN among the values is ignored.
-    """
+    """Return an axis that holds all ``values`` but NaN, with ticks 1, 2 or 5 times a power of ten apart."""
     arrays = [np.asarray(value, dtype=np.float64).ravel() for value in values]
     known = np.concatenate([array[np.isfinite(array)] for array in arrays] or [np.empty(0)])
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)

@@ -116,11 +116,7 @@ def grown_cards(
     most: int,
     swapped: Sequence[bool] = (),
 ) -> Node:
-    """Return the root of a tree in preorder with the descendants of most weight, at most ``most`` nodes.
-
-    Both children of a node are drawn, or neither. ``card`` makes the card of a node by its number and the answer that
-    leads to it; where ``swapped`` is true, ``yes`` leads to the right.
-    """
+    """Return a tree in preorder with the descendants of most weight, at most ``most`` nodes, both children or none."""
     sizes = subtree_sizes(left, right)
     root, drawn = card(0, ""), 1
     root.hidden = sizes[0] - 1

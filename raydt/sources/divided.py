@@ -136,11 +136,7 @@ class DividedReading:
                 yield rows
 
     def _whole(self, start: int, *, from_beginning: bool = False) -> Generator[Rows, None, None]:
-        """Yield rows with all features.
-
-        The message of a damaged file may name where the chunk before the damage ends: ``from_beginning`` has chunks of
-        reading the source as a whole.
-        """
+        """Yield rows with all features, in chunks ``from_beginning`` where an error may name the chunk before it."""
         with closing(self._source.rows(0 if from_beginning else start)) as found:
             for rows in found:
                 cut = max(0, start - rows.start)

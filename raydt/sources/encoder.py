@@ -335,11 +335,7 @@ class RowEncoder:
         return column, row, None if lost is None else ~lost
 
     def part(self, names: Sequence[str], *, keys: bool) -> RowEncoder:
-        """Return an encoder of the features in some columns, with dictionaries of its own.
-
-        With ``keys`` it also reads label, id, subject and time, with the labels of this one. Operations are read in
-        any case, since they say which features a row has. Tokens are numbered without regard to how many there may be.
-        """
+        """Return an encoder of some features with dictionaries of its own; with ``keys`` also of label, id and time."""
         part = copy.copy(self)
         kinds = dict(zip(self.features.names, self.features.categorical, strict=True))
         dense = tuple(name for name in names if name != self.sparse)

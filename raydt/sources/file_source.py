@@ -166,11 +166,9 @@ class FileSource:
         return Identity(hashed(json.dumps({**described, "files": content})), {**described, "files": files})
 
     def rows(self, start: int = 0) -> Generator[Rows, None, None]:
-        """Chunks of encoded rows from row ``start`` on.
+        """Yield chunks of encoded rows from row ``start`` on, whose codes follow the order of reading.
 
-        Codes are given in the order of reading: start at 0, or :meth:`restore` the state at ``start`` first. With
-        several threads the next rows are read while the caller works on those before; that shows nowhere else, but the
-        iteration has to be closed before the source is restored or read from elsewhere.
+        Threads read the next rows meanwhile, so close the iteration before the source is restored or read elsewhere.
         """
         n, self._counting = threads(), self.n_rows is None
         self._limit_threads(n)

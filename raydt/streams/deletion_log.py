@@ -294,11 +294,7 @@ class DeletionLogStream(RowStream):
         return (self._log.file.name, -2 - row) if row < -1 else super().where(row)
 
     def _require_after_warmup(self) -> None:
-        """Raise an InputError about the first deletion that is surely due in the warm-up, before any row is read.
-
-        Bad rows that are passed over make the warm-up longer: a deletion that only they move into it is refused by
-        :meth:`_next`, when they have been read.
-        """
+        """Raise an InputError about the first deletion surely due in the warm-up; :meth:`_next` about others."""
         if len(self._log.after) and self._log.after[0] < self.warmup:
             after = quoted(int(self._log.after[0]))
             raise InputError(

@@ -120,11 +120,7 @@ class RowStream(ABC):
         """The next at most ``size`` updates; None at the end, which calls ``finish`` of the reader."""
 
     def _available(self, size: int) -> int:
-        """How many of the next ``size`` rows can be taken, as :meth:`RowReader.available`, without inserting a live id.
-
-        Where the next row's id is live it is bad, unless updates of this model that come before it may delete that
-        example: then the answer is 1.
-        """
+        """Return how many of the next ``size`` rows can be taken without inserting a live id; 1 if that may go."""
         while (n := self._reader.available(size)) and self._live is not None:
             row = self._peek(1)
             if int(row.id[0]) not in self._live:

@@ -151,11 +151,7 @@ def require(holds: bool | np.bool_, array: str, problem: str, **parameters: Any)
 
 
 def check_arrays(arrays: Arrays, declared: Iterable[Array], lengths: dict[str, int]) -> None:
-    """Require the type, shape and bounds of each declared array. O(entries), with ``unique`` O(entries log entries).
-
-    ``lengths`` are those known before; takes those of the arrays, and numbers that stand alone. KeyError or ValueError
-    names an array that is missing, or cannot be.
-    """
+    """Require type, shape and bounds of each declared array, and take their ``lengths``. O(entries)."""
     for of in declared:
         array = arrays[of.name]
         fits = array.dtype in of.dtypes and array.ndim == len(of.shape)

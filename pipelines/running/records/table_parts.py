@@ -77,11 +77,7 @@ class Parts:
         return None
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Make the listed parts the only ones, hidden ones included. O(files), one listing.
-
-        Can be repeated after a crash at any point. InputError, before anything is changed, if a listed part is missing
-        or has another size; NotWrittenError if the storage does not let it be done, which is to be repeated.
-        """
+        """Make the listed parts the only ones; can be repeated. InputError, first, if one is missing or damaged."""
         sizes = self._found()
         error = self._missing(state, sizes)
         if error is not None:

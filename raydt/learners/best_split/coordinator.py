@@ -111,11 +111,7 @@ class BestSplitCoordinator(SequentialCoordinator):
     def _advance(
         self, kind: npt.NDArray[np.int32], slots: Slots, seq: npt.NDArray[np.int64], begin: int, stop: int
     ) -> Exchange[tuple[Splits, npt.NDArray[np.int64], Log]]:
-        """Take the steps of the updates from ``begin`` up to before ``stop``.
-
-        Returns the split as it was and those of the searches; of each step, which of them was the split just before it;
-        and the log.
-        """
+        """Take the updates ``begin`` to ``stop``; return the splits, the one before each step, and the log."""
         warm = seq < self._warmup
         self._waiting = np.concatenate([self._waiting, slots[warm & (kind == ADD)]])
         self._waiting = self._waiting[~np.isin(self._waiting, slots[warm & (kind == REMOVE)])]

@@ -43,14 +43,11 @@ class Place:
 
 
 def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str, ...]) -> list[Place]:
-    """Return the files that a configured path, relative to ``base_dir``, stands for.
+    """Return the files that a path, relative to ``base_dir``, stands for, each once.
 
-    It is a file, a folder (searched through, for files that end in one of ``suffixes``, which are in lower case), a
-    pattern with ``*``, ``?``, ``[...]`` or ``**`` (at the end: as a folder), a URI of any ``pyarrow.fs`` file system,
-    or a list of these. Names that begin with a dot or an underscore are passed over in folders and patterns. A file
-    that links give several paths counts once, under the shortest one. It is an InputError if nothing is there, two
-    entries of a list name the same file, or it belongs to a table with a log of its own
-    (:mod:`raydt.sources.files.tables`).
+    It is a file, a folder, a pattern (``**`` at the end is a folder), a URI or a list of these; names that begin with a
+    dot or an underscore are passed over. InputError if nothing is there, a file is listed twice, or it belongs to a
+    table with a log (:mod:`raydt.sources.files.tables`).
     """
     if isinstance(path, list):
         entry_of: dict[Hashable, int] = {}
