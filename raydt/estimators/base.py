@@ -17,13 +17,7 @@ from raydt.estimators.keys import columns_of_index, index_of, keys_of
 from raydt.estimators.named import Asked, Beside, NamedExamples, NewExamples
 from raydt.examples.subjects import Subjects, objects
 from raydt.examples.targets import Targets, dtype_of, in_order, no_targets
-from raydt.examples.updates import (
-    DELETE,
-    INSERT,
-    Log,
-    UpdateBatch,
-    joined,
-)
+from raydt.examples.updates import DELETE, INSERT, Log, UpdateBatch, joined
 from raydt.examples.weights import UNIT, Weights, of_labels, products, unless_equal
 from raydt.learners import no_weights, traits_of
 from raydt.messages import message

@@ -43,15 +43,7 @@ from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.arrays import open_folder, publish_component
 from raydt.folders.copies import Copies
 from raydt.folders.folder import Folder
-from raydt.folders.manifest import (
-    MANIFEST,
-    NUMBER,
-    FileEntry,
-    complete,
-    is_folder_file,
-    read_manifest,
-    write_manifest,
-)
+from raydt.folders.manifest import MANIFEST, NUMBER, FileEntry, complete, is_folder_file, read_manifest, write_manifest
 from raydt.folders.parts import (
     PartsElsewhere,
     Place,

@@ -20,16 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.errors import ConfigError, InputError
 from raydt.examples.subjects import Subjects
 from raydt.examples.targets import classes_in, in_order
-from raydt.examples.updates import (
-    CARRIES_ROW,
-    DELETE,
-    DUPLICATE_ID,
-    INSERT,
-    OP_NAMES,
-    REFUSALS,
-    UPDATE,
-    UpdateBatch,
-)
+from raydt.examples.updates import CARRIES_ROW, DELETE, DUPLICATE_ID, INSERT, OP_NAMES, REFUSALS, UPDATE, UpdateBatch
 from raydt.examples.weights import unless_equal
 from raydt.messages import message
 from raydt.redaction import quoted

@@ -10,15 +10,7 @@ import numpy.typing as npt
 
 from raydt.examples.features import NUMERIC, Features
 from raydt.examples.store import ExampleStore
-from raydt.trees.counted_tree import (
-    TO_LEFT,
-    TO_RIGHT,
-    UNDECIDED,
-    CountedTree,
-    TreeRules,
-    new_tree,
-    with_room,
-)
+from raydt.trees.counted_tree import TO_LEFT, TO_RIGHT, UNDECIDED, CountedTree, TreeRules, new_tree, with_room
 from raydt.trees.exact_products import floor_product
 from raydt.trees.records import FREE, LEAVES, NODES, USED, listed, majority, preorder
 from raydt.trees.regression_sums import LARGEST_MASS, mass_ceilings

@@ -19,11 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.audits.audit_report import AuditReport, noted
-from raydt.audits.recorded_tree import (
-    FOREVER,
-    MalformedTreeError,
-    RecordedTree,
-)
+from raydt.audits.recorded_tree import FOREVER, MalformedTreeError, RecordedTree
 from raydt.audits.tree_audit import (
     compare_counters,
     compare_counts,

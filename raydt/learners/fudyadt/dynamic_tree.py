@@ -33,13 +33,7 @@ from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
 from raydt.trees.canonical_arrays import RANGE, Arrays
-from raydt.trees.counted_tree import (
-    WARMUP_LEFT,
-    most_nodes,
-    start_node,
-    stays_leaf,
-    with_room,
-)
+from raydt.trees.counted_tree import WARMUP_LEFT, most_nodes, start_node, stays_leaf, with_room
 from raydt.trees.masses import masses_by_slot
 from raydt.trees.records import NODES, Examples, link_members, take_rows
 from raydt.trees.regression_sums import MOST_EXAMPLES, LabelRange, mass_ceilings
