@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.outputs import Input, require_apart, writing_alone
+from pipelines.outputs import Input, new_file, require_apart, writing_alone
 from pipelines.redaction import quoting_as_its_run
 from pipelines.saved_runs import load_model
 from pipelines.threads_of_run import in_threads_of_its_run
@@ -34,7 +34,7 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
     """
     saved = load_model(model)
     trees, interface = trees_of(saved), interface_of(saved)
-    target = _target(str(out), to, overwrite)
+    target = new_file(out, to, [suffix_of(to)], overwrite=overwrite, beside=[".json"])
     require_apart("--out", str(out), [Input("MODEL", str(model))])
     new = [] if overwrite else [target, target.with_name(target.name + ".json")]
     with writing_alone(target, "the model", new=new):
@@ -47,18 +47,6 @@ def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrit
         "nodes": len(trees.feature),
         "outputs": interface.describe(trees)["outputs"],
     }
-
-
-def _target(out: str, to: FormatName, overwrite: bool) -> Path:
-    if "://" in out:
-        raise InputError(message("outputs.not_local"), file=out)
-    target = Path(out).expanduser().resolve()
-    if target.suffix.lower() != suffix_of(to):
-        raise InputError(message("outputs.other_name", kind=to, ends=suffix_of(to)), file=str(target))
-    for file in (target, target.with_name(target.name + ".json")):
-        if file.exists() and not overwrite:
-            raise InputError(message("outputs.exists"), file=str(file))
-    return target
 
 
 def trees_of(saved: SavedModel) -> TreeSum:

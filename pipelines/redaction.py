@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 from pipelines.printing import frames
 from pipelines.run_folder import RunFolder
+from pipelines.threads_of_run import within
 from pipelines.yaml12 import load_yaml
 from raydt.errors import STORAGE_REMEDIES, RaydtError, message_of
 from raydt.folders.manifest import MANIFEST, newest, read_manifest
@@ -62,14 +61,7 @@ def resolve(record: logging.LogRecord, quote: bool) -> bool:
 
 def quoting_as_its_run(work: Callable[P, R]) -> Callable[P, R]:
     """Have errors of a function quote values only if :func:`may_quote` allows it of its first argument."""
-    name = next(iter(inspect.signature(work).parameters))
-
-    @functools.wraps(work)
-    def redacted(*arguments: P.args, **named: P.kwargs) -> R:
-        with quoting(may_quote(cast("str | Path", arguments[0] if arguments else named[name]))):
-            return work(*arguments, **named)
-
-    return redacted
+    return within(work, lambda place: quoting(may_quote(place)))
 
 
 def may_quote(place: str | Path) -> bool:
