@@ -41,11 +41,6 @@ class Difference(NamedTuple):
     only: tuple[int, int] | None = None
     windows: int = 0  #: Windows that the interval is made of; 0 if it is made of single predictions.
 
-    @property
-    def may_be_chance(self) -> bool:
-        """Return True if the interval has 0 in it."""
-        return self.low <= 0.0 <= self.high
-
 
 class Comparison(NamedTuple):
     """The run with the best score, and how it differs from each other run."""
@@ -96,7 +91,7 @@ def winner(comparison: Comparison, runs: Sequence[ReportedRun], labels: Sequence
     said |= {"low": _number(low, quality), "high": _number(high, quality)}
     if difference.low == difference.high == 0.0:
         return Text(f"{message('reports.tied', **said)}.", "verdict plain")
-    if difference.may_be_chance:
+    if difference.low <= 0.0 <= difference.high:
         return Text(f"{message('reports.undecided', **said)}.", "verdict plain")
     return Text(f"{message('reports.wins', **said)}.", "verdict good")
 

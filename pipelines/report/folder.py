@@ -81,7 +81,8 @@ def read_run(path: Path) -> ReportedRun:
     run.config = _parsed(run, "config.yaml", load_yaml, run.config_text)
     tables = [_table(run, name) for name in ("metrics", "events", "alarms")]
     run.metrics, run.events, run.alarms = map(_columns, tables)
-    run.moments = tables[0] is not None and TIME in tables[0].column_names and not _is_integer(tables[0], TIME)
+    schema = pa.schema([]) if tables[0] is None else tables[0].schema
+    run.moments = TIME in schema.names and not pa.types.is_integer(schema.field(TIME).type)
     run.metrics = whole_windows(run.metrics)
     skipped = _table(run, "quarantine")
     if skipped is not None:
@@ -140,10 +141,6 @@ def _columns(table: pa.Table | None) -> Columns:
         return {}
     columns = {name: table.column(name) for name in table.column_names}
     return {n: numpy_column(c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c) for n, c in columns.items()}
-
-
-def _is_integer(table: pa.Table, name: str) -> bool:
-    return bool(pa.types.is_integer(table.schema.field(name).type))
 
 
 def _read_model(run: ReportedRun) -> None:

@@ -181,7 +181,8 @@ class Ending:
             **description_of(config.learner).outcome(
                 statistics, lambda feature: source.features.name(feature, tokens_of(source))
             ),
-            "peak_rss_bytes": _peak([statistics, *self.work]),
+            "peak_rss_bytes": peak_rss_bytes()
+            + sum(each.get("peak_rss_bytes", 0) for each in (statistics, *self.work)),
             "shards": config.placement.shards,
             "backend": config.cluster.backend,
             "where": config.placement.where,
@@ -267,12 +268,6 @@ def tokens_of(source: Source) -> list[str]:
     """Names of the indices of the sparse features; empty where they are numbers themselves."""
     tokens: list[str] = source.state().get("categories", {}).get(source.features.sparse_column, [])
     return tokens
-
-
-def _peak(elsewhere: list[dict[str, Any]]) -> int:
-    """Peak memory of this process and, on Ray, of the coordinator and the shards."""
-    total: int = peak_rss_bytes() + sum(entry.get("peak_rss_bytes", 0) for entry in elsewhere)
-    return total
 
 
 def exit_code_of(error: Exception | None) -> int | None:

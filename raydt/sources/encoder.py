@@ -143,7 +143,8 @@ class RowEncoder:
             self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects", untyped)
         self._reading = reading
         if reading.regression and self._label is not None:
-            self._require_numbers(self._label, untyped)
+            if holds_text(self._types[self._label]) and self._label not in untyped:
+                raise InputError(message("columns.not_targets"), file=self._file, column=self._label)
             self._numbers |= {self._label}
         elif self._label in untyped and not pa.types.is_null(self._types[self._label]):
             self._types[self._label] = pa.string()  # words such as NA, if anything: labels, as in any column of text
@@ -166,11 +167,6 @@ class RowEncoder:
             raise InputError(message(refusal, kind=in_words(stored)), file=self._file, column=name)
         self._types[name] = pa.string() if kind == "text" else pa.int64()
         return kind
-
-    def _require_numbers(self, label: str, untyped: frozenset[str]) -> None:
-        """Refuse labels that are text, where numbers are wanted."""
-        if holds_text(self._types[label]) and label not in untyped:
-            raise InputError(message("columns.not_targets"), file=self._file, column=label)
 
     def set_width(self, width: int) -> None:
         """Say how many sparse features there are, or of tokens may be."""

@@ -103,7 +103,8 @@ class RowReader:
             self._error = chunk.bad[first]
             self._read_to = chunk.start + first
             rows = rows[:first]
-        passed = self._passed_over(chunk.start, chunk.start + len(rows))
+        begin, end = np.searchsorted(self._without, (chunk.start, chunk.start + len(rows)))
+        passed = self._without[begin:end]
         if len(passed) or (chunk.bad and self._skip_bad):
             good = np.ones(len(rows), dtype=np.bool_)
             good[passed - chunk.start] = False
@@ -119,11 +120,6 @@ class RowReader:
         if len(rows):
             self._chunks.append(rows)
             self._buffered += len(rows)
-
-    def _passed_over(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """The rows from ``start`` up to ``stop`` among those to be passed over. O(log n)."""
-        begin, end = np.searchsorted(self._without, (start, stop))
-        return self._without[begin:end]
 
     def horizon(self, k: int) -> int:
         """Return the row before which everything is known after ``k`` more rows, the largest int64 at the end."""
