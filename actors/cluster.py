@@ -52,11 +52,7 @@ log = logging.getLogger(__name__)
 
 
 def bundles(shards: int, resources: Mapping[str, Mapping[str, Any]] | None = None) -> list[Bundle]:
-    """Return the resources of the coordinator and each shard, in this order, as bundles of a Ray placement group.
-
-    ``resources`` has, for ``coordinator`` and ``shard``, ``num_cpus`` (1), ``memory`` in bytes and ``resources`` by
-    name.
-    """
+    """Return bundles of a Ray placement group, of the coordinator and then each shard, by ``resources``."""
     if shards < 1:
         raise ConfigError(message("cluster.no_shard", shards=shards))
     return [_bundle((resources or {}).get(role, {}), role) for role in ["coordinator"] + ["shard"] * shards]

@@ -42,10 +42,9 @@ log = logging.getLogger(__name__)
 
 @in_threads_of_its_run
 def audit_run(run: str | Path) -> AuditReport:
-    """Audit the last state of a run, and record the verdicts in its summary and report.
+    """Audit the last state of a run, and record the verdicts in its summary and report, or warn.
 
-    If they cannot be recorded, for instance on a read-only file system, a warning says so. InputError if the folder
-    holds no finished run or no state, or the source is no longer what the run has read.
+    InputError if the folder holds no finished run or no state, or the source is not what the run has read.
     """
     folder = RunFolder.existing(run)
     before = read_summary(folder)
@@ -122,11 +121,7 @@ def _is_sound(state: RunFolder) -> bool:
 
 @in_threads_of_its_run
 def audit_state(location: str | Path) -> AuditReport:
-    """Audit a state against its own examples: what needs the past (counters, build-time splits) is not checked.
-
-    ``location`` is one of the ``checkpoints/`` of a run, or a folder written by ``update`` or by ``save`` with the
-    examples; InputError if it is neither.
-    """
+    """Audit a state, also of a run's ``checkpoints/``, against its own examples: not what needs the past."""
     saved, _ = open_state(location)
     history = history_of_live(saved.arrays, saved.groups, saved.features)
     return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)

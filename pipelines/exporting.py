@@ -25,12 +25,10 @@ from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 @in_threads_of_its_run
 def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """Write a model in the format of another library, and return what was written.
+    """Write the model of a run, a model or a state in the format of another library; ``out``.json describes it.
 
-    ``model`` is a run folder, its ``model``, or a state. A second file, ``out`` with ``.json`` behind its name, tells
-    what columns and outputs are. ConfigError if ``out`` lies in a run, a model or a state, or another process writes
-    it; InputError for a damaged model, a library that is not installed, a model that the format cannot say, or a file
-    that cannot be written.
+    ConfigError if ``out`` may not be written; InputError for a damaged model, an absent library, or what a format
+    cannot say.
     """
     saved = load_model(model)
     trees, interface = trees_of(saved), interface_of(saved)
@@ -69,9 +67,7 @@ def explain_row(
 ) -> dict[str, Any]:
     """Explain the prediction of one row of a file, by its number from 0, and put its path in one ``tree`` into words.
 
-    ``model`` is a run folder, its ``model``, or a state; ``kind`` is that of the file, by default from its name.
     ``values`` are the features that move an output, the largest first, each ``[name, [value of each output]]``.
-    InputError as of :func:`export_model`, or if the row is not there or cannot be used.
     """
     saved = load_model(model)
     trees, interface = trees_of(saved), interface_of(saved)

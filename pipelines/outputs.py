@@ -76,10 +76,7 @@ def require_run_apart(out: RunFolder, config: Config, inputs: Iterable[Input]) -
 
 @contextmanager
 def writing_alone(target: Path, what: str, *, new: Iterable[Path] = ()) -> Iterator[None]:
-    """Be the only process that writes a file; ``what`` it holds is named in errors, and no file of ``new`` may exist.
-
-    ConfigError if another process writes it, InputError if it cannot be written, or one of ``new`` exists.
-    """
+    """Be the only writer of a file of ``what`` (else ConfigError); InputError if it, or one of ``new``, exists."""
     try:
         with locked(Folder(target.parent), target.name):
             for file in new:

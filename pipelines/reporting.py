@@ -27,12 +27,9 @@ def publish_report(folder: RunFolder) -> None:
 
 
 def report_of(runs: list[str], out: str | None) -> str:
-    """Write one report about one or several runs, and return its place.
+    """Write one report about one or several runs, and return its place: ``out``, or that in the run's folder.
 
-    ``out`` is a local file whose name ends in .html; only a page of raydt is replaced. By default the report is
-    ``report.html`` in the run's folder, or in the working directory for several runs. ConfigError if ``out`` lies in a
-    run, a model or a state, or another process writes it; InputError for a folder that is no run or given twice, a name
-    that is not for a page, or a report that cannot be written.
+    Only a page of raydt is replaced. ConfigError if ``out`` may not be written; InputError if a folder is no run.
     """
     from pipelines.report.page import write_report
 

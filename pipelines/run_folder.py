@@ -41,10 +41,7 @@ class RunFolder(Folder):
 
     @classmethod
     def create(cls, location: str | Path, *, overwrite: bool = False) -> RunFolder:
-        """Make a new run folder; ``overwrite`` removes the files of a run that is there first, and no other file.
-
-        ConfigError if the folder holds something already, is a file, or cannot be written.
-        """
+        """Make a new run folder, or clear that of a run to ``overwrite``; ConfigError if it holds anything else."""
         folder = cls(location)
         place = "--out " + folder.location.replace("\0", "\\0")[:300]
         try:

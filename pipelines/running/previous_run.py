@@ -96,10 +96,7 @@ def _recoveries(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _together(entries: Iterable[Any]) -> list[dict[str, Any]]:
-    """Entries from several places, each once, in their order: what the first place that knows of it says, and more.
-
-    A checkpoint knows of no recovery after it, and of none that led to no checkpoint; the log knows of all.
-    """
+    """Return entries of several places, each once, as the first place has it: none of them knows all."""
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for entry in entries:
         if isinstance(entry, dict) and isinstance(entry.get("epoch"), int) and isinstance(entry.get("kind"), str):

@@ -223,10 +223,7 @@ def contents_after(
 def save_state(
     target: RunFolder, meta: dict[str, Any], components: dict[str, Any], receipt: Receipt, chain: OpenChain | None
 ) -> None:
-    """Write the new state and keep its receipt, or neither: the receipt comes last but for the manifest.
-
-    Of successive states the one after no update is there already, and stays as it is.
-    """
+    """Write the new state, unless it is there, and its receipt last but for the manifest; or neither."""
     keep = (lambda: chain.append(receipt, time=now())) if chain is not None else (lambda: None)
     if target.has(MANIFEST):
         keep()

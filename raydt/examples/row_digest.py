@@ -51,10 +51,7 @@ class RowDigest:
         self._tree, self._changed, self._changes = None, [], 0
 
     def part(self, columns: Columns) -> Part:
-        """Part of a digest: the columns with their types as its name, and the root of the rows.
-
-        Weights are a further column, unless all are 1.
-        """
+        """Part of a digest: columns with types (of weights, unless all are 1) as its name, and the root of the rows."""
         store = self._store
         if (self._filled, self._weighted) != (store.filled, store.uneven > 0):
             self.forget()

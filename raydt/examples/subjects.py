@@ -75,10 +75,7 @@ class Subjects:
         self._used += n
 
     def end(self, ids: Integers, seq: Integers) -> None:
-        """Note deletions: no example with one of the ``ids`` lives that was born before ``seq``, shape (n,), ascending.
-
-        Amortised O(log entries) for each.
-        """
+        """Note that no example with one of the ``ids`` lives that was born before ``seq``, ascending. O(log) each."""
         if len(ids):
             self._ended.append((np.array(ids), np.array(seq)))
             self._waiting += len(ids)

@@ -45,20 +45,14 @@ def threads() -> int:
 
 
 def threads_of(n_jobs: int | None) -> int:
-    """Return how many threads ``n_jobs`` means.
-
-    None and -1 are all CPUs that this process may use, -2 all but one, and so on; at least one.
-    """
+    """Return the threads that ``n_jobs`` means: None and -1 all CPUs of this process, -2 all but one, and so on."""
     if n_jobs is None or n_jobs < 0:
         return max(1, cpus_here() + 1 + (-1 if n_jobs is None else n_jobs))
     return max(1, n_jobs)
 
 
 def limited(n: int | None) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which a call uses at most ``n`` threads, and no more than the contexts around it allow.
-
-    None changes nothing.
-    """
+    """Return a context in which a call uses at most ``n`` threads, and no more than around it; None: no change."""
     return _Limit(n)
 
 

@@ -278,10 +278,7 @@ def drawable(arrays: Columns) -> Columns:
 
 
 def live_tree(model: Columns, names: Names, note: Callable[[int], Note], about: str, *, lines: int = 1) -> Tree:
-    """Return the tree of a model as cards and icicle; ``about`` is what a card says besides questions and counts.
-
-    ``lines`` of the notes need room on a card.
-    """
+    """Return the tree as cards and icicle; ``about`` is what a card says besides, ``lines`` the room for notes."""
     root = drawn_tree(model, names, note)
     nodes, drawn = len(model["feature"]), root.cards()
     if drawn < nodes:

@@ -35,10 +35,7 @@ class Envelope:
         self._outside, self._id = tuple(outside), id
 
     def row_schema(self, schema: pa.Schema, file: str) -> pa.Schema:
-        """Return the columns of the rows inside: those outside that ``schema`` has, then the fields of the structs.
-
-        A struct that is missing or is none is an InputError.
-        """
+        """Return the columns of the rows inside: outer ones, then fields of the structs, or an InputError."""
         fields = [schema.field(name) for name in self._outside if schema.names.count(name) == 1]
         inside: dict[str, pa.Field] = {}
         for side in (AFTER, BEFORE):

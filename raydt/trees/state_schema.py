@@ -188,10 +188,7 @@ def check_held(groups: Mapping[int, Arrays], features: Features, declared: Itera
 
 
 def check_trees(arrays: Arrays, nodes: npt.NDArray[Any] | None = None, prefix: str = "") -> Ints:
-    """Require trees in preorder, one after the other, and return their inner nodes. O(nodes log nodes).
-
-    ``nodes`` has the number of nodes of each tree; by default there is one. Names of the arrays begin with ``prefix``.
-    """
+    """Require trees in preorder of so many ``nodes`` (None: one tree), and return inner nodes. O(nodes log nodes)."""
     feature, left, right = (arrays[prefix + name] for name in ("feature", "left", "right"))
     n = len(feature)
     nodes = np.array([n]) if nodes is None else nodes.astype(np.int64)
@@ -225,10 +222,7 @@ def check_sums(arrays: Arrays, name: str, inner: Ints) -> None:
 
 
 def check_leaves(arrays: Arrays, y: npt.NDArray[Any], weight: npt.NDArray[Any] | None = None) -> None:
-    """Require that every leaf counts the examples in it, of classes ``y``: kernels make room by it. O(examples).
-
-    With weights in units it counts them, and examples of weight 0 are in no leaf (-1).
-    """
+    """Require that every leaf counts its examples, or weighs them: kernels make room by it. O(examples)."""
     leaf, counts, leaves = arrays["leaf"], arrays["counts"], arrays["feature"] < 0
     there = leaf >= 0
     require(leaves[leaf[there]].all(), "leaf", "states.inner_leaf")

@@ -183,10 +183,7 @@ class GBDTCoordinator(BatchCoordinator):
     def _summaries(
         self, seqs: npt.NDArray[np.int64], deleted: Slots, since: npt.NDArray[np.int64]
     ) -> Exchange[list[Summary]]:
-        """Return summaries of the labels of the examples that were live before each of some updates (``seqs``).
-
-        ``deleted`` are slots whose examples an update has deleted: number ``since``.
-        """
+        """Return summaries of the labels live before updates ``seqs``; those in ``deleted`` went at ``since``."""
         yield from ()
         return summaries_before(self.store, seqs, deleted, since)
 
@@ -299,10 +296,7 @@ class GBDTCoordinator(BatchCoordinator):
         return constant_of(summary_of(self.store.y[self.store.slots()]))
 
     def digest(self) -> str:
-        """Digest of trees, sums, bins, and of label and ledger by id.
-
-        The first costs O(nodes + live examples x trees), the next O(nodes), and O(trees) for each row that changed.
-        """
+        """Return the digest of trees, bins and rows. O(nodes + rows x trees) once, then for rows that changed."""
         slots = self._pending.deletes
         slots = slots[np.argsort(self.store.id[slots])]
         leaving = {"id": self.store.id[slots], **self._row_columns(slots)}

@@ -73,10 +73,7 @@ class RecordedGBDTTree:
 
 
 def recorded_trees(state: Mapping[str, npt.NDArray[Any]], cuts: Ints) -> list[RecordedGBDTTree]:
-    """Return the trees of a coordinator's state.
-
-    MalformedModelError if they are no trees in preorder over features with so many ``cuts``.
-    """
+    """Return the trees of a state; MalformedModelError unless in preorder over features with so many ``cuts``."""
     names = ("node_feature", "node_cut", "node_left", "node_right")
     nodes = [np.asarray(state[name], np.int64) for name in names]
     ends = np.cumsum(state["tree_nodes"])

@@ -41,10 +41,7 @@ def summary_of(y: Labels, weights: Weights | None = None) -> Summary:
 
 
 def summaries_before(store: Any, seqs: Any, deleted: Any, since: Any) -> list[Summary]:
-    """Return summaries of the labels of the examples of a store that were live before each of some updates (``seqs``).
-
-    ``deleted`` are slots of rows that a later update, ``since``, has deleted.
-    """
+    """Return summaries of the labels live before updates ``seqs``; slots ``deleted`` were emptied at ``since``."""
     after, y, born, found = store.slots(), store.y, store.born, []
     for seq in seqs.tolist():
         slots = np.concatenate([after, deleted[since > seq]])

@@ -220,10 +220,7 @@ class DataFile(ABC):
         """
 
     def batches(self, columns: list[str], start: int, size: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most ``size`` rows with at least ``columns``, from row ``start`` of this file on.
-
-        It is an InputError if the file cannot be read on, or is no longer the one that was found.
-        """
+        """Yield batches of at most ``size`` rows from ``start`` on; InputError if the file is not as it was found."""
         self.require_unchanged()
         source, row = self._batches(columns, start, size), start
         while True:
