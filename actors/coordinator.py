@@ -37,10 +37,7 @@ _NOWHERE = -1
 
 
 class Coordinator:
-    """A learner's coordinator in a process of its own.
-
-    A plain class that Ray wraps; operators find it as ``ray::Coordinator`` in ``ps``.
-    """
+    """A learner's coordinator in a process of its own, which operators find as ``ray::Coordinator``."""
 
     def __init__(self) -> None:
         self._pulse = Pulse()

@@ -30,10 +30,7 @@ SECRET_BYTES = 32
 
 
 class RayDriver:
-    """Runs a coordinator's generators against shard actors, in shard order, which have begun ``epoch``.
-
-    An actor may have several shards, which get one message and give one reply.
-    """
+    """Runs generators against shard actors that have begun ``epoch``, one message to each, in shard order."""
 
     def __init__(self, shards: Sequence[Peer], epoch: int, watch: Watch) -> None:
         self.shards = list(shards)

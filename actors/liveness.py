@@ -32,10 +32,7 @@ CONTROL, PARTS, READING = "control", "parts", "reading"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another process of the job: its handle, how to name it, and its number if it is on this machine.
-
-    ``shard`` is its number among the processes of shards, of which it has ``shards``; None for the coordinator.
-    """
+    """Another process of the job: handle, name, pid on this machine, and the number among those of shards."""
 
     name: str
     handle: Any

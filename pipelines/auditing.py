@@ -67,10 +67,7 @@ def audit_run(run: str | Path) -> AuditReport:
 
 
 class Ended(NamedTuple):
-    """The last state of a run, and its raw examples as they are read again from the source.
-
-    ``class_order`` has the class codes in ascending order of their labels.
-    """
+    """The last state of a run, and its raw examples as they are read again from the source."""
 
     config: Config
     meta: dict[str, Any]

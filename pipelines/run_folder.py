@@ -26,10 +26,7 @@ from raydt.messages import Message, message
 
 
 class RunFolder(Folder):
-    """A run folder: a local path or a URI (``s3://``, ``gs://``, ``hdfs://``, ``file://``).
-
-    ConfigError if it is no URI that can be opened.
-    """
+    """A run folder: a path or a URI (``s3://``, ``gs://``, ``hdfs://``); ConfigError if it cannot be opened."""
 
     _created = _made = False
 

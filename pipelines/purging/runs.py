@@ -49,10 +49,7 @@ PREDICTIONS, QUARANTINE, EVENTS, REPORT = "predictions", "quarantine", "events",
 
 
 class RunPurge(Work):
-    """The purge of a run.
-
-    InputError if there is no completed run, its folder is damaged, or a link has the name of a file or folder of a run.
-    """
+    """The purge of a run; InputError if it is not completed, is damaged, or a link has a name of ours."""
 
     clock = "ended in summary.json"
 

@@ -35,10 +35,7 @@ UPDATED = "run_updated"
 
 
 class Adoption:
-    """The adoption of a state by a run that no other process writes.
-
-    InputError if there is no state, ``update`` did not write it, or the run has no checkpoint that it was made from.
-    """
+    """The adoption of a state by a run; InputError unless ``update`` made it from a checkpoint of the run."""
 
     def __init__(self, config: Config, folder: RunFolder, store: CheckpointStore, state: str | Path) -> None:
         self._config, self._folder, self._store = config, folder, store

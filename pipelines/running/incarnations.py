@@ -167,10 +167,7 @@ class Incarnations:
 
 
 class RestartBudget:
-    """Budget of a run's recoveries: ``most`` within any period of so many ``seconds``, then the run gives up.
-
-    A fault that comes back at once does not go away by itself.
-    """
+    """Budget of recoveries, ``most`` in any period of ``seconds``: a fault may not go away by itself."""
 
     def __init__(self, most: int = 5, seconds: float = 600.0) -> None:
         self.most, self.seconds = most, seconds

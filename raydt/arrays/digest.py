@@ -26,10 +26,7 @@ _BLOCK = 1 << 16
 
 
 class Padded(NamedTuple):
-    """An array of one dimension that is too long to be made: ``head``, then ``rest`` times ``fill``.
-
-    At the places ``ones`` of the rest, ascending, it has 1 instead.
-    """
+    """``head``, then ``rest`` times ``fill``, but 1 at the places ``ones``: an array too long to be made."""
 
     head: npt.NDArray[Any]
     rest: int

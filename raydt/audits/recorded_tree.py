@@ -38,10 +38,7 @@ class MalformedTreeError(Exception):
 
 @dataclass(frozen=True)
 class RecordedTree:
-    """The node arrays of a state, shape (n,) each; ``parent`` and ``depth`` are derived from them.
-
-    ``missing`` has the side of missing numbers, ``LEFT`` or ``RIGHT``, 0 where none is decided.
-    """
+    """The node arrays of a state, shape (n,); ``missing`` is the side of missing numbers, 0 where undecided."""
 
     feature: Ints
     threshold: Floats

@@ -28,10 +28,7 @@ class Fault(NamedTuple):
 
 
 class Faults(dict[int, Fault]):
-    """The first fault of each bad row of one chunk, by position.
-
-    The positions ``bad`` are of rows that are bad already, for reasons that are kept elsewhere.
-    """
+    """The first fault of each row of a chunk, by position, but of those that are ``bad`` already."""
 
     def __init__(self, length: int, bad: Iterable[int] = ()) -> None:
         super().__init__()

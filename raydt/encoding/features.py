@@ -31,11 +31,7 @@ Columns = Mapping[str, pa.Array]
 
 
 class FeatureEncoder:
-    """Encodes the columns of the features, in two steps: all checks of a chunk of rows come before any code is given.
-
-    ``tokens`` is what the lists of the sparse column hold, if not indices; ``known`` are categories by column, in the
-    order of their codes.
-    """
+    """Encodes features in two steps: all checks of a chunk of rows come before any code is given."""
 
     def __init__(
         self,

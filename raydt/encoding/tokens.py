@@ -37,10 +37,7 @@ def different(columns: Iterable[pa.Array]) -> int:
 
 
 class Tokens:
-    """The tokens of a column and their codes, of which there may be ``width``.
-
-    Unless it ``grows``, new tokens are no features.
-    """
+    """The tokens of a column and their codes, at most ``width``; unless it ``grows``, new ones are no features."""
 
     def __init__(self, name: str, grows: bool) -> None:
         self.name, self._grows = name, grows

@@ -81,10 +81,7 @@ def documented(cls: C) -> C:
 
 
 class Parameters:
-    """Base of the estimators; a subclass names its learner, and has the options of it among its parameters.
-
-    A subclass is a dataclass, whose fields are its parameters: their names, types and defaults are written once.
-    """
+    """Base of the estimators, dataclasses whose fields are parameters, written once; each names its learner."""
 
     kind: ClassVar[str]
     #: What the parameters are for that are no options of the learner.

@@ -81,10 +81,7 @@ class _Moment(NamedTuple):
 
 
 class Prequential(Evaluation):
-    """Evaluation of predicted classes.
-
-    Class 1 is the positive class if ``positive``; otherwise it is as long as there are at most two classes.
-    """
+    """Evaluation of predicted classes; class 1 is positive if ``positive``, else while there are at most two."""
 
     #: Of the metrics table.
     columns: ClassVar[tuple[str, ...]] = (

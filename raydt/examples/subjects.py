@@ -28,10 +28,7 @@ _TOGETHER = 1024
 
 
 class Subjects:
-    """The subject of each live example.
-
-    Memory: 24 bytes for each entry, and each subject once.
-    """
+    """The subject of each live example, in 24 bytes for each entry, and each subject once."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}

@@ -115,10 +115,7 @@ class CheckpointContent(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of one run, at most ``keep`` (at least 1); written by one thread at a time.
-
-    ``copies`` limits how long copies of deleted examples stay; by default as long as checkpoints and segments do.
-    """
+    """The checkpoints of one run, at most ``keep``, whose ``copies`` have limits; one thread writes."""
 
     def __init__(self, folder: Folder, keep: int, copies: Copies | None = None) -> None:
         self.folder, self.keep = folder, keep

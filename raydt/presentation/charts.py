@@ -108,10 +108,7 @@ def powers(most: float, least: float = 1.0) -> Axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A line through points, all coordinates shares of the axes; NaN is a gap, and a point without neighbours a dot.
-
-    ``step``: stairs; ``dotted``: a dot on each point.
-    """
+    """A line through points on axes; NaN is a gap. ``step``: stairs; ``dotted``: a dot on each point."""
 
     x: Floats
     y: Floats
@@ -151,11 +148,7 @@ Shape: TypeAlias = Line | Area | Box | Dots
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mark:
-    """One series: its shape, None of one that is in words only, and what a legend says of it.
-
-    ``values`` are its numbers in words, one per position of the chart's ``at``; a legend shows ``now`` until a
-    reader points at a position.
-    """
+    """One series: its shape, if it has one, ``values`` in words by position, and ``now`` until one is chosen."""
 
     name: str
     tone: str

@@ -26,10 +26,7 @@ BEFORE, AFTER = "before", "after"
 
 
 class Envelope:
-    """Rows inside ``before`` and ``after``, which both have the field ``id``.
-
-    The columns ``outside`` stand beside the structs: the operation, and the time if it is not a field.
-    """
+    """Rows inside ``before`` and ``after``, which have the field ``id``; other columns stand ``outside``."""
 
     def __init__(self, outside: Iterable[str], id: str) -> None:
         self._outside, self._id = tuple(outside), id

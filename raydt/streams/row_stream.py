@@ -50,10 +50,7 @@ class RowStreamOptions(BaseModel, ABC):
 
 
 class RowStream(ABC):
-    """Updates made from the good rows of a source, fresh or restored together with the stream, in their order.
-
-    A source that does not fit the model is a ConfigError.
-    """
+    """Updates made from the good rows of a fresh source, in order; ConfigError if it does not fit the model."""
 
     changelog = False
     chooses_deletes = False

@@ -62,10 +62,7 @@ def _length(duration: str | int) -> int:
 
 
 class _TimedReader(RowReader):
-    """Makes rows that are late by more than ``lateness`` bad.
-
-    ``now`` is the largest event time of the good rows before ``start``.
-    """
+    """Makes rows bad that are late by more than ``lateness``; ``now`` is the largest time before ``start``."""
 
     def __init__(
         self, source: Source, start: int, skip_bad: bool, *, column: TimeColumn, now: int, lateness: int

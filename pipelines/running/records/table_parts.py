@@ -36,10 +36,7 @@ def writing(place: str) -> Iterator[None]:
 
 
 class Parts:
-    """The parts of one table; its folder is made with the first.
-
-    ``names`` are the parts that are committed as soon as a checkpoint lists them, ``location`` is for messages.
-    """
+    """The parts of one table, whose folder is made with the first; ``names`` are committed when listed."""
 
     def __init__(self, folder: RunFolder, table: str) -> None:
         self._here = folder.inside(table)

@@ -67,10 +67,7 @@ def predictions_schema(text_ids: bool, target_dtype: np.dtype[Any] = CODES) -> p
 
 
 class TableWriter:
-    """One table of a run, written by one owner; its file appears with the first row.
-
-    Without a ``schema`` it is taken from the first columns.
-    """
+    """One table of a run, written by one owner from its first row on, which may give the ``schema``."""
 
     def __init__(self, folder: RunFolder, name: str, schema: pa.Schema | None = None) -> None:
         self._filesystem, self._schema = folder.filesystem, schema

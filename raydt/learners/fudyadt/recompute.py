@@ -239,11 +239,7 @@ class SplitConditions:
 
 
 class Recomputed(BuildHistory):
-    """Everything that a history says about a recorded tree. O(depth x cells x log(rows)).
-
-    Without a complete history only ``leaf`` and ``live``, ``live_...`` mean something. Build-time sets of up to
-    ``budget`` cells (rows x features) are searched; beyond it nodes are sampled.
-    """
+    """Everything that a history says about a recorded tree, sampled beyond ``budget`` cells. O(depth x cells x log)."""
 
     def __init__(
         self,

@@ -23,10 +23,7 @@ from raydt.trees.regression_sums import LabelRange
 
 
 class FuDyADTShard:
-    """Owner of whole feature groups.
-
-    With the coordinator's store, when both live in one process and share it, rows and labels are not sent.
-    """
+    """Owner of whole feature groups; with the coordinator's store in one process nothing is sent."""
 
     def __init__(self, features: Features, groups: npt.NDArray[np.int64], store: ExampleStore | None = None) -> None:
         self.groups = groups

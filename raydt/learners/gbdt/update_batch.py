@@ -69,10 +69,7 @@ class PendingUpdates:
 
 @dataclass(slots=True)
 class Counts:
-    """Costs of an update: trees checked and retrained, subtrees and rows of these, nodes built, rows refreshed.
-
-    ``trained``: rows that all trees were trained on instead, 0 if they were updated.
-    """
+    """Costs of an update, or the rows that all trees were ``trained`` on instead."""
 
     trees_checked: int = 0
     trees_retrained: int = 0
