@@ -1,13 +1,8 @@
 """Prequential errors of a regression, and the trivial predictors every result has to be compared with.
 
-The interface is that of :class:`raydt.evaluation.classification.Prequential`. Sums are taken term by term in the
-order of the stream, so that they depend, to the last bit, on the sequence of labels and predictions only, never on how
-it was cut.
-
-* *no change* predicts the label inserted just before;
-* *mean* predicts the mean of the labels inserted so far; deletions do not take part.
-
-Before any label is known both predict 0. A baseline's score is its mean squared error.
+Invariant: sums are taken term by term in the order of the stream, so that they depend, to the last bit, on labels and
+predictions only. *No change* predicts the label inserted just before, *mean* the mean of the labels inserted so far;
+before any label is known both predict 0. A baseline's score is its mean squared error.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Models and states as folders of plain arrays, on any file system Arrow knows; nothing is ever unpickled.
 
-A folder holds components: each is one uncompressed ``.npz`` file of its arrays, one ``.json`` file of its other
-values, or both. Components are written first, under names that contain their own hash; ``manifest.json`` is
-written last and is the commit (``raydt.folders.manifest``): before it the folder holds what it held before, after it
-the new contents.
-
-Invariant: what :func:`load_folder` returns was written by :func:`save_folder`, bit for bit. The manifest carries
-its own hash and that of every file; a folder that fails any check is refused as a whole, naming the file.
-
-Not here: which arrays make up a model or a state (the learner's to say) and when to write one. The format is
-described in ``docs/reference/formats.md``.
+Components, ``.npz`` and ``.json`` files named by their hash, are written first; ``manifest.json`` is the commit
+(``raydt.folders.manifest``): before it the folder holds what it held before. Invariant: what :func:`load_folder`
+returns was written by :func:`save_folder`, bit for bit; a folder that fails any check is refused as a whole, naming the
+file. The format is described in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations

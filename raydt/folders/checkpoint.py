@@ -1,22 +1,11 @@
 """Checkpoints: states of one run at its batch barriers, which share the rows they have in common.
 
-::
-
-    checkpoints/
-        2000/manifest.json  coordinator.<hash>.npz  live.<hash>.npz  stream.<hash>.json ...
-        3000/manifest.json  ...
-        rows/rows-0-2000.<hash>.npz  rows-0-2000-group-000.<hash>.npz  ...
-
-What never changes of an example is written once, into the segment of its birth (``raydt.exchange.snapshot``); a
-checkpoint names its segments and holds for each a bitmap of the examples that live. Everything else is written in full.
-
-An array of a segment has one entry for each example, but for a *ragged* entry, which is two arrays: ``<name>_lengths``
-says how many of ``<name>_values`` belong to each example, one example after the other.
-
-Invariant: a manifest is written last and is the commit. At any moment, whatever fails or is killed, the last complete
-checkpoint can be read, and what :func:`read_checkpoint` returns was written, bit for bit. Files are named by their
-contents, so that a run that is repeated writes the same files again. A manifest lists only segments whose files exist
-when it is written; one that was removed, by whomever, is written again.
+What never changes of an example is written once, into the segment of its birth (``raydt.exchange.snapshot``), in the
+folder ``rows``; a checkpoint names its segments and has a bitmap of the examples that live in each. Of a *ragged* entry
+a segment has ``<name>_lengths`` and ``<name>_values``. ``docs/reference/formats.md`` has the layout. Invariant: a
+manifest is written last and is the commit. Whatever fails or is killed, the last complete checkpoint can be read, and
+what :func:`read_checkpoint` returns was written, bit for bit. A manifest lists only segments whose files exist then;
+one that was removed is written again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The coordinator of the sparse best split: ids, labels and totals; features and their counters are with the shards.
 
-One batch: (1) ids become slots, bad updates are refused before anything is applied; (2) shards receive the new rows;
-(3) and the steps, in one round: they change their counters, and answer for every search with the candidate of each of
-their feature groups; (4) the best candidate of each search is the split from there on, and what each row is predicted
-by follows. The rows of a warm-up wait for its end and are then taken at once, in their order.
+One batch is one round after its rows: shards take the steps, and answer for every search with the candidate of each of
+their feature groups, of which the best is the split from there on. The rows of a warm-up are taken at its end, in their
+order.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """The coordinator of the GBDT: collects updates to batches D', trains once, and updates the trees in place.
 
-One batch of the stream: (1) ids become slots, bad updates are refused before anything is applied, and the shards get
-the new rows; (2) at the end of the warm-up the bins are fixed and the trees trained; (3) at the end of each D' it
-passes through the trees, first its deletions, then its insertions (``passes``), or all trees and bins are made again.
-Predictions are made by the model of the last such end.
-
-Here the rows are this process's own, and it trains and updates the trees itself (``trainer``). Where shards own the
-rows, ``owned_coordinator`` has them do it.
+At the end of the warm-up the bins are fixed and the trees trained; at the end of each D' it passes through the trees,
+or all trees and bins are made again. Predictions are made by the model of the last such end. Here the rows are this
+process's own (``trainer``); where shards own them, ``owned_coordinator`` has these do it.
 """
 
 from __future__ import annotations
