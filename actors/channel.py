@@ -285,6 +285,5 @@ def _reason(error: Exception) -> str:
 
 
 def _lost(id: str, index: int, **parameters: Any) -> ProcessLostError:
-    """Return the error of a shard that is lost."""
     said = message(id, peer=index, **parameters)
     return ProcessLostError(said.alone(), said.remedy, actor="shard", shard=index)

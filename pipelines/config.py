@@ -300,7 +300,6 @@ def json_schema() -> Mapping[str, Any]:
 
 
 def _text_of(path: Path) -> str:
-    """The text of a config file."""
     with path.open("rb") as file:
         data = file.read(LARGEST_CONFIG + 1)
     if data.startswith(_DATA_FILES):

@@ -91,7 +91,6 @@ def _quality(metrics: dict[str, Any], baselines: dict[str, Any]) -> tuple[str, s
 
 
 def _after_training(summary: dict[str, Any], path: str) -> str:
-    """Return what to do with a trained model."""
     if summary.get("holdout") is None or summary["status"] != "completed":
         return ""
     return message("commands.after_training", run=shlex.quote(path))

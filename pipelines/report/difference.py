@@ -211,7 +211,6 @@ def _number(value: float, quality: Quality) -> str:
 
 
 def _signed(value: float, quality: Quality) -> str:
-    """Return a difference with its sign."""
     if quality.form is not share:
         return figure(value)
     return ("+" if value > 0 else "") + share(value, 2)

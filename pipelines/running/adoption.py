@@ -89,7 +89,6 @@ class Adoption:
         self._store.write_alone(int(meta["offset"]), meta, components)
 
     def _contents(self, before: Checkpoint, stream: Stream) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return ``meta`` and components of the new checkpoint."""
         saved, new, start = self._saved, self._new, before.number
         deletes, inserts = (sum(step[name] for step in new) for name in ("deletes", "inserts"))
         stream.restore(before.components["stream"])

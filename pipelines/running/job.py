@@ -240,7 +240,6 @@ def _run(
     interruption: Interruption,
     past: Past | None = None,
 ) -> RunResult:
-    """Begin a run, or resume it."""
     run: Run | None = None
     before = past.epoch if past is not None else 0
     with Incarnations(start.config, start.features, before, start.place) as incarnations:

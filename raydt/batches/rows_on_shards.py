@@ -264,13 +264,11 @@ class ShardWithRows:
         self._held.put(slots, X, indptr, indices)
 
     def _on_read(self, slots: Any, rows: Any, blocks: Any) -> None:
-        """Keep new rows that this shard has read."""
         assert self.reader is not None
         X, ones = self.reader.take(rows, blocks)
         self._held.put(slots, X, ones.indptr, ones.indices)
 
     def _on_gather(self, slots: Any) -> dict[str, Any]:
-        """Features of some rows."""
         return self._held.gather(slots)
 
     def _on_equal(self, slots: Any, X: Any, indptr: Any, indices: Any) -> npt.NDArray[np.bool_]:

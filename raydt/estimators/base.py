@@ -219,7 +219,6 @@ class Estimator(NamedExamples):
         return self._delete(Asked(key, self._store().find(key)), digests)
 
     def _delete(self, asked: Asked, digests: bool) -> Receipt:
-        """Delete live examples."""
         key = asked.key
         width = self._features().sparse
         nothing = np.empty((0, len(self._features().names)))

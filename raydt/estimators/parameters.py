@@ -128,7 +128,6 @@ class Parameters:
         return f"{type(self).__name__}({changed})"
 
     def _options(self) -> Any:
-        """Return the options of the learner among the parameters."""
         options = learners()[self.kind].Options
         given = {name: value for name, value in self.get_params().items() if name in options.model_fields}
         try:

@@ -275,7 +275,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
             raise InputError(message("estimators.class_beyond", label=label, most=most, instead=other))
 
     def _apply(self, op: int, row: Row, code: int) -> bool:
-        """One update; whether it was taken."""
         assert self._session is not None
         if self._change is not None:
             self._change.begin(None, _NO_SLOTS, erases=False)
@@ -287,7 +286,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return taken
 
     def _batch(self, op: int, row: Row, code: int) -> UpdateBatch:
-        """A batch of one update."""
         ops, ids, codes = np.array([op], np.int8), np.array([self._learned]), np.array([code], np.int32)
         if len(self._order) != len(self._labels):
             self._order = in_order(list(self._labels))
@@ -296,7 +294,6 @@ class RiverClassifier(AtomicCalls, _Classifier):
         return UpdateBatch(self._seq, ops, ids, row.copy(), codes, len(order), *rest, class_order=order, answers=False)
 
     def _code(self, x: Mapping[Hashable, Any]) -> int:
-        """Code of the label that is predicted."""
         assert self._session is not None
         code = self._session.predict_row(self._encode(x)[0])
         return int(self._shares(x).argmax()) if code is None else code

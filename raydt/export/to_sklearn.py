@@ -127,7 +127,6 @@ def _fitted(
     value: npt.NDArray[np.float64],
     labels: npt.NDArray[Any],
 ) -> Any:
-    """Return an estimator of one tree, with its nodes."""
     from sklearn.tree._tree import NODE_DTYPE, Tree
 
     begin, stop = int(trees.starts[tree]), int(trees.starts[tree + 1])

@@ -158,11 +158,9 @@ def _problem(reports: Sequence[BlockReport], length: int | None) -> Message | No
 
 
 def _from(rows: Rows, cut: int) -> Rows:
-    """Return the rows but for the first few."""
     return Rows(**rows[cut:].columns(), bad={place - cut: error for place, error in rows.bad.items() if place >= cut})
 
 
 def _until(rows: Rows, stop: int) -> Rows:
-    """Return the rows before row ``stop``."""
     length = min(len(rows), stop - rows.start)
     return Rows(**rows[:length].columns(), bad={place: e for place, e in rows.bad.items() if place < length})

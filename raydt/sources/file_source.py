@@ -227,7 +227,6 @@ class FileSource:
         return chunks, None
 
     def _blocks(self, start: int) -> Generator[Block, None, None]:
-        """Blocks of rows from row ``start`` on."""
         for found in self._batches(self._encoder.columns, start):
             yield _block(*found)
 
@@ -348,7 +347,6 @@ class _Read(NamedTuple):
 
 
 def _read(blocks: Iterator[Block], size: int) -> _Read:
-    """Read up to ``size`` blocks."""
     read: list[Block] = []
     try:
         while len(read) < size:

@@ -82,7 +82,6 @@ class BestSplitCoordinator(SequentialCoordinator):
         yield from ()
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Take the admitted updates of one part of the batch; returns the log of the splits that changed."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = admitted.row[added]
         sparse = batch.sparse or SparseRows.empty(self.features.sparse, len(batch.X))

@@ -67,7 +67,6 @@ class FuDyADTCoordinator(TreeCoordinator):
             raise InputError(message("learners.unknown_range"))
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         slots, rows = admitted.new[added], admitted.row[added]
         self.live.count_in_units(slots)

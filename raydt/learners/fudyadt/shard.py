@@ -77,7 +77,6 @@ class FuDyADTShard:
             self._labels[slots] = y
 
     def _on_read(self, slots: Any, y: Any, rows: Any, blocks: Any) -> None:
-        """Keep new rows that this shard has read."""
         assert self.reader is not None
         self._on_rows(slots, y, self.reader.take(rows, blocks)[0])
 
@@ -107,7 +106,6 @@ class FuDyADTShard:
         return self._meeting.begin(build_steps(level, columns, order, place))
 
     def _on_gather(self, slots: Any) -> npt.NDArray[np.float64]:
-        """Columns of rows that the coordinator does not keep."""
         fault("shard.before_columns")
         return self._columns_of(slots)
 

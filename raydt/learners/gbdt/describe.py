@@ -188,7 +188,6 @@ def _about(model: Columns) -> str:
 
 
 def _card(model: Columns, tree: Columns, names: Names, sides: tuple[str, str], node: int, answer: str) -> Node:
-    """Return the card of a node."""
     if tree["node_feature"][node] < 0:
         value = float(tree["node_value"][node])
         largest = float(np.abs(tree["node_value"]).max()) or 1.0

@@ -79,7 +79,6 @@ class SparseTreeCoordinator(TreeCoordinator):
             self._tree_unsent = False
 
     def _take(self, batch: UpdateBatch, part: slice, admitted: Admission, result: BatchResult) -> Exchange[Log]:
-        """Take the admitted updates of one part of the batch; returns the log of its rebuilds."""
         added = np.flatnonzero(admitted.new[part] >= 0) + part.start
         rows = RowBlock.of(batch.X, batch.sparse)
         if batch.blocks:  # of the warm-up: until it ends the tree is a leaf, for which no row is looked at

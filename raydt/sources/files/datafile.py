@@ -255,7 +255,6 @@ class DataFile(ABC):
         return {i: self.flaws.pop(start + i) for i in range(length) if start + i in self.flaws}
 
     def _ends_of_file(self) -> tuple[bytes, bytes]:
-        """The first and the last bytes."""
         with reading(self.name), self.open_input() as file:
             size = file.size()
             return file.read_at(min(END_BYTES, size), 0), file.read_at(min(END_BYTES, size), max(0, size - END_BYTES))
