@@ -21,7 +21,7 @@ from raydt.messages import Message, message
 from raydt.parallel.cpus import affinity
 from raydt.presentation.words import counted
 from raydt.sessions.local_phase import most_cells
-from raydt.streams import SlidingWindow
+from raydt.streams.sliding_window import SlidingWindow
 
 #: Shards of ``auto``: more have not been measured to be faster (docs/explanation/performance.md).
 MOST_SHARDS = 16

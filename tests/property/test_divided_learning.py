@@ -17,10 +17,12 @@ import pytest
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.sessions.session import InProcessSession
-from raydt.sources import ParquetFiles, open_source
 from raydt.sources.divided import DividedReading
 from raydt.sources.feature_reader import Opening, SourceFeatures
-from raydt.streams import SlidingWindow, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import ParquetFiles
+from raydt.streams.options import make_stream
+from raydt.streams.sliding_window import SlidingWindow
 from tests.property.test_divided_reading import Shards
 
 ROWS, WARMUP = 420, 300

@@ -26,8 +26,10 @@ from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import shard as gbdt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, understood
 from raydt.sessions.session import InProcessSession
-from raydt.sources import Hyperplane, open_source
-from raydt.streams import SlidingWindow, make_stream
+from raydt.sources.opening import open_source
+from raydt.sources.options import Hyperplane
+from raydt.streams.options import make_stream
+from raydt.streams.sliding_window import SlidingWindow
 from tests.actors_here import Handle, Waiting
 
 LEARNER = learners()["gbdt"]
