@@ -118,7 +118,10 @@ def expected_of(case: Case) -> dict[int, Any]:
     [{}, {"objective": "squared_error"}, {"early_stopping": True}, {"class_weight": "balanced"}],
     ids=str,
 )
-@pytest.mark.parametrize(("shards", "others"), [(1, (2,)), (3, (1, 2)), (5, (3,)), (2, (2, 5))])
+@pytest.mark.parametrize(
+    ("shards", "others"),
+    [(1, (2,)), (3, (1, 2)), (5, (3,)), pytest.param(2, (2, 5), marks=pytest.mark.nightly)],
+)
 @pytest.mark.parametrize("pieces_of", [pytest.param(None, marks=pytest.mark.nightly), 1])
 def test_any_number_of_shards_goes_on(
     options: dict[str, Any],
