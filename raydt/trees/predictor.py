@@ -85,8 +85,12 @@ class TreePredictor:
         feature, threshold, left, right = (self._model[name] for name in ("feature", "threshold", "left", "right"))
         stored = StoredTrees(np.array([0, len(feature)]), feature, threshold, left, right)
         trees = one_category_left(stored, self._categorical, self._sparse, outputs)
-        sides = missing_left(self._model, self._cover) & trees.asks_number
+        sides = self._missing_left() & trees.asks_number
         return replace(trees, cover=self._cover, codes=codes, missing_left=sides, unit=self._unit)
+
+    def _missing_left(self) -> npt.NDArray[np.bool_]:
+        """Nodes at which missing numbers go left, if they ask for a number; shape (nodes,)."""
+        return missing_left(self._model, self._cover)
 
     def _shares(self, n_classes: int) -> npt.NDArray[np.float64]:
         return smoothed_shares(self._model, n_classes, self._smoothing)
