@@ -1,8 +1,4 @@
-"""Arrow columns of NumPy arrays and lists of text, and back.
-
-``pyarrow.array`` and ``to_numpy`` import pandas, if it is installed: a third of a second at the start of a short run.
-Numbers and text get around it here; they are the columns that every run writes.
-"""
+"""Arrow columns of NumPy arrays and lists of text, and back, for which ``pyarrow`` itself would import pandas."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One shard: a learner's worker behind the numbering of messages.
-
-Invariant: a shard answers the message it answered last from its saved reply, takes the next one, and refuses every
-other one.
-"""
+"""One shard: a learner's worker behind the numbering of messages (``messages``)."""
 
 from __future__ import annotations
 

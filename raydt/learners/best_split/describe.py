@@ -1,8 +1,4 @@
-"""How the sparse best split presents itself: which feature was best when, and what the search for it took.
-
-Works on the summary, on the events, which give the best features (``leader_chart.py``), and on the metrics, which count
-moves and filled buckets.
-"""
+"""How the sparse best split presents itself: which feature was best when, and what the search for it took."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How boosted trees present themselves: the first of them, what features gain, and what each batch D' has touched.
-
-Works on the arrays of a predict-only model, whose trees lie one after the other in preorder, and on the events of the
-run: an entry for each batch of updates that was applied at once, and one for the first training.
-"""
+"""How boosted trees present themselves: the first of them, what features gain, and what each batch D' has touched."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The formats of files, and which one a name stands for.
-
-Invariant: whatever reads files without being told their format (a deletion log, files for a model) knows it by
-:func:`find_kind`.
-"""
+"""The formats of files, and which one a name stands for (:func:`find_kind`) where no config tells it."""
 
 from __future__ import annotations
 
