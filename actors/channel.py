@@ -1,11 +1,9 @@
 """A TCP channel among the shards of one session: what they swap on a pass goes from process to process.
 
-Ray starts the processes, watches them and ends them; a round of Ray calls takes some milliseconds, and a boosted tree
-takes several meetings. So shards have connections of their own, made for one epoch when the first pass needs them.
-
-Invariant: a port is open on one address of the node only, and only until every shard has connected. Both sides prove
-that they have the secret of the session, which is never sent, before they exchange anything else. A connection that
-ends, or carries what is no frame, is a lost process: nothing is sent again.
+A round of Ray calls takes some milliseconds, and a boosted tree takes several meetings. Invariant: a port is open on
+one address of the node only, and only until every shard has connected. Both sides prove that they have the secret of
+the session, which is never sent, before they exchange anything else. A connection that ends, or carries what is no
+frame, is a lost process: nothing is sent again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """From Arrow columns to numbers: which types are taken, numeric values, and dictionaries of categories.
 
-Invariant: a value's code is its place in the order of first appearance in the stream. The codes that dictionary
-columns carry inside a file are never used, since files differ in them, and neither chunk borders nor reading ahead
-change a code: a dictionary remembers the row at which each value first appeared and can be cut at any row. Where a
-learner takes categories by value, a number that follows from the value alone takes the place of its code.
-
-Putting columns together into rows, and what makes a row bad, is in ``raydt.sources.encoder``.
+Invariant: a value's code is its place in the order of first appearance in the stream, whatever codes a file has inside,
+and wherever chunks end or reading ahead has got: a dictionary remembers the row at which each value first appeared and
+can be cut at any row. For learners that take categories by value, a number that follows from the value stands for its
+code. Rows are put together in ``raydt.sources.encoder``.
 """
 
 from __future__ import annotations

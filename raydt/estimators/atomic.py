@@ -1,11 +1,9 @@
 """Atomic calls: a call that changes a model takes effect in full, or not at all, or the model is refused from then on.
 
-Ctrl-C in the main thread waits until a change that has begun is complete; a second one does not. Whatever else breaks
-off a call (no memory, a second Ctrl-C, an exception that a signal handler or another thread raises) restores the
-attributes. If updates may have been applied by then, the model is part old, part new, and refuses everything but
-``save`` of the examples before the call, and ``fit``.
-
-Invariant: ``_change`` is None unless a call is changing the object, or was broken off where it could not be undone.
+Ctrl-C waits until a change that has begun is complete; a second one does not. Whatever else breaks off a call restores
+the attributes; if updates may have been applied by then, the model refuses everything but ``save`` of the examples
+before the call, and ``fit``. Invariant: ``_change`` is None unless a call is changing the object, or was broken off
+where it could not be undone.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """What shards swap among themselves, without I/O: numbered frames of arrays, and who is admitted.
 
-On a pass (:class:`~raydt.exchange.messages.Combine`) shards swap parts. Each swap has the next number
-within the epoch, whatever pass it belongs to; a shard sends one frame to every other shard and waits for one of each.
-Whoever has all frames of a swap may begin the next, so a shard is at most one swap ahead of another. Where processes
-have several shards each, what is said here of a shard holds for a process (:func:`swap_together`).
-
-Invariant: a shard takes the frames of each other shard in the order of their numbers, each once. A repeated frame has
-no effect, and every other one is refused. Nothing is asked for again: whoever misses a frame has lost its sender.
+Each swap of a pass (:class:`~raydt.exchange.messages.Combine`) has the next number within the epoch: a shard, or a
+process of several (:func:`swap_together`), sends one frame to every other and waits for one of each, and is at most one
+swap ahead. Invariant: a shard takes the frames of each other shard in the order of their numbers, each once. A repeated
+frame has no effect, every other one is refused, and nothing is asked for again: whoever misses a frame has lost its
+sender.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """A folder on any filesystem that Arrow knows, whose files are either absent or complete.
 
-Invariant: a file gets its name only after its last byte. It is written under another name (beginning with a dot)
-and moved into place; on a local filesystem its bytes are flushed to the disk before the move, and the folder that
-holds the name after it. So what :meth:`Folder.publish` has returned from is there after a power failure too, and a
-file published later is never there without those published before it.
-
-Not here: what the files mean, and which of them belong together (``raydt.folders.manifest`` says that).
+Invariant: a file gets its name only after its last byte; on a local filesystem its bytes are flushed before the move,
+and the folder that holds the name after it. So what :meth:`Folder.publish` has returned from is there after a power
+failure too, and a later file never without the earlier ones. Not here: what the files mean
+(``raydt.folders.manifest``).
 """
 
 from __future__ import annotations

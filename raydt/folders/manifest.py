@@ -1,10 +1,8 @@
 """The manifest of a folder of plain arrays: what lies in it, sealed by its own hash. Writing one is the commit.
 
 Invariant: a manifest that :func:`read_manifest` returns was written by :func:`write_manifest`, bit for bit, and names
-no file outside its folder but the row segments that checkpoints share, in the folder ``rows`` beside it.
-
-Not here: the contents of the files (``raydt.folders.arrays``). The format is
-described in ``docs/reference/formats.md``.
+no file outside its folder but the row segments that checkpoints share, in ``rows`` beside it. The format is described
+in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations

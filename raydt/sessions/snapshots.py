@@ -1,10 +1,7 @@
-"""Taking a snapshot of a learner at a batch barrier.
+"""Taking a snapshot of a learner at a batch barrier, and where its next segment of rows begins.
 
 Invariant: a snapshot is taken between two batches, and within the numbered exchange, so that the arrays the shards set
 aside and those the coordinator returns belong to the same position, whichever message is lost, repeated or late.
-
-A snapshot holds the examples born since the last segment, and the births of all that live. This module also decides
-where the next segment begins: it merges ranges so that there are few of them.
 """
 
 from __future__ import annotations

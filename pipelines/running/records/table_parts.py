@@ -1,10 +1,8 @@
 """The committed parts of a table: numbered Parquet files, listed by a checkpoint.
 
-Invariant: the rows of a table are those of the listed parts, in the order of the list. A part that is not listed was
-written after the checkpoint and is deleted on restore, so that what is written again is there once. A listed part is
-complete: it has got its visible name, or it is the result of a compaction whose checkpoint was the last thing that
-happened; then it lies under its hidden name (a dot in front, which dataset readers pass over), and restore gives it
-the visible one.
+Invariant: the rows of a table are those of the listed parts, in the order of the list. A part that is not listed is
+deleted on restore, so that what is written again is there once. A listed part is complete; the result of a compaction,
+which lies under its hidden name (a dot in front, which dataset readers pass over), gets the visible one on restore.
 """
 
 from __future__ import annotations
