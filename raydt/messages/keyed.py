@@ -1,7 +1,5 @@
 """Errors of models by key."""
 
-from __future__ import annotations
-
 from raydt.messages import OR_SKIP, Sentence
 
 SENTENCES: dict[str, Sentence] = {

@@ -1,25 +1,10 @@
 """Stream model ``deletion_log``: every row of the source is inserted, and a second file says what to delete and when.
 
-The log is a Parquet, Arrow or CSV file with these columns; others are ignored, and so is the order of the columns.
-
-========  ==================================================================================================
-column    meaning
-========  ==================================================================================================
-id        Id of the example to delete: text if ``source.id`` is text; integers, also written as text, if it is
-          integers; the row number where it is not set. The column may also have the name that the source gives it
-subject   Instead of ``id``: the subject all of whose live rows are deleted, oldest first; as ``source.subject`` has it,
-          whose name the column may have, too
-after     Optional. The deletion takes effect when so many rows of the source have been passed (counted over
-          all files, bad rows included): after row ``after`` - 1, before row ``after``. Null, an absent
-          column, or a number beyond the end: after all rows
-========  ==================================================================================================
-
-Deletions due at the same place come in the order of the log. Each is one update. An id that is not live then, because
-it was never inserted, is already deleted, or comes later, is an update that the model refuses (unknown id). A subject
-without a live row is a bad row of the log.
-
-A log that cannot be read completely is an error whatever ``on_error`` says: a request to delete must not be passed
-over in silence.
+Its columns are ``id`` or ``subject``, by these names or the source's, and ``after``: the deletion takes effect when so
+many rows of the source, bad ones included, have been passed; null: all (``docs/reference/change-logs.md``). Deletions
+due at the same place come in the order of the log, each as one update, which the model refuses if the id is not live
+then; a subject without a live row is a bad row of the log. A log that cannot be read completely is an error whatever
+``on_error`` says: a request to delete must not be passed over in silence.
 """
 
 from __future__ import annotations
@@ -325,11 +310,7 @@ class DeletionLogStream(RowStream):
         return (self._log.name, -2 - row) if row < -1 else super().where(row)
 
     def _require_after_warmup(self) -> None:
-        """Raise an InputError about the first deletion that is surely due in the warm-up, before any row is read.
-
-        Bad rows that are passed over make the warm-up longer: a deletion that only they move into it is refused by
-        :meth:`_next`, when they have been read.
-        """
+        """Raise an InputError about the first deletion surely due in the warm-up; :meth:`_next` about others."""
         if len(self._log.after) and self._log.after[0] < self.warmup:
             after = quoted(int(self._log.after[0]))
             raise InputError(
