@@ -28,13 +28,15 @@ from actors.shard import Assignment, FeatureShard, groups_of, node, shards_of_ea
 from actors.writable import own
 from raydt.errors import ExchangeError
 from raydt.examples.features import Features
-from raydt.examples.row_owners import RowOwners, joined_buckets, parts_for
+from raydt.examples.row_owners import RowOwners, parts_for
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.messages import Buckets, Position
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
 from raydt.folders.folder import Folder
 from raydt.folders.parts import PartsElsewhere, Place, Written, write_parts
+from raydt.folders.rows import whole_rows
 from raydt.learners.base import Learner, LearnerOptions, WorkPlan
+from raydt.learners.batch_coordinator import rows_in
 from raydt.messages import message
 from raydt.sessions.local_phase import most_cells, ones_of
 from raydt.sessions.session import Arrays
@@ -313,8 +315,9 @@ class RaySession:
         """
         self._abandon()
         ones, buckets = ones_of(groups) if self._features.sparse else 0, buckets or {}
-        if self._ask("holds", len(state["born"]), ones):
-            self._ask("restore", {**state, **joined_buckets(state["id"], buckets)}, dict(groups))
+        if self._ask("holds", rows_in(state), ones):
+            state, groups = whole_rows(state, groups, buckets)
+            self._ask("restore", state, dict(groups))
             return
         self._ask("restore", state, None)
         shards = self._peers[1:]

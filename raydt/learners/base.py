@@ -16,7 +16,9 @@ from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.row_owners import are_in
 from raydt.exchange.messages import Buckets, ShardWorker
+from raydt.exchange.snapshot import OWNED, STORED
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 from raydt.messages import message
@@ -238,14 +240,41 @@ class Learner(ABC):
         KeyError, ValueError
             Naming the array that cannot be.
         """
-        lengths = {"features": len(features), "dense": len(features.names), "sparse": features.sparse}
-        lengths["labels"] = classes
+        lengths = _lengths(features, classes)
         schema = self.schema(options, features, model, state=groups is not None)
         check_arrays(model, schema.arrays, lengths)
         if groups is not None:
             check_held(groups, features, schema.group, lengths["rows"])
         self.check_relations(options, features, model, groups, lengths)
         self.check_buckets(options, model, buckets or {}, lengths)
+
+    def check_owned(
+        self,
+        options: Any,
+        features: Features,
+        classes: int,
+        model: Arrays,
+        groups: Mapping[int, Arrays],
+        parts: Mapping[Buckets, Arrays],
+    ) -> None:
+        """As :meth:`check` a state without rows, because their owners have written them, part by part.
+
+        ``groups`` have the features of all rows that are stored, also of those deleted since.
+        """
+        own, examples, stored, schema = dict(model), 0, 0, Schema(())
+        counts = own.pop(OWNED)
+        for whose in parts:
+            rows = dict(parts[whose])
+            stored += len(rows.pop(STORED))
+            require(are_in(rows["id"], whose).all(), "id", "states.unknown", what="component")
+            state, lengths = {**own, **rows}, _lengths(features, classes)
+            schema = self.schema(options, features, state, state=True)
+            check_arrays(state, schema.arrays, lengths)
+            self.check_relations(options, features, state, {}, lengths)
+            examples += lengths["rows"]
+        fits = counts.dtype == np.int64 and counts.shape == (3,) and examples == counts[0] + counts[2]
+        require(fits, OWNED, "states.number", what="rows")
+        check_held(groups, features, schema.group, stored)
 
     def predictor(self, options: Any, features: Features, model: Arrays) -> Any:
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.
@@ -291,3 +320,8 @@ class Learner(ABC):
     def concerns(self, case: Case, options: Any) -> bool:
         """Return True if a job with these options needs the kernels of a case."""
         return True
+
+
+def _lengths(features: Features, classes: int) -> dict[str, int]:
+    """Return the lengths that are known before any array is."""
+    return {"features": len(features), "dense": len(features.names), "sparse": features.sparse, "labels": classes}

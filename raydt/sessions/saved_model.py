@@ -23,10 +23,11 @@ from raydt.examples.features import Features
 from raydt.examples.row_owners import buckets_in
 from raydt.examples.targets import in_order
 from raydt.exchange.messages import Buckets
+from raydt.exchange.snapshot import OWNED
 from raydt.folders.arrays import open_folder
-from raydt.folders.checkpoint import with_rows
 from raydt.folders.folder import Folder
 from raydt.folders.manifest import MANIFEST, newest
+from raydt.folders.rows import with_rows
 from raydt.learners import learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.messages import message
@@ -250,13 +251,24 @@ def understood(
             for name, number in learner.since.items() if saved.is_state else ():
                 if meta["format_version"] >= number and name not in saved.arrays:
                     raise KeyError(name)
-            learner.check(options, features, len(described.classes), saved.arrays, groups, buckets)
-        if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
-            raise ValueError(message("models.next_id", next=saved.next_id))
+            if OWNED in saved.arrays:
+                buckets = Lazy(buckets, lambda part: _in_range(saved, saved.buckets[part]))
+                learner.check_owned(options, features, len(described.classes), saved.arrays, saved.groups, buckets)
+            else:
+                learner.check(options, features, len(described.classes), saved.arrays, groups, buckets)
+        if saved.is_state and OWNED not in saved.arrays:
+            _in_range(saved, saved.arrays)
     except (KeyError, ValueError) as error:
         reason = message("models.no_entry", name=error.args[0]) if isinstance(error, KeyError) else str(error)
         raise _unfit(meta["kind"], reason, path) from error
     return saved
+
+
+def _in_range(saved: SavedModel, rows: Arrays) -> Arrays:
+    """Return rows whose ids are below the next running number; ValueError if one is not."""
+    if saved.next_id <= rows["id"].max(initial=-1):
+        raise ValueError(message("models.next_id", next=saved.next_id))
+    return rows
 
 
 def _unfit(kind: str, reason: str, path: str) -> ModelFileError:
