@@ -14,18 +14,21 @@ from actors import shard as actor
 from actors.liveness import Peer
 from actors.session import ShardParts
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
+from raydt.examples.row_owners import are_in, component_of
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
 from raydt.examples.weights import UNIT
 from raydt.exchange.faults import injected
+from raydt.exchange.messages import Buckets
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders import arrays
 from raydt.folders import rows as stored_rows
+from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, read_parts
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import shard as gbdt_shard
-from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, understood
+from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, state_components, understood
 from raydt.sessions.session import InProcessSession
 from raydt.sources import Hyperplane, open_source
 from raydt.streams import SlidingWindow, make_stream
@@ -310,6 +313,36 @@ def test_the_driver_reads_each_part_of_the_rows_once(tmp_path: Path, monkeypatch
         with pytest.raises(ModelFileError, match=path.name):
             saved_in(folder, apart=True)
         path.write_bytes(sound)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_state_whose_coordinator_has_the_rows_goes_on(shards: int, tmp_path: Path) -> None:
+    """As earlier builds wrote it: owners only have leaves, ledger and drift, by id."""
+    case = Case()
+    expected, session, at = expected_of(case), case.session(2), AT[-1]
+    for batch in case.batches():
+        if batch.stop <= at:
+            session.apply(batch)
+    state, groups = session.state()
+    by_row = {name: state.pop(name) for name in ("leaf", "ledger", "drift")}
+    components = state_components(state, groups)
+    for bounds in (0, 100), (100, 256):
+        part = Buckets(*bounds)
+        own = are_in(state["id"], part)
+        components[component_of(part)] = {name: array[own] for name, array in {"id": state["id"], **by_row}.items()}
+    save_folder(tmp_path, "state", case.meta | {"offset": at}, components)
+    for apart in (True, False):
+        saved, resumed = saved_in(Folder(tmp_path), apart=apart), case.session(shards)
+        if apart:
+            resumed.coordinator.restore(saved.arrays)
+            for one in actors_of(resumed, 2):
+                one.restore_from(Folder(tmp_path))
+        else:
+            resumed.restore(saved.arrays, saved.groups, saved.buckets)
+        assert resumed.digest() == expected[at][1]
+        for batch in case.batches():
+            if batch.start >= at:
+                assert outcome(resumed, batch) == expected[batch.stop]
 
 
 def test_a_session_goes_on_where_the_memory_of_an_owner_ended(monkeypatch: pytest.MonkeyPatch) -> None:
