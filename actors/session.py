@@ -310,27 +310,28 @@ class RaySession:
     ) -> None:
         """Replace everything by a saved state, whatever is under way.
 
-        Shards read their parts from the folder, if they see it. Else groups are asked for shard by shard, so that no
-        process holds all of them unless the coordinator is to.
+        Shards read their parts from the folder, if they see it: ModelFileError if one is damaged. Else groups are asked
+        for shard by shard, so that no process holds all of them unless the coordinator is to.
         """
         self._abandon()
-        ones, buckets = ones_of(groups) if self._features.sparse else 0, buckets or {}
-        if self._ask("holds", rows_in(state), ones):
+        buckets, rows = buckets or {}, rows_in(state)
+        held = self._ask("holds", rows, 0)  # before all ones are counted
+        if held and (not self._features.sparse or self._ask("holds", rows, ones_of(groups))):
             state, groups = whole_rows(state, groups, buckets)
             self._ask("restore", state, dict(groups))
             return
         self._ask("restore", state, None)
         shards = self._peers[1:]
+        each = iter(RowOwners(sum(shard.shards for shard in shards)).of_all())
+        owned = [[next(each) for _ in range(shard.shards)] for shard in shards]
         if folder is not None and (self._here or not folder.is_local):
             place = _absolute(folder)
-            self._watch.collect([shard.handle.restore_from.remote(place) for shard in shards], shards)
+            calls = [shard.handle.restore_from.remote(place, mine) for shard, mine in zip(shards, owned, strict=True)]
+            self._watch.collect(calls, shards)
             return
-        owners, first = RowOwners(sum(shard.shards for shard in shards)), 0
-        for shard, owned in zip(shards, groups_of(self._features, shards), strict=True):
-            part: dict[Any, Arrays] = {group: groups[group] for group in np.concatenate(owned).tolist()}
-            own = [owners.buckets(first + index) for index in range(shard.shards)]
-            part |= {some: buckets[some] for some in parts_for(own, buckets)}
-            first += shard.shards
+        for shard, mine, columns in zip(shards, owned, groups_of(self._features, shards), strict=True):
+            part: dict[Any, Arrays] = {group: groups[group] for group in np.concatenate(columns).tolist()}
+            part |= {some: buckets[some] for some in parts_for(mine, buckets)}
             self._watch.collect([shard.handle.restore.remote(part)], [shard])
 
     def work(self) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ from raydt.folders.manifest import read_manifest
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.presentation.words import duration
-from raydt.sessions.saved_model import SavedModel, understood
+from raydt.sessions.saved_model import understood
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
@@ -203,22 +203,18 @@ class Checkpointer:
 
 
 class Restorable(NamedTuple):
-    """A checkpoint that was read and found sound; nothing has been changed yet but the stream, which is there."""
+    """A checkpoint that was found sound; nothing has been changed yet but learner and stream, which are there."""
 
     checkpoint: Checkpoint
-    saved: SavedModel
     recorder: Recorder
     recorded: dict[str, Any]  #: State of the recorder.
     lineage: list[dict[str, Any]]  #: Updates in the life of the model.
 
-    def restore(self, session: Session, store: CheckpointStore, abandon: Callable[[], None]) -> None:
-        """Restore learner and tables, in a session without a past and the store of the checkpoint.
+    def restore(self, store: CheckpointStore, abandon: Callable[[], None]) -> None:
+        """Restore the tables, in the store of the checkpoint.
 
         ``abandon`` is called before the tables are changed, which is the last step: whoever had them lets go of them.
-        ProcessLostError if a process was lost meanwhile.
         """
-        folder = store.folder.inside(str(self.checkpoint.number))
-        session.restore(self.saved.arrays, self.saved.groups, self.saved.buckets, folder)
         # In this order: the tables are cut back when no later checkpoint is left that refers to what is cut.
         store.continue_from(self.checkpoint)
         abandon()
@@ -232,10 +228,13 @@ def newest_restorable(
     store: CheckpointStore,
     stream: Stream,
     data: Identity,
+    session: Session,
     lineage: Sequence[Mapping[str, Any]] = (),
 ) -> Restorable | None:
-    """Return the newest checkpoint that is sound, with the stream restored; None if there is none.
+    """Return the newest checkpoint that is sound, with the stream restored, and a session without a past.
 
+    None if there is none. Where shards read their own parts, only they find damage in these. ProcessLostError if a
+    process was lost meanwhile.
     A checkpoint must have the updates of ``lineage``, which the run is known to have. ConfigError if it is of another
     model config, of other data, or older than an update of the run; FormatVersionError if another version of raydt has
     written it; RaydtError if there are checkpoints, but none can be used. Nothing is thrown away because of that.
@@ -254,6 +253,7 @@ def newest_restorable(
                 stream.restore(checkpoint.components["stream"])
                 recorded = {**checkpoint.components["recorder"], "prequential": checkpoint.components["scores"]}
                 recorder.require(recorded)
+            session.restore(saved.arrays, saved.groups, saved.buckets, place)
         except FormatVersionError:
             raise
         except InputError as error:
@@ -262,7 +262,7 @@ def newest_restorable(
             log.warning(said, extra={"event": "checkpoint_damaged", "at": number})
             newest = newest or error
             continue
-        return Restorable(checkpoint, saved, recorder, recorded, known)
+        return Restorable(checkpoint, recorder, recorded, known)
     if newest is not None:
         places = {"folder": store.folder.location, "run": folder.location}
         raise RaydtError(message("runs.bad_checkpoints", error=message_of(newest), **places)) from newest

@@ -58,6 +58,10 @@ class RowOwners:
         """Return the buckets that a shard owns."""
         return Buckets(self._bounds[shard], self._bounds[shard + 1])
 
+    def of_all(self) -> list[Buckets]:
+        """Return the buckets of each shard."""
+        return [self.buckets(shard) for shard in range(self.shards)]
+
     def pieces(self, shard: int, pieces: int) -> list[Buckets]:
         """Divide the buckets of a shard into so many pieces, at most one for each bucket; none if it has none."""
         own = self.buckets(shard)

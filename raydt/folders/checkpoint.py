@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.lazy import Lazy
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import OWNED, Segment, Snapshot
@@ -311,9 +310,3 @@ def read_checkpoint(folder: Folder, *, apart: bool = False) -> Checkpoint:
         born = None if segment.owned else components[component_of_segment(segment)]["born"]
         stored.append(_Stored(segment, born, own))
     return Checkpoint(number, meta, whole, stored)
-
-
-def read_parts(folder: Folder) -> Lazy[str]:
-    """Return the components of a state that was found sound, to be read one by one; buckets are apart."""
-    meta, components = open_folder(folder.root, "state", filesystem=folder.filesystem)
-    return with_rows(meta, components, folder.root, apart=True, check=False)

@@ -46,11 +46,10 @@ def with_rows(
     wanted ``apart``. Where they have written all of the rows, the groups then have all that are stored, and each owner
     knows which of its own live (:func:`whole_rows`).
 
-    Each is put together once here, one after the other, unless ``check`` is False, so that all that
-    could be wrong with them is found. Components apart are not: whoever checks what they say
-    (:func:`raydt.sessions.saved_model.understood`) reads each, and so all their bytes, once. Those that need more than
-    :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names ``file``, if a
-    segment or its bitmap is missing or does not fit; also later, if files have changed since.
+    Each is put together once here, one after the other, unless ``check`` is False, so that all that could be wrong with
+    them is found. Components apart are not, nor are the groups then: who restores them reads them. Those that need more
+    than :data:`KEEP_BYTES` in all are put together again when they are asked for. ModelFileError, which names ``file``,
+    if a segment or its bitmap is missing or does not fit; also later.
     """
     with fitting(file):
         rows = _StoredRows(meta, components, apart)
@@ -63,7 +62,7 @@ def with_rows(
     order = sorted(rows.names, key=lambda name: (name.startswith(("group-", "buckets-")), name))
     whole = Lazy(order, put_together, KEEP_BYTES)
     for name in order if check else ():
-        if not (apart and name in rows.buckets.values()):
+        if not (apart and rows.is_apart(name)):
             whole[name]
     return whole
 
@@ -128,6 +127,10 @@ class _StoredRows:
             raise ValueError(message("models.no_entry", name="coordinator"))
         if self._are_owned:
             require_all_buckets(self.buckets, sum(segment.rows for segment in self._segments))
+
+    def is_apart(self, name: str) -> bool:
+        """Return whether a component is for who owns the rows, or their features, to read."""
+        return name in self.buckets.values() or (self._are_owned and name.startswith("group-"))
 
     def put_together(self, name: str) -> dict[str, Any]:
         """Return a component with its rows."""

@@ -23,7 +23,7 @@ from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 from raydt.messages import message
 from raydt.settings import Settings
-from raydt.trees.state_schema import Schema, check_arrays, check_held, require
+from raydt.trees.state_schema import Schema, check_arrays, check_group, check_held, require
 
 
 class LearnerOptions(Settings):
@@ -249,32 +249,26 @@ class Learner(ABC):
         self.check_buckets(options, model, buckets or {}, lengths)
 
     def check_owned(
-        self,
-        options: Any,
-        features: Features,
-        classes: int,
-        model: Arrays,
-        groups: Mapping[int, Arrays],
-        parts: Mapping[Buckets, Arrays],
+        self, options: Any, features: Features, classes: int, model: Arrays, whose: int | Buckets | None, part: Arrays
     ) -> None:
-        """As :meth:`check` a state without rows, because their owners have written them, part by part.
+        """As :meth:`check` a part of a state without rows in ``model``, because their owners have written them.
 
-        ``groups`` have the features of all rows that are stored, also of those deleted since.
+        That is a feature group, which has all rows that are stored, also those deleted since, or what an owner has of
+        its rows. None: ``model`` alone.
         """
-        own, examples, stored, schema = dict(model), 0, 0, Schema(())
-        counts = own.pop(OWNED)
-        for whose in parts:
-            rows = dict(parts[whose])
-            stored += len(rows.pop(STORED))
+        lengths, rows = _lengths(features, classes), {name: part[name] for name in part if name != STORED}
+        state = model if isinstance(whose, int) else {**model, **rows}
+        declared = self.schema(options, features, state, state=True)
+        if isinstance(whose, int):
+            return check_group(whose, part, features, declared.group, len(part["X"]))
+        if isinstance(whose, Buckets):
             require(are_in(rows["id"], whose).all(), "id", "states.unknown", what="component")
-            state, lengths = {**own, **rows}, _lengths(features, classes)
-            schema = self.schema(options, features, state, state=True)
-            check_arrays(state, schema.arrays, lengths)
-            self.check_relations(options, features, state, {}, lengths)
-            examples += lengths["rows"]
-        fits = counts.dtype == np.int64 and counts.shape == (3,) and examples == counts[0] + counts[2]
-        require(fits, OWNED, "states.number", what="rows")
-        check_held(groups, features, schema.group, stored)
+        else:
+            counts = model[OWNED]
+            require(counts.dtype == np.int64 and counts.shape == (3,), OWNED, "states.number", what="rows")
+        arrays = [of for of in declared.arrays if whose is not None or "rows" not in of.shape]
+        check_arrays(state, arrays, lengths)
+        self.check_relations(options, features, state, {}, lengths)
 
     def predictor(self, options: Any, features: Features, model: Arrays) -> Any:
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.

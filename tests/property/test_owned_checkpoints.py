@@ -14,7 +14,7 @@ from actors import shard as actor
 from actors.liveness import Peer
 from actors.session import ShardParts
 from raydt.errors import ModelFileError, NotWrittenError, ProcessLostError
-from raydt.examples.row_owners import are_in, component_of
+from raydt.examples.row_owners import RowOwners, are_in, component_of
 from raydt.examples.updates import CARRIES_ROW, UpdateBatch
 from raydt.examples.weights import UNIT
 from raydt.exchange.faults import injected
@@ -23,12 +23,12 @@ from raydt.exchange.snapshot import Snapshot
 from raydt.folders import arrays
 from raydt.folders import rows as stored_rows
 from raydt.folders.arrays import save_folder
-from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint, read_parts
+from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt import shard as gbdt_shard
-from raydt.sessions.saved_model import SavedModel, model_meta, parts_of, state_components, understood
+from raydt.sessions.saved_model import SavedModel, model_meta, read_parts, state_components, understood
 from raydt.sessions.session import InProcessSession
 from raydt.sources import Hyperplane, open_source
 from raydt.streams import SlidingWindow, make_stream
@@ -102,6 +102,15 @@ def saved_in(folder: Folder, *, apart: bool) -> SavedModel:
     return understood(found.meta, found.components, folder.location)
 
 
+def restored_from(session: InProcessSession, folder: Folder) -> None:
+    """Have a session restored whose processes of two shards read their own parts."""
+    owners, begin = RowOwners(len(session.shards)).of_all(), 0
+    for one in actors_of(session, 2):
+        one.restore_from(folder, owners[begin : begin + 2])
+        begin += 2
+    session.coordinator.restore(saved_in(folder, apart=True).arrays)
+
+
 def outcome(session: InProcessSession, batch: UpdateBatch) -> tuple[str, str]:
     """Predictions of a batch, NaN before there is a number, and the digest after it."""
     return repr(session.apply(batch).predictions.tolist()), session.digest()
@@ -168,14 +177,12 @@ def test_any_number_of_shards_goes_on(
             if ways == 0:
                 resumed.restore(apart.arrays, apart.groups, apart.buckets)
             elif ways == others[0]:
-                resumed.coordinator.restore(apart.arrays)
-                for one in actors_of(resumed, 2):
-                    one.restore_from(folder)
+                restored_from(resumed, folder)
             else:  # parts that were sent
                 resumed.coordinator.restore(apart.arrays)
                 for one in actors_of(resumed, 1):
                     one._groups = [shard.worker.groups for shard in one._shards]
-                    one.restore(dict(parts_of(read_parts(folder)).items()))
+                    one.restore(dict(read_parts(folder).items()))
             assert resumed.digest() == expected[at][1]
             again, _ = resumed.state()
             for name, array in state.items():
@@ -282,14 +289,21 @@ def test_parts_that_cannot_be_are_refused(array: str, tmp_path: Path) -> None:
     if array == "ledger":  # any number may have been added; an audit finds it
         saved_in(Folder(tmp_path).inside("250"), apart=True)
         return
-    for apart in (False, True):
+    with pytest.raises(ModelFileError):
+        saved_in(Folder(tmp_path).inside("250"), apart=False)
+    with pytest.raises(ModelFileError):
+        restored_from(case.session(2), Folder(tmp_path).inside("250"))
+    if array != "missing":  # then the driver notices, too
+        apart = saved_in(Folder(tmp_path).inside("250"), apart=True)
         with pytest.raises(ModelFileError):
-            saved_in(Folder(tmp_path).inside("250"), apart=apart)
+            case.session(2).restore(apart.arrays, apart.groups, apart.buckets)
 
 
 @pytest.mark.nightly
-def test_the_driver_reads_each_part_of_the_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large they are: nothing is kept. One that is damaged is found before anything is restored."""
+def test_the_driver_reads_no_part_of_the_rows_and_each_shard_finds_damage_in_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is changed but the learner."""
     monkeypatch.setattr(gbdt_shard, "_PIECE", 1)
     monkeypatch.setattr(stored_rows, "KEEP_BYTES", 0)
     case, store = Case(), CheckpointStore(Folder(tmp_path), 9)
@@ -301,17 +315,20 @@ def test_the_driver_reads_each_part_of_the_rows_once(tmp_path: Path, monkeypatch
     snapshot = snapshot_of(session, store)
     snapshot.parts = [shard.take_aside(snapshot.aside) for shard in session.shards]
     case.write(store, AT[-1], snapshot)
-    folder, parts = store.folder.inside(str(AT[-1])), list((tmp_path / str(AT[-1])).glob("buckets-*"))
-    assert len(parts) > 2
+    folder = store.folder.inside(str(AT[-1]))
+    parts = [path for place in (str(AT[-1]), "rows") for path in (tmp_path / place).glob("*-*.npz")]
+    assert len([path for path in parts if "buckets" in path.name]) == 512
     read, real = list[str](), arrays.read_entry
     monkeypatch.setattr(arrays, "read_entry", lambda place, entry: read.append(entry.name) or real(place, entry))
     saved_in(folder, apart=True)
-    assert sorted(name for name in read if name.startswith("buckets-")) == sorted(path.name for path in parts)
-    for path in parts:
+    assert not [name for name in read if "buckets" in name or "group" in name]
+    restored_from(case.session(2), folder)
+    assert {Path(name).name for name in read} >= {path.name for path in parts}
+    for path in parts[::7]:
         sound = path.read_bytes()
         path.write_bytes(sound[:-9] + bytes([sound[-9] ^ 1]) + sound[-8:])
         with pytest.raises(ModelFileError, match=path.name):
-            saved_in(folder, apart=True)
+            restored_from(case.session(2), folder)
         path.write_bytes(sound)
 
 
@@ -334,9 +351,7 @@ def test_a_state_whose_coordinator_has_the_rows_goes_on(shards: int, tmp_path: P
     for apart in (True, False):
         saved, resumed = saved_in(Folder(tmp_path), apart=apart), case.session(shards)
         if apart:
-            resumed.coordinator.restore(saved.arrays)
-            for one in actors_of(resumed, 2):
-                one.restore_from(Folder(tmp_path))
+            restored_from(resumed, Folder(tmp_path))
         else:
             resumed.restore(saved.arrays, saved.groups, saved.buckets)
         assert resumed.digest() == expected[at][1]

@@ -33,6 +33,7 @@ from raydt.learners.gbdt.row_shard import RowShard
 from raydt.learners.gbdt.trainer import HeldOut, held_out_rows
 from raydt.learners.gbdt.update_batch import TO_INSERT
 from raydt.learners.gbdt.workspace import INSERTED
+from raydt.messages import message
 from raydt.parallel.threads import limited
 
 Slots = npt.NDArray[np.int32]
@@ -157,8 +158,11 @@ class GBDTShard(ShardWithRows):
         if found:
             rows.fill({name: np.concatenate([part.pop(name) for part in found]) for name in (*COLUMNS, "weight")})
         local = rows.in_order_of_birth()
-        slots = slots_in_order(rows.store.born[local], rows.slots(local), np.concatenate(gone), shards)
-        self._held.place((yield from slots))
+        order = slots_in_order(rows.store.born[local], rows.slots(local), np.concatenate(gone), shards)
+        slots = yield from order
+        if len(self.groups) and len(slots) != self._held.used:
+            raise ValueError(message("models.uneven", columns="X", examples=len(slots)))
+        self._held.place(slots)
         rows.balance(factors)
         waiting = rows.store.y[rows.pending.inserts]
         return {"counts": rows.counts(), "uneven": rows.uneven(), "largest": waiting.max(initial=0)}
