@@ -123,9 +123,10 @@ def joined_by_birth(parts: Mapping[Buckets, Mapping[str, npt.NDArray[Any]]]) -> 
     of_parts = [dict(parts[own]) for own in parts]
     names = of_parts[0].keys() - {_WEIGHT}
     for own, part in zip(parts, of_parts, strict=True):
-        if part.keys() - {_WEIGHT} != names:
-            raise ValueError(message("models.uneven", columns=component_of(own), examples=len(part["born"])))
-        part[_WEIGHT] = filled(part.get(_WEIGHT), len(part["born"]))
+        examples = len(part["born"])
+        if part.keys() - {_WEIGHT} != names or any(len(array) != examples for array in part.values()):
+            raise ValueError(message("models.uneven", columns=component_of(own), examples=examples))
+        part[_WEIGHT] = filled(part.get(_WEIGHT), examples)
     born = np.concatenate([part["born"] for part in of_parts])
     order = np.argsort(born, kind="stable")
     if not (np.diff(born[order]) > 0).all():
