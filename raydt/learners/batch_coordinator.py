@@ -142,10 +142,6 @@ class BatchCoordinator(ABC):
         """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
         yield from ()
 
-    def gather_rows(self, slots: Slots) -> Exchange[None]:
-        """Fetch from the shards what ``rows`` needs of these examples, if anything; lost with an update."""
-        yield from ()
-
     def gather_digest(self) -> Exchange[None]:
         """Fetch from the shards what ``digest`` needs of them, by default as for ``state``; lost with an update."""
         yield from self.gather_state()

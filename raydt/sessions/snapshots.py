@@ -38,7 +38,6 @@ def take_snapshot(coordinator: BatchCoordinator, segments: Sequence[Segment] = (
     born = coordinator.born(slots)
     since = next_segment(born, segments)
     stored = int(np.searchsorted(born, since))
-    yield from coordinator.gather_rows(slots[stored:])
     aside, *_ = yield Ask(SET_ASIDE, {"slots": slots, "stored": stored})
     return Snapshot(since, born, coordinator.rows(slots[stored:]), coordinator.state(slots), aside)
 
