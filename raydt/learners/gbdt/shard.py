@@ -21,7 +21,7 @@ from raydt.examples.bucket_digest import BucketDigest
 from raydt.examples.features import Features
 from raydt.examples.row_digest import record_of
 from raydt.examples.row_owners import RowOwners, are_in, buckets_of, parts_for
-from raydt.examples.weights import filled
+from raydt.examples.weights import filled, unless_equal
 from raydt.exchange.meeting import Meeting, Steps
 from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.exchange.snapshot import STORED
@@ -148,15 +148,21 @@ class GBDTShard(ShardWithRows):
         """
         self._on_own(shards, index, factors)
         mine, rows, gone, found = self._owners.buckets(index), self.rows_here, [_NO_BIRTHS], list[dict[str, Any]]()
+        trained = False
         for key in self._parts_of(mine):
             part = self._saved[key]
-            own = are_in(part["id"], mine)
+            own, trained = are_in(part["id"], mine), "leaf" in part
             found.append({name: part[name][own] for name in COLUMNS})
             found[-1]["weight"] = filled(part.get("weight"), len(own))[own]
             if key.begin in mine:  # of those that nobody has, one owner tells
                 gone.append(np.setdiff1d(part[STORED], part["born"], assume_unique=True))
         if found:
-            rows.fill({name: np.concatenate([part.pop(name) for part in found]) for name in (*COLUMNS, "weight")})
+            own_rows = {name: np.concatenate([part.pop(name) for part in found]) for name in (*COLUMNS, "weight")}
+            if unless_equal(own_rows["weight"]) is None:
+                own_rows.pop("weight")
+            rows.fill(own_rows)
+        if not trained:
+            self._saved = {}  # all of it is used
         local = rows.in_order_of_birth()
         order = slots_in_order(rows.store.born[local], rows.slots(local), np.concatenate(gone), shards)
         slots = yield from order
