@@ -60,7 +60,8 @@ def with_rows(
 
     # What is no group is needed by all that read a state, and first.
     order = sorted(rows.names, key=lambda name: (name.startswith(("group-", "buckets-")), name))
-    whole = Lazy(order, put_together, KEEP_BYTES)
+    # Who does not check them takes parts, and has what it needs of these then.
+    whole = Lazy(order, put_together, KEEP_BYTES if check else KEEP_BYTES >> 4)
     for name in order if check else ():
         if not (apart and rows.is_apart(name)):
             whole[name]
