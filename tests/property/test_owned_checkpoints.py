@@ -27,7 +27,7 @@ from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_ch
 from raydt.folders.folder import Folder
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
-from raydt.learners.gbdt import shard as gbdt_shard
+from raydt.learners.gbdt import shard_state as gbdt_shard
 from raydt.sessions.saved_model import SavedModel, model_meta, read_parts, state_components, understood
 from raydt.sessions.session import InProcessSession
 from raydt.sources import Hyperplane, open_source
