@@ -223,9 +223,9 @@ class Run:
         log.info("incarnation %d opened", self.incarnations.epoch, extra={"event": "session_opened", "pids": pids})
         found, store, large = None, self.checkpointer.store, 0
         if restoring:
-            found = newest_restorable(config, self.folder, store, self.stream, self.data, self.lineage)
+            found = newest_restorable(config, self.folder, store, self.stream, self.data, session, self.lineage)
         if found is not None:
-            found.restore(session, store, self._abandon)
+            found.restore(store, self._abandon)
             recorder, self.lineage = found.recorder, found.lineage
         else:
             self._abandon()

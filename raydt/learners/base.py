@@ -16,12 +16,14 @@ from raydt.audits.audit_report import AuditReport
 from raydt.examples.features import Features
 from raydt.examples.history import History
 from raydt.examples.reading import CLASSES, Reading
+from raydt.examples.row_owners import are_in
 from raydt.exchange.messages import Buckets, ShardWorker
+from raydt.exchange.snapshot import OWNED, STORED
 from raydt.learners import description
 from raydt.learners.batch_coordinator import Arrays, BatchCoordinator
 from raydt.messages import message
 from raydt.settings import Settings
-from raydt.trees.state_schema import Schema, check_arrays, check_held, require
+from raydt.trees.state_schema import Schema, check_arrays, check_group, check_held, require
 
 
 class LearnerOptions(Settings):
@@ -238,14 +240,35 @@ class Learner(ABC):
         KeyError, ValueError
             Naming the array that cannot be.
         """
-        lengths = {"features": len(features), "dense": len(features.names), "sparse": features.sparse}
-        lengths["labels"] = classes
+        lengths = _lengths(features, classes)
         schema = self.schema(options, features, model, state=groups is not None)
         check_arrays(model, schema.arrays, lengths)
         if groups is not None:
             check_held(groups, features, schema.group, lengths["rows"])
         self.check_relations(options, features, model, groups, lengths)
         self.check_buckets(options, model, buckets or {}, lengths)
+
+    def check_owned(
+        self, options: Any, features: Features, classes: int, model: Arrays, whose: int | Buckets | None, part: Arrays
+    ) -> None:
+        """As :meth:`check` a part of a state without rows in ``model``, because their owners have written them.
+
+        That is a feature group, which has all rows that are stored, also those deleted since, or what an owner has of
+        its rows. None: ``model`` alone.
+        """
+        lengths, rows = _lengths(features, classes), {name: part[name] for name in part if name != STORED}
+        state = model if isinstance(whose, int) else {**model, **rows}
+        declared = self.schema(options, features, state, state=True)
+        if isinstance(whose, int):
+            return check_group(whose, part, features, declared.group, len(part["X"]))
+        if isinstance(whose, Buckets):
+            require(are_in(rows["id"], whose).all(), "id", "states.unknown", what="component")
+        else:
+            counts = model[OWNED]
+            require(counts.dtype == np.int64 and counts.shape == (3,), OWNED, "states.number", what="rows")
+        arrays = [of for of in declared.arrays if whose is not None or "rows" not in of.shape]
+        check_arrays(state, arrays, lengths)
+        self.check_relations(options, features, state, {}, lengths)
 
     def predictor(self, options: Any, features: Features, model: Arrays) -> Any:
         """Make an object with ``predict(X)`` and ``predict_proba(X, n_classes)`` from a predict-only model.
@@ -291,3 +314,8 @@ class Learner(ABC):
     def concerns(self, case: Case, options: Any) -> bool:
         """Return True if a job with these options needs the kernels of a case."""
         return True
+
+
+def _lengths(features: Features, classes: int) -> dict[str, int]:
+    """Return the lengths that are known before any array is."""
+    return {"features": len(features), "dense": len(features.names), "sparse": features.sparse, "labels": classes}

@@ -8,6 +8,7 @@ everything before it is applied, and before an update that is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,9 +27,15 @@ from raydt.examples.updates import UNKNOWN_VALUE, BatchResult, Log, Refusal, Upd
 from raydt.examples.weighting import Weighting
 from raydt.exchange.blocks import Block
 from raydt.exchange.messages import Exchange, Tell
+from raydt.exchange.snapshot import OWNED
 
 Slots = npt.NDArray[np.int32]
 Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+def rows_in(state: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Return how many examples a state has, with those that wait to be deleted."""
+    return int(state[OWNED][0] + state[OWNED][2]) if OWNED in state else len(state["born"])
 
 
 class BatchCoordinator(ABC):
@@ -38,6 +45,8 @@ class BatchCoordinator(ABC):
     abstract methods, and overrides others where it differs.
     """
 
+    #: Whether shards own the rows, and write them: then ``state`` has :data:`OWNED` instead of arrays by example.
+    rows_are_owned: ClassVar[bool] = False
     _digested: RowDigest | None = None
     #: What examples count, of a learner that takes weights.
     _weighting: Weighting | None = None
@@ -128,10 +137,6 @@ class BatchCoordinator(ABC):
 
     def gather_state(self) -> Exchange[None]:
         """Fetch from the shards what ``state`` needs of them, if anything; lost with an update."""
-        yield from ()
-
-    def gather_rows(self, slots: Slots) -> Exchange[None]:
-        """Fetch from the shards what ``rows`` needs of these examples, if anything; lost with an update."""
         yield from ()
 
     def gather_digest(self) -> Exchange[None]:

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from raydt.errors import HalfAppliedError
 from raydt.examples.features import Features
-from raydt.examples.row_owners import joined_buckets
 from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.exchange.driver import InProcessDriver
 from raydt.exchange.messages import Buckets, Exchange
 from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
+from raydt.folders.rows import whole_rows
 from raydt.learners.base import Learner, WorkPlan
 from raydt.learners.batch_coordinator import BatchCoordinator
 from raydt.messages import message
@@ -71,7 +71,8 @@ class Session(Protocol):
     ) -> None:
         """Replace everything by a saved state.
 
-        ``buckets`` are arrays of the coordinator's state by row that ``state`` lacks; all may be read from ``folder``.
+        ``buckets`` are arrays by row that ``state`` lacks (:func:`raydt.folders.rows.whole_rows`); all may be read from
+        ``folder``.
         """
 
     def work(self) -> list[dict[str, Any]]:
@@ -236,7 +237,8 @@ class InProcessSession:
     ) -> None:
         """Replace everything by a saved state."""
         self.whole = False
-        self.coordinator.restore({**state, **joined_buckets(state["id"], buckets)} if buckets else state)
+        state, groups = whole_rows(state, groups, buckets or {})
+        self.coordinator.restore(state)
         for shard in self.shards:
             shard.worker.restore(groups)
         self._restored, self.whole = True, True

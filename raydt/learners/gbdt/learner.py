@@ -161,11 +161,11 @@ class GBDT(Learner):
     ) -> None:
         """Require trees over the cuts of the bins, not too large, and rows in leaves of them."""
         trained, labels = "tree_nodes" in model, n["labels"]
-        if groups is not None:
+        if groups is not None and "id" in model:  # else owners have the rows
             live = model["id"][model["pending"] != TO_DELETE]
             require(len(np.unique(live)) == len(live), "id", "states.repeated")
             require(trained or (model["pending"] == TO_INSERT).all(), "pending", "states.warmup")
-        elif not trained:
+        elif groups is None and not trained:
             require(labels == 0 or 0 <= model["only"][0] < labels, "only", "states.unknown", what="class")
         if not trained:
             return
