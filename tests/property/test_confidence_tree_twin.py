@@ -72,6 +72,7 @@ def assert_same(
         if batch.stop % 8 < len(batch):
             assert_same_tree(session, twin, where)
         changes += logged(result.log)
+        digest = session.digest()
         if result.applied < len(batch):
             break
         if set(handovers) & set(range(batch.start, batch.stop)):
@@ -80,6 +81,7 @@ def assert_same(
             LEARNER.check(session.coordinator.options, stream.features, stream.classes, state, groups)
             session = session_of(stream, options, shards[turn % len(shards)])
             session.restore(state, groups)
+            assert session.digest() == digest, "what was kept of former digests is the same made anew"
             assert_same_tree(session, twin, f"restored after {where}")
     if sound and len(stream.columns) % 2:
         assert_sound(session, stream)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import digest
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
@@ -29,6 +28,7 @@ from raydt.examples.weights import sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import TIE
+from raydt.learners.confidence_tree.digest import ModelDigest
 from raydt.learners.confidence_tree.drift_coordinator import Trials
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.log import Logged, logged
@@ -79,6 +79,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
+        self._digest = ModelDigest()
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._single = SingleRows(self.live, self._logs, options.grace_period)
@@ -364,9 +365,8 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         It is free of slots, node ids, sites and list orders. The first costs O(nodes + live examples), the next
         O(nodes + log n) for an update.
         """
-        state = self.state(np.empty(0, dtype=np.int32)) | self.live.leaf_tallies()
-        skipped = ("place", "trial_place", "seq", "leaf", "was_right")
-        return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
+        none = np.empty(0, dtype=np.int32)
+        return self._digest.of(self.live, self._totals(), lambda: self.state(none), self._row_part())
 
     def _row_columns(self, slots: Slots) -> Arrays:
         return {"y": self.store.y[slots], **self.live.was_right(slots)}
@@ -380,15 +380,17 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        canonical = canonical_tree(self.live.tree, self.live.splits, self.live.recorded)
+        canonical = canonical_tree(self.live.tree, self.live.splits, self.live.outline)
         return self._with_naive(predictive(canonical, self.live.unit))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
+        return self.live.state(slots) | self._totals()
+
+    def _totals(self) -> Arrays:
         bins = self._renewed, self._lived
         totals = self._seq, self._warmup, self._t, self._classes, *bins, self._trials.compared, *self._counts
-        scalars = zip(SCALARS, totals, strict=True)
-        return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
+        return {name: np.array([value], dtype=np.int64) for name, value in zip(SCALARS, totals, strict=True)}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""

@@ -18,7 +18,14 @@ from raydt.examples.weighting import Weighting
 from raydt.examples.weights import NONE, UNIT, Weights
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
-from raydt.learners.confidence_tree.model import Arrays, SplitArrays, SplitRecord, canonical_tree, live_tree
+from raydt.learners.confidence_tree.model import (
+    Arrays,
+    SplitRecord,
+    TreeOutline,
+    canonical_tree,
+    live_tree,
+    trial_arrays,
+)
 from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
 from raydt.learners.confidence_tree.options import ConfidenceTreeOptions
 from raydt.learners.confidence_tree.prediction import level_odds, settle, tally_rows
@@ -80,9 +87,10 @@ class LiveConfidenceTree:
         self.unit = 1  #: How much of all counts one row is: ``UNIT`` once an example has another weight than 1.
         self.members = np.empty(0, dtype=MEMBER)  #: By slot: its leaf, and its neighbours in the leaf's list.
         self.tree: ConfidenceTreeArrays = new_tree()
-        self.bins: Bins | None = None  #: Of the dense features; None before the end of the warm-up.
+        self._bins: Bins | None = None
+        self._renewals = 0  # of the bins
         self.splits: dict[int, SplitRecord] = {}  #: By inner node.
-        self.recorded = SplitArrays()
+        self.outline = TreeOutline()
         self.sites = 1  #: The most sites of statistics that there were at once.
         self._free: list[int] = []
 
@@ -126,7 +134,7 @@ class LiveConfidenceTree:
         for name in ("seen_before", "wrong_before", "seen", "wrong", "better", "worse"):
             tree.trials[name] *= UNIT
         self.splits = {node: split.times(UNIT) for node, split in self.splits.items()}
-        self.recorded.forget()
+        self.outline.forget()
 
     def walk(self, path: Path, rows: RowBlock, *, counted: bool = True, scored: bool = True) -> StepWindow:
         """Take the pending steps as if the tree did not change; ``counted`` unless in a warm-up."""
@@ -262,7 +270,7 @@ class LiveConfidenceTree:
         slots = slots[: take_rows(self.tree, self.members, node, slots)]
         self.members["leaf"][slots] = node
         link_members(self.tree, self.members, slots)
-        self.recorded.forget()
+        self.outline.forget()
         for inner in (node, *below.tolist()):
             self.splits.pop(inner, None)
         nodes["cut"][node], nodes["threshold"][node], nodes["since"][node] = LEAF, 0.0, 0
@@ -321,7 +329,7 @@ class LiveConfidenceTree:
         for test in tests:
             test["left_site"], test["right_site"] = self._new_site(), self._new_site()
         split(self.tree, self.examples, tests, slots, ends, right)
-        self.recorded.forget()
+        self.outline.forget()
         self.splits |= {change.node: change.split for change in changes}
 
     def free(self, sites: Iterable[int]) -> None:
@@ -359,15 +367,38 @@ class LiveConfidenceTree:
         """Who was right, by node in preorder, 0 of inner ones, if they are tallied."""
         if not self.tallies:
             return {}
-        nodes = self.tree.nodes[preorder(self.tree)[0]]
+        order, nodes = self.outline.order(self.tree), self.tree.nodes
+        leaves = nodes["feature"][order] < 0
         names = TALLIED if self.normal else TALLIED[:2]
-        return {name: np.where(nodes["feature"] < 0, nodes[name], 0) for name in names}
+        return {name: np.where(leaves, nodes[name][order], 0) for name in names}
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes with the tree, the records of its splits, or the bins."""
+        return self.outline.version, self._renewals
+
+    @property
+    def bins(self) -> Bins | None:
+        """Of the dense features; None before the end of the warm-up."""
+        return self._bins
+
+    @bins.setter
+    def bins(self, bins: Bins | None) -> None:
+        self._bins, self._renewals = bins, self._renewals + 1
+
+    def changing(self) -> Arrays:
+        """Return the canonical arrays that updates change without a change of :attr:`version`, but for places."""
+        order = self.outline.order(self.tree)
+        classes = self.outline.classes(self.tree, self.splits, 2)
+        arrays = {"counts": self.tree.counts[order, :classes], "own": self.tree.own[order, :classes]}
+        trials = trial_arrays(self.tree, order, classes) if self._period else {}
+        return arrays | {"since": self.tree.nodes["since"][order]} | trials | self.leaf_tallies()
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, and the leaf of each example."""
         classes = int(self.store.y[slots].max(initial=1)) + 1  # an example that weighs 0 is in no count
         trials = self._period > 0
-        arrays = canonical_tree(self.tree, self.splits, self.recorded, trials=trials, classes=classes)
+        arrays = canonical_tree(self.tree, self.splits, self.outline, trials=trials, classes=classes)
         position = preorder(self.tree)[1]
         bins = {} if self.bins is None else self.bins.arrays()
         arrays |= unit_array(self.unit) | self.weighting.state()
@@ -385,7 +416,7 @@ class LiveConfidenceTree:
         self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
         self._restore_weights(state)
         self.tree, self.splits = live_tree(state)
-        self.recorded.forget()
+        self.outline.forget()
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
         self.bins = Bins.from_arrays(state) if "bins_kinds" in state else None
         self.right = np.zeros(self.store.capacity, dtype=np.uint8)
