@@ -29,7 +29,7 @@ STREAMS = (
     *("electricity", "covtype_head10k", "poker_uci_train", "sea_concepts", "posture", "beijing_pm25", "noshow"),
     *("bananas", "image_segments", "pendigits_train", "wine_quality_white", "adult_train", "phishing"),
 )
-KINDS = ("adaptive", "adaptive_normal")
+KINDS = ("adaptive", "adaptive_normal", "adaptive_inherited")
 Examples = list[tuple[dict[str, Any], str]]
 
 

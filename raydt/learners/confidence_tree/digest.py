@@ -13,7 +13,9 @@ from collections.abc import Callable, Hashable, Iterator
 import numpy as np
 
 from raydt.arrays.digest import Part, digest, encoded
+from raydt.batches.binning import Bins
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
+from raydt.learners.confidence_tree.leaf_predictions import leaf_tallies
 from raydt.learners.confidence_tree.model import Arrays
 
 #: What a state has beside the model: slots, places, and rows, which enter by the root of a tree of hashes.
@@ -25,6 +27,7 @@ class ModelDigest:
 
     def __init__(self) -> None:
         self._key: Hashable = None
+        self._bins: Bins | None = None
         self._kept: list[bytes | str] = []  # in the order of names; a name stands for an array that changes
 
     def of(self, live: LiveConfidenceTree, totals: Arrays, state: Callable[[], Arrays], rows: Part) -> str:
@@ -32,13 +35,13 @@ class ModelDigest:
 
         ``totals`` are the counters of the state, whose arrays ``state`` makes; ``rows`` is the part of all rows.
         """
-        changing = live.changing() | {"t": totals["t"]}
+        changing = live.changing() | leaf_tallies(live) | {"t": totals["t"]}
         fixed = (int(value[0]) for name, value in totals.items() if name not in ("t", "seq"))
-        key = live.version, changing["counts"].shape[1], *fixed
-        if key != self._key:
+        key = live.outline.version, changing["counts"].shape[1], *fixed
+        if key != self._key or live.bins is not self._bins:
             everything = state() | changing
             self._kept = list(_kept([(name, everything[name]) for name in sorted(everything)], changing))
-            self._key = key
+            self._key, self._bins = key, live.bins
         parts = (part if isinstance(part, bytes) else (part, changing[part]) for part in self._kept)
         return digest([*parts, rows])
 

@@ -172,7 +172,7 @@ def live_tree(arrays: Arrays) -> tuple[ConfidenceTreeArrays, dict[int, SplitReco
     n, classes = arrays["counts"].shape
     tree = with_room(new_tree(classes), n, classes)
     nodes = tree.nodes
-    for name in ("majority_right", "naive_right", "normal_right"):
+    for name in ("majority_right", "naive_right", "normal_right", "inherited_right"):
         nodes[name][:n] = 0  # rows that a tree has grown by hold anything
     tree.trials[:n] = np.zeros((), dtype=TRIAL)
     for name in ("began", "restarted", "site"):
