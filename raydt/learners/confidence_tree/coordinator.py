@@ -372,8 +372,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
-        deepest = preorder(self.live.tree)[2]
-        reg = self.live.tree.reg
+        deepest, reg = preorder(self.live.tree)[2], self.live.tree.reg
         size = {"active": self.store.live, "nodes": int(reg[NODES]), "leaves": int(reg[LEAVES]), "depth": deepest}
         return {**size, "rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}
 
