@@ -35,11 +35,10 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     Notes
     -----
     R. De Rosa, N. Cesa-Bianchi, Splitting with Confidence in Decision Trees with Application to Stream Mining. A row
-    takes O(depth + features * classes), with ``leaf_prediction="adaptive_normal"`` O(features * bins * classes) more,
-    every ``grace_period`` of them at a leaf that much more in any case, and new bins O(features * log(rows)) for each
-    row in the mean. The first ``predict`` after a change takes
-    O(leaves * features * bins * classes) besides the rows, unless leaves predict their majority: many rows in a call
-    are faster than many calls.
+    takes O(depth + features * classes), with ``leaf_prediction="adaptive_inherited"`` O(features * bins * classes)
+    more, every ``grace_period`` of them at a leaf that much more in any case, and new bins O(features * log(rows)) for
+    each row in the mean. The first ``predict`` after a change takes O(leaves * features * bins * classes) besides the
+    rows, unless leaves predict their majority: many rows in a call are faster than many calls.
 
     Examples
     --------
@@ -63,7 +62,7 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
     max_bins: int = 64
     renew_bins: int | None = None
     rival: Literal["feature", "split"] = "feature"
-    leaf_prediction: LeafPrediction = "adaptive_normal"
+    leaf_prediction: LeafPrediction = "adaptive_inherited"
     drift_period: int = 0
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     categorical_features: Sequence[str | int] | None = None

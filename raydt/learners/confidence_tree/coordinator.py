@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import digest
 from raydt.batches.binning import Bins, joined
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.errors import ConfigError, InputError
@@ -29,17 +28,18 @@ from raydt.examples.weights import sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import TIE
+from raydt.learners.confidence_tree.digest import ModelDigest
 from raydt.learners.confidence_tree.drift_coordinator import Trials
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
+from raydt.learners.confidence_tree.leaf_predictions import settle_window
 from raydt.learners.confidence_tree.log import Logged, logged
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
-from raydt.learners.confidence_tree.naive_bayes_online import shares_now
-from raydt.learners.confidence_tree.naive_predictor import NaivePredictor, naive_arrays
-from raydt.learners.confidence_tree.normal_bayes import normal_arrays, normal_scores
+from raydt.learners.confidence_tree.naive_bayes_online import gathered, shares_now
+from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import SCALARS
-from raydt.learners.confidence_tree.single_rows import SingleRows
+from raydt.learners.confidence_tree.single_rows import SingleRows, window_of_check
 from raydt.learners.confidence_tree.split_decisions import Decider, LeafSplit, StepWindow, Times
 from raydt.learners.confidence_tree.statistics_history import StatisticsHistory
 from raydt.learners.confidence_tree.tree import Path
@@ -79,6 +79,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._renewed = self._lived = 0  # t when the bins were made last, and the count of the live examples then
         self._classes = 2  # of the examples that were taken
         self._counts = _Counts()
+        self._digest = ModelDigest()
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._single = SingleRows(self.live, self._logs, options.grace_period)
@@ -238,7 +239,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             again = self.live.roll_back(window, changes, altered)
             void = np.zeros(len(steps), dtype=np.bool_)
             void[again] = True
-            self.live.settle(window, replies, self._logs.table, void)
+            settle_window(self.live, window, replies, self._logs.table, void)
             self._note(window, changes, void)
             if changes:
                 entries = [self.live.entry_of(change) for change in changes]
@@ -286,22 +287,37 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         for shard, bits in enumerate(replies):
             right[owner == shard] = np.unpackbits(bits, count=np.count_nonzero(owner == shard))
         self.live.divide(changes, thresholds, slots, ends, right)
+        if self.live.inherits:
+            children = self.live.tree.nodes[["left", "right"]][leaves].tolist()
+            yield Ask("count", self.live.to_count(self.live.inherited(np.array(children).ravel())))
 
     def take_row(
         self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:
-        """Apply one update without a batch, after which nothing is checked, compared or renewed."""
+        """Apply one update without a batch, after which nothing is compared or renewed."""
         if self.live.bins is None or self.options.drift_period or self.features.sparse or self.live.unit > 1:
             return None, None
+        rest = None
         if op == INSERT:
             example = number, row, code, self._seq
-            if self._due()[1] <= 1 or not self._single.insert(example, worker, self._digested):
+            taken = self._single.insert(example, worker, self._digested) if self._due()[1] > 1 else None
+            if taken is None:
                 return None, None
             self._t, self._classes = self._t + 1, max(self._classes, code + 1)
+            rest = self._check(*taken) if taken[1] >= 0 else None
         elif not self._single.forget(row, code, worker, self._digested):
             return False, None
         self._seq, self._naive = self._seq + 1, None
-        return True, None
+        return True, rest
+
+    def _check(self, slot: int, leaf: int) -> Exchange[None]:
+        """Check a leaf just after an example was counted there alone, and split it if the rule says so."""
+        window, times = window_of_check(self.live, leaf, slot), Times(np.array([self._t]), np.array([self._classes]))
+        replies, self._history = (yield from self._count(window)), None
+        changes = self._decider.decide(window, times, [reply[0] for reply in replies], self.live.unit)
+        self._note(window, changes, np.zeros(1, dtype=np.bool_))
+        if changes:
+            yield from self._apply(changes, [self.live.entry_of(change).threshold for change in changes])
 
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
@@ -320,23 +336,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
     def gather(self) -> Exchange[None]:
         """Fetch the counts of the leaves that predict by naive Bayes. O(leaves x bins x classes)."""
         if self._naive is None and self.live.naive and self.live.bins is not None:
-            leaves = self.live.naive_leaves()
-            replies = []
-            if len(leaves):
-                replies = yield Ask("naive", {"sites": self.live.tree.nodes["site"][leaves].astype(np.int64)})
-            position = preorder(self.live.tree)[1]
-            priors = self.live.tree.own[leaves]
-            self._naive = naive_arrays(position[leaves], priors, replies, self.live.bins, self._logs)
-            normal = np.flatnonzero(self.live.by_normal(leaves))
-            if len(normal):
-                sites = self.live.tree.nodes["site"][leaves[normal]].astype(np.int64)
-                of_shards = yield Ask("normal", {"sites": sites})
-                known = self._naive["naive_prior"].shape[1]
-                columns = np.concatenate(self._rows.columns)
-                columns = columns[normal_scores(self.live.bins)[1][columns] > 0]
-                if len(columns):
-                    parts = np.concatenate([part[..., :known] for part in of_shards if part.shape[2]], axis=2)
-                    self._naive |= normal_arrays(normal, parts[:, :, np.argsort(columns)], self._logs)
+            self._naive = yield from gathered(self.live, self._rows, self._logs)
 
     # ---------------------------------------------------------------- the model
 
@@ -364,31 +364,31 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         It is free of slots, node ids, sites and list orders. The first costs O(nodes + live examples), the next
         O(nodes + log n) for an update.
         """
-        state = self.state(np.empty(0, dtype=np.int32)) | self.live.leaf_tallies()
-        skipped = ("place", "trial_place", "seq", "leaf", "was_right")
-        return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
+        none = np.empty(0, dtype=np.int32)
+        return self._digest.of(self.live, self._totals(), lambda: self.state(none), self._row_part())
 
     def _row_columns(self, slots: Slots) -> Arrays:
         return {"y": self.store.y[slots], **self.live.was_right(slots)}
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now."""
-        deepest = preorder(self.live.tree)[2]
-        reg = self.live.tree.reg
+        deepest, reg = preorder(self.live.tree)[2], self.live.tree.reg
         size = {"active": self.store.live, "nodes": int(reg[NODES]), "leaves": int(reg[LEAVES]), "depth": deepest}
         return {**size, "rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""
-        canonical = canonical_tree(self.live.tree, self.live.splits, self.live.recorded)
+        canonical = canonical_tree(self.live.tree, self.live.splits, self.live.outline)
         return self._with_naive(predictive(canonical, self.live.unit))
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, its records, the bins, the leaf of each example, and the totals."""
+        return self.live.state(slots) | self._totals()
+
+    def _totals(self) -> Arrays:
         bins = self._renewed, self._lived
         totals = self._seq, self._warmup, self._t, self._classes, *bins, self._trials.compared, *self._counts
-        scalars = zip(SCALARS, totals, strict=True)
-        return self.live.state(slots) | {name: np.array([value], dtype=np.int64) for name, value in scalars}
+        return {name: np.array([value], dtype=np.int64) for name, value in zip(SCALARS, totals, strict=True)}
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""

@@ -109,7 +109,7 @@ class ConfidenceTree(Learner):
         """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""
         hasty = {"c": 0.001, "grace_period": 1, "leaf_prediction": "adaptive"}
         slow = {"rule": "hoeffding", "delta": 0.5, "grace_period": 3, "leaf_prediction": "adaptive"}
-        normal = hasty | {"leaf_prediction": "adaptive_normal", "max_bins": 32, "renew_bins": 20}
+        normal = hasty | {"leaf_prediction": "adaptive_inherited", "max_bins": 32, "renew_bins": 20}
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
             Case("three classes", slow, classes=3, warmup=6),

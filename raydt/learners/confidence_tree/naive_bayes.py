@@ -33,9 +33,12 @@ from raydt.examples.features import CATEGORICAL
 
 Ints = npt.NDArray[np.int64]
 
-LeafPrediction = Literal["majority", "naive_bayes", "adaptive", "adaptive_normal"]
-#: Those where a leaf chooses by who has been right.
-ADAPTIVE = ("adaptive", "adaptive_normal")
+LeafPrediction = Literal["majority", "naive_bayes", "adaptive", "adaptive_normal", "adaptive_inherited"]
+#: Those where a leaf chooses by who has been right, and of these those with normal features, too.
+ADAPTIVE = ("adaptive", "adaptive_normal", "adaptive_inherited")
+NORMAL = ADAPTIVE[1:]
+#: That of leaves that know what the examples they began with are, too.
+INHERITED = "adaptive_inherited"
 
 #: Groups of the bins of a numeric feature, at most; that of NaN comes on top.
 POOLS = 16

@@ -188,7 +188,7 @@ class RecountedTree(RoutedHistory):
 
     def _walk(self) -> None:
         """Route all examples: who is at each node, and what leaves and trials have counted of the live ones."""
-        counted, in_trials = [], []
+        counted, in_trials, inherited = [], [], []
         for rows, node, _ in self.levels():
             if self.complete:
                 order = np.argsort(node, kind="stable")
@@ -200,10 +200,14 @@ class RecountedTree(RoutedHistory):
             born, began = self.born[rows], self.began[node]
             mine = live & (born > self.tree.built[node]) & (self.tree.feature[node] < 0)
             counted.append((rows[mine], node[mine]))
+            past = live & ~mine & (self.tree.feature[node] < 0)
+            inherited.append((rows[past], node[past]))
             tried = live & (began >= 0) & (born > began) & (born <= self.compared)
             in_trials.append((rows[tried], node[tried]))
         #: Rows and nodes of what leaves, and trials, count now.
         self.counted, self.in_trials = _joined(counted), _joined(in_trials)
+        #: Rows and nodes of what leaves have not counted themselves.
+        self.inherited = _joined(inherited)
         #: Shape (nodes, K): classes of the live examples that each node, and each trial, has counted.
         self.own, self.fresh = self._sums(*self.counted), self._sums(*self.in_trials)
 
