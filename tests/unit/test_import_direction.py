@@ -37,6 +37,7 @@ ROOMS = {
         ("sources",),
         ("export", "streams"),
         ("sessions",),
+        ("keyed",),
         ("estimators",),
     ),
     "raydt/sources": (
