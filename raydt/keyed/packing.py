@@ -18,8 +18,6 @@ Arrays = dict[str, "npt.NDArray[Any]"]
 
 #: Between the names of nested values.
 _SEPARATOR = "/"
-#: In JSON, in the place of an array.
-_ARRAY = {"array": True}
 
 
 def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
@@ -51,21 +49,21 @@ def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
 
 def _taken_apart(value: Any, path: str, arrays: list[tuple[str, npt.NDArray[Any]]]) -> Any:
     """Return the JSON value without its arrays, which are noted with their paths."""
-    if isinstance(value, np.ndarray):
-        arrays.append((path, value))
-        return _ARRAY
-    if isinstance(value, Mapping):
-        return {
-            name: _taken_apart(one, f"{path}{_SEPARATOR}{name}" if path else name, arrays)
-            for name, one in value.items()
-        }
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    rest = {}
+    for name, one in value.items():
+        below = f"{path}{_SEPARATOR}{name}" if path else name
+        if isinstance(one, np.ndarray):
+            arrays.append((below, one))
+        else:
+            rest[name] = _taken_apart(one, below, arrays)
+    return rest
 
 
 def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[Key, dict[str, Any]]:
     """Return what was packed, by key; KeyError or ValueError if it does not fit together. O(values)."""
     rest = json.loads(bytes(arrays["json"]))
-    keys = [key for key, _ in rest]
     values = [value for _, value in rest]
     for name, whole in arrays.items():
         if name.count("#") != 2:
@@ -79,7 +77,7 @@ def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[Key, dict[str, Any]
         for place, shape, end in zip(places.tolist(), shapes.tolist(), ends.tolist(), strict=True):
             holder = values[place]
             for part in path[:-1]:
-                holder = holder[part]
+                holder = holder.setdefault(part, {})
             holder[path[-1]] = whole[begin:end].reshape(shape).copy()
             begin = end
-    return dict(zip(keys, values, strict=True))
+    return {key: value for (key, _), value in zip(rest, values, strict=True)}
