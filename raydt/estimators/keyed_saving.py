@@ -22,9 +22,10 @@ from raydt.folders.arrays import save_folder
 from raydt.folders.folder import Folder
 from raydt.folders.lock import locked
 from raydt.keyed.groups import Key, group_of, in_order
-from raydt.keyed.packing import packed, unpacked
+from raydt.keyed.packing import packed
+from raydt.keyed.saved import BY_KEY, SavedKeys
 from raydt.messages import message
-from raydt.sessions.saved_model import BY_KEY, model_meta, understood
+from raydt.sessions.saved_model import model_meta, understood
 
 #: Entry of ``meta`` with what an estimator knows of all keys; of a key's values, with what its model knows.
 _OWN = "estimator"
@@ -42,7 +43,7 @@ def save_keyed(keyed: Keyed, path: Any, with_examples: bool) -> None:
         except InputError as error:
             raise at_key(error, key) from error
         own = {name: value for name, value in own.items() if name not in ("learner", "config_hash")}
-        groups.setdefault(group_of(key), {})[key] = {_OWN: own, **components}
+        groups.setdefault(group_of(key), {})[key] = {**_of_run(own, components), _OWN: own}
     first, classes = next(iter(sound.values())), getattr(keyed, "classes_", None)
     prior = keyed._prior
     if prior is None and not with_examples:
@@ -67,31 +68,47 @@ def save_keyed(keyed: Keyed, path: Any, with_examples: bool) -> None:
         save_folder(path, kind, meta, parts)
 
 
-def load_keyed(meta: Mapping[str, Any], components: Mapping[str, dict[str, Any]], path: str) -> Keyed:
-    """Return the estimator of a folder whose ``meta`` has :data:`BY_KEY`."""
+def _of_run(own: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a key holds, as commands read it from the folder of a run."""
+    categories, classes = own["categories"], own["classes"]
+    if "arrays" in components:
+        return {**components, "classes": classes, "categories": categories}
+    source = {"categories": categories, "labels": {"classes": classes}}
+    stream = {**components.get("stream", {}), "source": source, "n_classes": len(classes)}
+    return {**components, "stream": stream, "recorder": {"next_id": own["next_id"], "updates": own["offset"]}}
+
+
+def load_keyed(saved: SavedKeys) -> Keyed:
+    """Return the estimator of a folder of models by key, which :func:`save_keyed` or a run has written."""
+    meta = saved.meta
     try:
-        own = meta[_OWN]
-        held: dict[Key, dict[str, Any]] = {}
-        for name in components:
-            held |= unpacked(components[name])
-        models = {key: _model(meta, held[key], path) for key in own["keys"]}
+        own = meta.get(_OWN, {})
+        keys = list(saved.keys())
+        found = {key: _model(saved, key) for key in keys}
+        models = {key: found[key] for key in own.get("keys", found)}
         first = next(iter(models.values()))
         kind = KeyedRegressor if isinstance(first, Regressor) else KeyedClassifier
         template = type(first)(**first.get_params())
-        template.categorical_features = own["categorical_features"]
-        if own["n_features"] is not None:
+        if own:
+            template.categorical_features = own["categorical_features"]
+        if own.get("n_features") is not None:
             template.n_features = own["n_features"]
-        keyed: Keyed = kind(template, meta[BY_KEY], unknown=own["unknown"])
-        keyed.estimator_ = type(first)(**template.get_params())
-        keyed.models_, keyed._next_id, keyed._with_subjects = models, own["next_id"], own["with_subjects"]
-        keyed._form = tuple(own["form"]) if isinstance(own["form"], list) else own["form"]
-        keyed._prior = None if own["prior"] is None else Prior(**own["prior"], saved=True)
+        keyed: Keyed = kind(template, meta[BY_KEY], unknown=own.get("unknown", "error"))
+        keyed.estimator_, keyed.models_ = type(first)(**template.get_params()), models
+        keyed._next_id = own.get("next_id", max(getattr(model, "_next_id", 0) for model in models.values()))
+        keyed._with_subjects = own.get("with_subjects", getattr(first, "_subjects", None) is not None)
+        form = own.get("form", first.feature_names_in_.tolist() if hasattr(first, "feature_names_in_") else None)
+        keyed._form = tuple(form) if isinstance(form, list) else form
+        keyed._prior = None if own.get("prior") is None else Prior(**own["prior"], saved=True)
         if isinstance(keyed, KeyedClassifier):
-            keyed.classes_, keyed._declared = np.array(meta["classes"]), own["declared"]
+            labels = dict.fromkeys(label for model in models.values() for label in model.classes_.tolist())
+            keyed.classes_ = np.array(meta["classes"] if own else sorted(labels))
+            keyed._declared = own.get("declared", False)
     except (KeyError, ValueError, TypeError, AttributeError, StopIteration) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(message("models.unfit", kind=meta["kind"], reason=repr(error)), file=path) from error
+        said = message("models.unfit", kind=meta["kind"], reason=repr(error))
+        raise ModelFileError(said, file=saved.place) from error
     keyed._set_fitted()
     if meta["kind"] == "state":
         parts = [model.row_ids_ for model in models.values()]
@@ -100,12 +117,15 @@ def load_keyed(meta: Mapping[str, Any], components: Mapping[str, dict[str, Any]]
     return keyed
 
 
-def _model(meta: Mapping[str, Any], held: Mapping[str, Any], path: str) -> Any:
+def _model(saved: SavedKeys, key: Key) -> Any:
     """Return the model of one key, checked as one of a folder of its own."""
-    of_key = {**{name: value for name, value in meta.items() if name not in (BY_KEY, _OWN)}, **held[_OWN]}
-    components = {name: value for name, value in held.items() if name != _OWN}
-    saved = understood(of_key, components, path)
-    return estimator_of(saved.options).from_saved(saved)
+    held = saved.of_group(group_of(key))[key]
+    if _OWN not in held:  # of a run
+        one = saved.saved(key)
+    else:
+        meta = {name: value for name, value in saved.meta.items() if name not in (BY_KEY, _OWN)}
+        one = understood({**meta, **held[_OWN]}, held, saved.place)
+    return estimator_of(one.options).from_saved(one)
 
 
 def _plain(categorical: Any) -> Any:

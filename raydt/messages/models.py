@@ -26,10 +26,6 @@ SENTENCES: dict[str, Sentence] = {
         "holds no readable {manifest} (the file {reason}): it is no model or state, or writing it was interrupted"
     ),
     "other_kind": ("is a {found}, not a {wanted}", "A model only predicts; a state also holds the training rows"),
-    "by_key": (
-        "holds a model for each key, and this needs one model",
-        "Load it in Python: raydt.load_model(path).models_ has the model of each key",
-    ),
     "incomplete": (
         "this checkpoint is being written, or was removed",
         "The newest complete one is {newest}; {above} always stands for the newest",

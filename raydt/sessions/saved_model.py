@@ -35,8 +35,6 @@ from raydt.version import __version__
 
 #: Where a run puts its model.
 MODEL = "model"
-#: Entry of ``meta`` that names the column of keys, in folders of models by key only.
-BY_KEY = "key"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 T = TypeVar("T")
@@ -209,8 +207,6 @@ def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) 
     FormatVersionError if the folder is sound but of a format that the learner does not read, unless ``any_format``;
     ModelFileError if this version does not have the learner. ``path`` is for messages.
     """
-    if BY_KEY in meta:
-        raise ModelFileError(message("models.by_key"), file=path)
     options = meta["learner"]
     kind = options.get("kind") if isinstance(options, dict) else None
     if not isinstance(kind, str) or kind not in learners():
