@@ -37,6 +37,9 @@ from raydt.sessions.session import InProcessSession
 
 Self = TypeVar("Self", bound="Fitted")
 
+#: Rows of which histograms and hashes are made again within milliseconds.
+_FEW_ROWS = 4096
+
 
 class Fitted(Parameters, AtomicCalls):
     """Base of :class:`raydt.estimators.base.Estimator`: a session with a live model, or a model that was loaded."""
@@ -226,6 +229,11 @@ class Fitted(Parameters, AtomicCalls):
     def _open_session(self) -> None:
         plan = NOTHING_DIVIDED
         self.session_ = InProcessSession(self._learner, self._fitted_options, self._features(), 1, plan)
+
+    def _rest(self) -> None:
+        """Use less memory until the next call, if it is soon made again: a model of one key may wait for long."""
+        if "session_" in self.__dict__ and self._store().live <= _FEW_ROWS:
+            self.session_.rest()
 
     def _store(self) -> ExampleStore:
         return self.session_.coordinator.store

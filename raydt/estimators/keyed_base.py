@@ -81,6 +81,7 @@ class Keyed(KeyedModels):
             for key, (part, target, beside) in of_key.items():
                 begin = partial(after._new_model()._begin, part, target, None, beside, warmup=True)
                 after.models_[key] = prepared(begin, key, rows.rows)
+                after.models_[key]._rest()
             after._set_fitted()
             self.__dict__ = after.__dict__
         return self
@@ -280,7 +281,10 @@ class Keyed(KeyedModels):
             """Be what the call has made of this, or, as it was broken off, what this was before."""
             self.__dict__ = after.__dict__ if broken is None else before | ({"_broken": True} if broken else {})
 
-        return change_together(after.models_, changes, become, {} if rows is None else rows.rows)
+        results = change_together(after.models_, changes, become, {} if rows is None else rows.rows)
+        for key in changes if rows is None else {**changes, **rows.rows}:
+            self.models_[key]._rest()
+        return results
 
     def _receipt(self, receipts: Mapping[Key, Receipt], missing: tuple[Hashable, ...], note: str) -> KeyedReceipt:
         noted = {key: replace(receipt, note=note) for key, receipt in receipts.items()}

@@ -76,7 +76,11 @@ class KeyedModels(Parametrised, Locked):
         """Digest over all keys and the digests of their models, whatever their order."""
         with self._lock:
             self._require_fitted()
-            return digest_of({key: model.digest() for key, model in self.models_.items()})
+            digests = {}
+            for key, model in self.models_.items():
+                digests[key] = model.digest()
+                model._rest()
+            return digest_of(digests)
 
     def has_model(self, X: Any, *, keys: Any = None) -> npt.NDArray[np.bool_]:
         """Return which rows are of a key that has a model, shape (n,); the others are unknown to ``predict``."""

@@ -20,11 +20,11 @@ from sklearn.utils import estimator_checks
 
 from raydt import (
     ExactForestClassifier,
-    ExactForestRegressor,
     FullyDynamicTreeClassifier,
     FullyDynamicTreeRegressor,
     KeyedClassifier,
     KeyedRegressor,
+    OnlineGradientBoostingRegressor,
     SparseBestSplit,
     load_model,
 )
@@ -160,7 +160,7 @@ def test_the_prior_stands_for_keys_without_a_model(tmp_path: Path) -> None:
         assert one.predict(asked)[[0, 2, 3]].tolist() == [1, 1, 1]
     numbers = KeyedRegressor(FullyDynamicTreeRegressor(), unknown="prior").fit(X, X[:, 0], keys=STORES)
     assert numbers.predict(X[:1], keys=["z"])[0] == pytest.approx(X[:, 0].mean())
-    heavy = KeyedRegressor(ExactForestRegressor(n_estimators=2), unknown="prior")
+    heavy = KeyedRegressor(OnlineGradientBoostingRegressor(max_iter=2), unknown="prior")
     heavy.fit(X[:2], [1.0, 5.0], keys=["a", "b"], sample_weight=[3.0, 1.0])
     assert heavy.predict(X[:1], keys=["z"]).tolist() == [2.0]
     numbers.forget(numbers.live_ids_)
