@@ -15,6 +15,7 @@ from raydt.estimators import estimator_of
 from raydt.estimators.keyed import KeyedClassifier, KeyedRegressor
 from raydt.estimators.keyed_base import Keyed
 from raydt.estimators.keyed_changes import at_key
+from raydt.estimators.keyed_models import KeyedModels
 from raydt.estimators.keyed_prior import Prior, prior_of
 from raydt.estimators.targets import Regressor
 from raydt.examples.subjects import objects
@@ -31,7 +32,7 @@ from raydt.sessions.saved_model import model_meta, understood
 _OWN = "estimator"
 
 
-def save_keyed(keyed: Keyed, path: Any, with_examples: bool) -> None:
+def save_keyed(keyed: KeyedModels, path: Any, with_examples: bool) -> None:
     """Write all models; those of which a change was broken off, as they were before it."""
     if not keyed._broken:
         keyed._require_fitted()
