@@ -55,6 +55,7 @@ ROOMS = {
     "pipelines/running": (
         ("interruption", "differences", "preflight"),
         ("records",),
+        ("parts",),
         ("checkpoint", "previous_run"),
         ("adoption", "ending", "incarnations", "intake"),
         ("holdout",),
