@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -75,12 +75,17 @@ class ConfidenceTreeClassifier(SumOfTrees, Classifier):
             return super()._new_encoder(categorical)  # a list is a matrix
         return ListEncoder(categorical, self.feature_groups, self._traits.reading, self.n_features)
 
-    def _insert(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Self:
-        taken = super()._insert(X, y, beside, warmup)
-        few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
-        if few:
-            warn(f"{type(self).__name__}: {few}")
-        return taken
+    def _insertion(self: Self, X: Any, y: Any, beside: Beside, warmup: bool) -> Callable[[], Self]:
+        insert = super()._insertion(X, y, beside, warmup)
+
+        def inserted() -> Self:
+            taken = insert()
+            few = self._fitted_options.outlook(len(self.row_ids_)) if warmup else ""
+            if few:
+                warn(f"{type(self).__name__}: {few}")
+            return taken
+
+        return inserted
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -311,6 +311,11 @@ class BatchCoordinator(ABC):
         weights = self.store.weights(slots)
         return rows if weights is None else rows | {"weight": weights}
 
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again from the rows: of a model that may wait for long."""
+        if self._digested is not None:
+            self._digested.forget()
+
     # ---------------------------------------------------------------- the digest
 
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:

@@ -205,6 +205,10 @@ class InProcessSession:
         self.driver.run(self.coordinator.gather_digest())
         return self.coordinator.digest()
 
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again from the rows."""
+        self.coordinator.rest()
+
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""
         self.require_whole()

@@ -99,6 +99,11 @@ class FuDyADTCoordinator(TreeCoordinator):
         enter_steps(result, steps, position, steps["kind"] != REMOVE, numbers)
         return logged(log)
 
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again."""
+        super().rest()
+        self.live.rest()
+
     def take_row(
         self, op: int, number: int, row: npt.NDArray[np.float64], code: int, worker: Any
     ) -> tuple[bool | None, Exchange[Any] | None]:

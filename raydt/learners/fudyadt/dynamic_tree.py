@@ -63,7 +63,7 @@ class FuDyADTTree(LiveTree):
         self._labels_sent = True  # the shards have the labels of all live rows
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
         self.weighting = Weighting(options.class_weight == "balanced")
-        self.scratch = self._new_scratch(self.loop_rows)
+        self._scratch: BuildScratch | None = None
         if label_range is not None:
             self._take_range(label_range)
         self._rows_to_fetch = 0
@@ -100,7 +100,7 @@ class FuDyADTTree(LiveTree):
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
         if len(self.scratch.left) < self.tree.counts.shape[1]:
-            self.scratch = self._new_scratch(self.loop_rows)
+            self._scratch = self._new_scratch(self.loop_rows)
 
     @property
     def takes_rows(self) -> bool:
@@ -128,7 +128,7 @@ class FuDyADTTree(LiveTree):
         self.weighting.enter(self.store, np.arange(len(state["id"])))
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
-        self.scratch = self._new_scratch(self.loop_rows)
+        self._scratch = None
         self._labels_sent = self.plan.shared_store
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
@@ -142,7 +142,7 @@ class FuDyADTTree(LiveTree):
         if not self.weighted and self.store.uneven:
             self.rules = self._options.weighed_rules()
             weigh(self.tree, self.rules)
-            self.scratch = self._new_scratch(self.loop_rows)
+            self._scratch = None
 
     def end_warmup(self, seq: int) -> None:
         """Take the range of numeric labels and balanced weights from the one leaf, before update ``seq``."""
@@ -163,7 +163,7 @@ class FuDyADTTree(LiveTree):
         self.weighting.enter(self.store, np.arange(int(self.store.reg[USED])))
         if not self.weighted:
             self.rules = self._options.weighed_rules()
-            self.scratch = self._new_scratch(self.loop_rows)
+            self._scratch = None
         take_rows(self.tree, self.members, 0, slots)
         weight = self.cached.weight[slots]
         self.members["leaf"][slots] = np.where(weight > 0, 0, -1)
@@ -227,6 +227,17 @@ class FuDyADTTree(LiveTree):
         nodes = int(self.tree.reg[NODES]) - before + 1
         record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
 
+    @property
+    def scratch(self) -> BuildScratch:
+        """Return the scratch of the loop, made when it is first needed."""
+        if self._scratch is None:
+            self._scratch = self._new_scratch(self.loop_rows)
+        return self._scratch
+
+    def rest(self) -> None:
+        """Drop the scratch, which the next update makes again."""
+        self._scratch = None
+
     def _scratch_for(self, rows: int) -> BuildScratch:
         """Scratch for a BUILD; that of a very large one is not kept."""
         have = len(self.scratch.spare)
@@ -235,8 +246,8 @@ class FuDyADTTree(LiveTree):
         d = len(self.features)
         if rows * d > KEPT_CELLS:
             return self._new_scratch(rows)
-        self.scratch = self._new_scratch(min(2 * rows, KEPT_CELLS // d))
-        return self.scratch
+        self._scratch = self._new_scratch(min(2 * rows, KEPT_CELLS // d))
+        return self._scratch
 
     def _new_scratch(self, rows: int) -> BuildScratch:
         return new_scratch(rows, len(self.features), self.tree.counts.shape[1], self.weighted)

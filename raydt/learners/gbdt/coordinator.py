@@ -272,6 +272,12 @@ class GBDTCoordinator(BatchCoordinator):
         counts.add(self._update(slots, INSERTED, anew))
         return counts
 
+    def rest(self) -> None:
+        """Drop what the next update or digest makes again."""
+        super().rest()
+        if self._trainer is not None and not self._restored:
+            self._trainer.rest()
+
     def _resume(self) -> Exchange[None]:
         """After a restore: make what is not saved."""
         if self._restored and self._trainer is not None:

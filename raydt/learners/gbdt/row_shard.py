@@ -88,6 +88,15 @@ class RowShard:
         """Return the state of a copy: without the scratch, which has numbers of deleted rows."""
         return {**self.__dict__, "_room": None, "taken": np.empty(0, dtype=np.int32)}
 
+    def rest(self) -> None:
+        """Drop the scratch, and the histograms, which have to be summed up before the next update."""
+        self._room, self._histograms, self.taken = None, None, np.empty(0, dtype=np.int32)
+
+    @property
+    def rests(self) -> bool:
+        """Return True if there are no histograms."""
+        return self._histograms is None
+
     # ---------------------------------------------------------------- which part is its own
 
     def divide(self, index: int, shards: int) -> None:
