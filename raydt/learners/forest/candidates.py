@@ -17,6 +17,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
 from raydt.learners.forest.membership import unit_at
+from raydt.learners.forest.node_pool import counts_classes
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3
@@ -133,37 +134,87 @@ def hash_of(key: np.uint64, category: float) -> np.uint64:
 
 
 @inlined_kernel
-def count_two(buckets: Any, cuts: Any, used: int, n: int, values: Any, labels: Any, category: bool) -> None:
-    """Buckets of n labelled values of two classes: one pass for each candidate, which the compiler makes wide."""
-    n_before = ones_before = 0
-    for j in range(used):
-        cut, n_left, ones = cuts[j], 0, 0
+def count_class(buckets: Any, cuts: Any, used: int, k: int, begin: int, end: int, values: Any, category: bool) -> None:
+    """Buckets of the values of class k: one pass for every five candidates, whose counts stay in registers."""
+    last = used - 1
+    if last == 0:
+        cut, inside = cuts[0], np.int64(0)
+        for i in range(begin, end):
+            inside += values[i] == cut if category else values[i] <= cut
+        buckets[0, k] = inside
+        return
+    for first in range(0, used, 5):
+        second, third, fourth, fifth = (
+            min(first + 1, last),
+            min(first + 2, last),
+            min(first + 3, last),
+            min(first + 4, last),
+        )
+        a, b, c, d, e = cuts[first], cuts[second], cuts[third], cuts[fourth], cuts[fifth]
+        in_a = in_b = in_c = in_d = in_e = np.int64(0)
         if category:
-            for i in range(n):
-                inside = np.int64(values[i] == cut)
-                n_left += inside
-                ones += inside & labels[i]
+            for i in range(begin, end):
+                x = values[i]
+                in_a += x == a
+                in_b += x == b
+                in_c += x == c
+                in_d += x == d
+                in_e += x == e
         else:
-            for i in range(n):
-                inside = np.int64(values[i] <= cut)
-                n_left += inside
-                ones += inside & labels[i]
-        buckets[j, 1] = ones - ones_before
-        buckets[j, 0] = n_left - n_before - (ones - ones_before)
-        if not category:
-            n_before, ones_before = n_left, ones
+            for i in range(begin, end):
+                x = values[i]
+                in_a += x <= a
+                in_b += x <= b
+                in_c += x <= c
+                in_d += x <= d
+                in_e += x <= e
+        buckets[first, k], buckets[second, k], buckets[third, k] = in_a, in_b, in_c
+        buckets[fourth, k], buckets[fifth, k] = in_d, in_e
+    if not category:
+        for back in range(last):
+            buckets[last - back, k] -= buckets[last - back - 1, k]
 
 
 @inlined_kernel
-def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
+def count_classes(buckets: Any, cuts: Any, used: int, totals: Any, values: Any, category: bool) -> None:
+    """Buckets of values that are listed class after class, as many of each as ``totals`` says.
+
+    Right of the last threshold nothing is counted, as nobody asks.
+    """
+    begin = np.int64(0)
+    for k in range(len(totals)):
+        end = begin + totals[k]
+        if begin < end:
+            count_class(buckets, cuts, used, k, begin, end, values, category)
+        begin = end
+
+
+@inlined_kernel
+def extremes_of(values: Any, n: int) -> Any:
+    """The smallest and the largest of n values, never NaN; four at a time, as each comparison waits for the last."""
+    low_a = low_b = low_c = low_d = np.inf
+    high_a = high_b = high_c = high_d = -np.inf
+    whole = n & ~3
+    for i in range(0, whole, 4):
+        a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
+        low_a, high_a = a if a < low_a else low_a, a if a > high_a else high_a
+        low_b, high_b = b if b < low_b else low_b, b if b > high_b else high_b
+        low_c, high_c = c if c < low_c else low_c, c if c > high_c else high_c
+        low_d, high_d = d if d < low_d else low_d, d if d > high_d else high_d
+    for i in range(whole, n):
+        a = values[i]
+        low_a, high_a = a if a < low_a else low_a, a if a > high_a else high_a
+    return min(min(low_a, low_b), min(low_c, low_d)), max(max(high_a, high_b), max(high_c, high_d))
+
+
+@inlined_kernel
+def measure_number(
+    tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, totals: Any, scratch: Any, rules: Any
+) -> bool:
     """Extremes, thresholds and buckets of n values (``scratch.values``); False if they are constant."""
     values, labels = scratch.values, scratch.labels
-    low, high, missing = np.inf, -np.inf, 0
-    for i in range(n):
-        x = values[i]
-        low = x if x < low else low  # never of NaN
-        high = x if x > high else high
-    lows = highs = 0
+    low, high = extremes_of(values, n)
+    lows = highs = missing = 0
     for i in range(n):
         x = values[i]
         lows += x == low
@@ -176,8 +227,8 @@ def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, 
     draw_cuts(tried, cuts, key, n - missing, rules.thresholds)
     used = np.int64(tried.used)
     clear(buckets)
-    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
-        count_two(buckets, cuts, used, n, values, labels, False)
+    if counts_classes(rules):
+        count_classes(buckets, cuts, used, totals, values, False)
         return True
     for i in range(n):
         x = values[i]
@@ -226,7 +277,9 @@ def smallest_categories(cuts: Any, key: np.uint64, n: int, scratch: Any, limit: 
 
 
 @inlined_kernel
-def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
+def measure_category(
+    tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, totals: Any, scratch: Any, rules: Any
+) -> bool:
     """Candidates and buckets of n categories (``scratch.values``); False if they are constant."""
     values, labels, limit = scratch.values, scratch.labels, rules.thresholds
     first, other = values[0], 1
@@ -240,8 +293,8 @@ def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int
     tried.lows = tried.highs = tried.missing = 0
     tried.two = np.int16(0)
     tried.used = np.int16(used)
-    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
-        count_two(buckets, cuts, used, n, values, labels, True)
+    if counts_classes(rules):
+        count_classes(buckets, cuts, used, totals, values, True)
         return True
     for i in range(n):
         j = category_at(cuts, used, values[i])
@@ -266,7 +319,7 @@ def measure(
 ) -> bool:
     """Candidates of one feature at a place of a block; False if it is constant. O(n S).
 
-    They are counted from the n labelled rows in ``scratch`` from ``begin`` on.
+    They are counted from the n rows in ``scratch`` from ``begin`` on, which are labelled, or sorted by class.
     """
     blocks, values = forest.blocks, scratch.values
     for i in range(n):
@@ -276,13 +329,15 @@ def measure(
     tried.feature = feature
     tried.stale = 0
     if examples.categorical[feature]:
-        return measure_category(tried, cuts, buckets, key, n, scratch, rules)
-    return measure_number(tried, cuts, buckets, key, n, scratch, rules)
+        return measure_category(tried, cuts, buckets, key, n, forest.totals[node], scratch, rules)
+    return measure_number(tried, cuts, buckets, key, n, forest.totals[node], scratch, rules)
 
 
 @inlined_kernel
-def label_rows(begin: int, n: int, examples: Any, scratch: Any) -> None:
-    """Labels, and weights, of the n rows in ``scratch`` from ``begin`` on."""
+def label_rows(begin: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Labels, and weights, of the n rows in ``scratch`` from ``begin`` on, unless these are sorted by class."""
+    if counts_classes(rules):
+        return
     for i in range(n):
         scratch.labels[i] = examples.y[scratch.slots[begin + i]]
     if len(examples.weight) > 0:
@@ -299,7 +354,7 @@ def fill_block(
     Features that are known to be constant, those in entry ``known`` of ``scratch.constant``, are not looked at; those
     found constant are added to it.
     """
-    label_rows(begin, n, examples, scratch)
+    label_rows(begin, n, examples, scratch, rules)
     skipped, constant, d = forest.blocks.skipped, scratch.constant, examples.X.shape[1]
     key = bits_at(forest.nodes[node].key, ORDER)
     for word in range(skipped.shape[1]):
