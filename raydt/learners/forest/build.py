@@ -45,9 +45,10 @@ def _deal(
     Each row is written to both, as a branch would be guessed wrong half of the time.
     """
     category, slots, entries = examples.categorical[feature], scratch.slots, scratch.entries
+    column = examples.X[:, feature]
     for i in range(begin, end):
         slot, entry = slots[i], entries[i]
-        left = np.int64(goes_left(examples.X[slot, feature], threshold, category))
+        left = np.int64(goes_left(column[np.uint32(slot)], threshold, category))
         slots[middle], entries[middle] = slot, entry
         scratch.other_slots[rest], scratch.other_entries[rest] = slot, entry
         middle += left
@@ -127,8 +128,9 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
     begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
     near, slots = scratch.near, scratch.slots
     for i in range(begin, end):
+        row, copy = examples.X[np.uint32(slots[i])], near.X[i - begin]
         for j in range(examples.X.shape[1]):
-            near.X[i - begin, j] = examples.X[slots[i], j]
+            copy[j] = row[j]
         if not counts_classes(rules):
             near.y[i - begin] = examples.y[slots[i]]
         if rules.unit > 1:

@@ -16,6 +16,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
+from raydt.learners.forest.buckets import add_to_bucket, bucket_of, category_at, clear, count_classes, rows_in
 from raydt.learners.forest.membership import unit_at
 from raydt.learners.forest.node_pool import counts_classes
 
@@ -87,46 +88,6 @@ def draw_cuts(tried: Any, cuts: Any, key: np.uint64, present: int, limit: int) -
 
 
 @inlined_kernel
-def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
-    """Count a row in or out; ``by`` is its weight, signed."""
-    if numeric:
-        bucket[0] += by
-        bucket[1] += by * y
-    else:
-        bucket[y] += by
-
-
-@inlined_kernel
-def rows_in(bucket: Any, numeric: bool) -> int:
-    """Rows of a bucket."""
-    n: int = np.int64(0)
-    if numeric:
-        n += bucket[0]
-    else:
-        for k in range(len(bucket)):
-            n += bucket[k]
-    return n
-
-
-@inlined_kernel
-def bucket_of(cuts: Any, used: int, value: float) -> int:
-    """How many thresholds lie below a value."""
-    b = 0
-    for j in range(used):
-        b += value > cuts[j]
-    return b
-
-
-@inlined_kernel
-def category_at(cuts: Any, used: int, value: float) -> int:
-    """Place of a category among the candidates, -1 if it is none."""
-    for j in range(used):
-        if cuts[j] == value:
-            return j
-    return -1
-
-
-@inlined_kernel
 def hash_of(key: np.uint64, category: float) -> np.uint64:
     """The drawn number of a category, by its value."""
     number: np.uint64 = bits_at(key, np.int64(category))
@@ -134,75 +95,21 @@ def hash_of(key: np.uint64, category: float) -> np.uint64:
 
 
 @inlined_kernel
-def count_class(buckets: Any, cuts: Any, used: int, k: int, begin: int, end: int, values: Any, category: bool) -> None:
-    """Buckets of the values of class k: one pass for every five candidates, whose counts stay in registers."""
-    last = used - 1
-    if last == 0:
-        cut, inside = cuts[0], np.int64(0)
-        for i in range(begin, end):
-            inside += values[i] == cut if category else values[i] <= cut
-        buckets[0, k] = inside
-        return
-    for first in range(0, used, 5):
-        second, third, fourth, fifth = (
-            min(first + 1, last),
-            min(first + 2, last),
-            min(first + 3, last),
-            min(first + 4, last),
-        )
-        a, b, c, d, e = cuts[first], cuts[second], cuts[third], cuts[fourth], cuts[fifth]
-        in_a = in_b = in_c = in_d = in_e = np.int64(0)
-        if category:
-            for i in range(begin, end):
-                x = values[i]
-                in_a += x == a
-                in_b += x == b
-                in_c += x == c
-                in_d += x == d
-                in_e += x == e
-        else:
-            for i in range(begin, end):
-                x = values[i]
-                in_a += x <= a
-                in_b += x <= b
-                in_c += x <= c
-                in_d += x <= d
-                in_e += x <= e
-        buckets[first, k], buckets[second, k], buckets[third, k] = in_a, in_b, in_c
-        buckets[fourth, k], buckets[fifth, k] = in_d, in_e
-    if not category:
-        for back in range(last):
-            buckets[last - back, k] -= buckets[last - back - 1, k]
-
-
-@inlined_kernel
-def count_classes(buckets: Any, cuts: Any, used: int, totals: Any, values: Any, category: bool) -> None:
-    """Buckets of values that are listed class after class, as many of each as ``totals`` says.
-
-    Right of the last threshold nothing is counted, as nobody asks.
-    """
-    begin = np.int64(0)
-    for k in range(len(totals)):
-        end = begin + totals[k]
-        if begin < end:
-            count_class(buckets, cuts, used, k, begin, end, values, category)
-        begin = end
-
-
-@inlined_kernel
 def extremes_of(values: Any, n: int) -> Any:
     """The smallest and the largest of n values, never NaN; four at a time, as each comparison waits for the last."""
     low_a = low_b = low_c = low_d = np.inf
     high_a = high_b = high_c = high_d = -np.inf
-    whole = n & ~3
-    for i in range(0, whole, 4):
-        a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
+    quarter = n // 4
+    first, second, third = values[:quarter], values[quarter : 2 * quarter], values[2 * quarter : 3 * quarter]
+    fourth, rest = values[3 * quarter : 4 * quarter], values[4 * quarter : n]
+    for i in range(quarter):
+        a, b, c, d = first[i], second[i], third[i], fourth[i]
         low_a, high_a = a if a < low_a else low_a, a if a > high_a else high_a
         low_b, high_b = b if b < low_b else low_b, b if b > high_b else high_b
         low_c, high_c = c if c < low_c else low_c, c if c > high_c else high_c
         low_d, high_d = d if d < low_d else low_d, d if d > high_d else high_d
-    for i in range(whole, n):
-        a = values[i]
+    for i in range(len(rest)):
+        a = rest[i]
         low_a, high_a = a if a < low_a else low_a, a if a > high_a else high_a
     return min(min(low_a, low_b), min(low_c, low_d)), max(max(high_a, high_b), max(high_c, high_d))
 
@@ -236,14 +143,6 @@ def measure_number(
             weight = np.int64(1) if rules.unit == 1 else scratch.weights[i]
             add_to_bucket(buckets[bucket_of(cuts, used, x)], labels[i], weight, rules.numeric)
     return True
-
-
-@inlined_kernel
-def clear(buckets: Any) -> None:
-    """Set all counts to 0."""
-    for b in range(buckets.shape[0]):
-        for m in range(buckets.shape[1]):
-            buckets[b, m] = 0
 
 
 @inlined_kernel
@@ -322,8 +221,9 @@ def measure(
     They are counted from the n rows in ``scratch`` from ``begin`` on, which are labelled, or sorted by class.
     """
     blocks, values = forest.blocks, scratch.values
+    rows, column = scratch.slots[begin : begin + n], examples.X[:, feature]
     for i in range(n):
-        values[i] = examples.X[scratch.slots[begin + i], feature]
+        values[i] = column[np.uint32(rows[i])]  # unsigned: never from the end
     tried, cuts, buckets = blocks.tried[block, place], blocks.cuts[block, place], blocks.buckets[block, place]
     key = bits_at(bits_at(forest.nodes[node].key, CUTS), feature)
     tried.feature = feature

@@ -183,7 +183,7 @@ def sort_by_class(forest: Any, node: int, n: int, examples: Any, scratch: Any, r
         following[k] = at
         at += forest.totals[node, k]
     for i in range(n):
-        k = examples.y[slots[i]]
+        k = np.uint32(examples.y[np.uint32(slots[i])])
         at = following[k]
         following[k] += 1
         scratch.other_slots[at], scratch.other_entries[at] = slots[i], entries[i]

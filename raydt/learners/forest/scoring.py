@@ -64,10 +64,15 @@ def best_of_two(forest: Any, node: int, block: int, examples: Any, scratch: Any)
         tried = blocks.tried[block, place]
         j_feature = np.int64(tried.feature)
         category = examples.categorical[j_feature]
-        n_left = on_left = np.int64(0)
+        counts, cuts, n_left, on_left = (
+            blocks.buckets[block, place],
+            blocks.cuts[block, place],
+            np.int64(0),
+            np.int64(0),
+        )
         for j in range(tried.used):
-            counted = np.int64(blocks.buckets[block, place, j, b])
-            rows = counted + np.int64(blocks.buckets[block, place, j, a])
+            counted = np.int64(counts[j, b])
+            rows = counted + np.int64(counts[j, a])
             on_left = counted if category else on_left + counted
             n_left = rows if category else n_left + rows
             if 0 < n_left < n:
@@ -77,7 +82,7 @@ def best_of_two(forest: Any, node: int, block: int, examples: Any, scratch: Any)
                     continue
                 score = squares / product
                 if score > best or (score == best and j_feature < feature):
-                    best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
+                    best, feature, threshold = score, j_feature, cuts[j]
     return feature, threshold
 
 
@@ -104,12 +109,13 @@ def best_of_classes(forest: Any, node: int, block: int, examples: Any, scratch: 
         tried = blocks.tried[block, place]
         j_feature = np.int64(tried.feature)
         category = examples.categorical[j_feature]
+        counts, cuts = blocks.buckets[block, place], blocks.cuts[block, place]
         for m in range(classes):
             left[m] = 0
         for j in range(tried.used):
             n_left = np.int64(0)
             for m in range(classes):
-                counted = np.int64(blocks.buckets[block, place, j, present[m]])
+                counted = np.int64(counts[j, np.uint32(present[m])])
                 left[m] = counted if category else left[m] + counted
                 n_left += left[m]
             if 0 < n_left < n:
@@ -121,7 +127,7 @@ def best_of_classes(forest: Any, node: int, block: int, examples: Any, scratch: 
                     continue
                 score = squares / product
                 if score > best or (score == best and j_feature < feature):
-                    best, feature, threshold = score, j_feature, blocks.cuts[block, place, j]
+                    best, feature, threshold = score, j_feature, cuts[j]
     return feature, threshold
 
 
