@@ -14,10 +14,10 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel
 from raydt.learners.forest.candidates import fill_block
 from raydt.learners.forest.node_pool import (
     count,
-    counts_classes,
     free_block,
     gather,
     has_room,
+    listed_by_class,
     may_split,
     new_block,
     new_child,
@@ -66,7 +66,7 @@ def _partition(forest: Any, node: int, begin: int, end: int, examples: Any, scra
     feature, threshold = np.int64(nodes[node].feature), nodes[node].threshold
     left, right = np.int64(nodes[node].left), np.int64(nodes[node].right)
     middle, rest, first = np.int64(begin), np.int64(0), np.int64(begin)
-    if counts_classes(rules):
+    if listed_by_class(rules):
         for k in range(totals.shape[1]):
             before, last = middle, first + totals[node, k]
             middle, rest = _deal(feature, threshold, first, last, middle, rest, examples, scratch)
@@ -131,7 +131,7 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
         row, copy = examples.X[np.uint32(slots[i])], near.X[i - begin]
         for j in range(examples.X.shape[1]):
             copy[j] = row[j]
-        if not counts_classes(rules):
+        if not listed_by_class(rules):
             near.y[i - begin] = examples.y[slots[i]]
         if rules.unit > 1:
             near.weight[i - begin] = examples.weight[slots[i]]

@@ -18,7 +18,7 @@ from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
 from raydt.learners.forest.buckets import add_to_bucket, bucket_of, category_at, clear, count_classes, rows_in
 from raydt.learners.forest.membership import unit_at
-from raydt.learners.forest.node_pool import counts_classes
+from raydt.learners.forest.node_pool import listed_by_class
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3
@@ -134,7 +134,7 @@ def measure_number(
     draw_cuts(tried, cuts, key, n - missing, rules.thresholds)
     used = np.int64(tried.used)
     clear(buckets)
-    if counts_classes(rules):
+    if listed_by_class(rules):
         count_classes(buckets, cuts, used, totals, values, False)
         return True
     for i in range(n):
@@ -192,7 +192,7 @@ def measure_category(
     tried.lows = tried.highs = tried.missing = 0
     tried.two = np.int16(0)
     tried.used = np.int16(used)
-    if counts_classes(rules):
+    if listed_by_class(rules):
         count_classes(buckets, cuts, used, totals, values, True)
         return True
     for i in range(n):
@@ -236,7 +236,7 @@ def measure(
 @inlined_kernel
 def label_rows(begin: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
     """Labels, and weights, of the n rows in ``scratch`` from ``begin`` on, unless these are sorted by class."""
-    if counts_classes(rules):
+    if listed_by_class(rules):
         return
     for i in range(n):
         scratch.labels[i] = examples.y[scratch.slots[begin + i]]

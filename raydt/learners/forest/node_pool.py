@@ -104,7 +104,7 @@ def all_equal(n: int, totals: Any) -> bool:
 
 
 @inlined_kernel
-def counts_classes(rules: Any) -> bool:
+def listed_by_class(rules: Any) -> bool:
     """Whether each row counts 1 for its class: the rows of a node are then listed class after class."""
     alike: bool = rules.unit == 1 and not rules.numeric
     return alike
@@ -176,7 +176,7 @@ def gather(forest: Any, root: int, k: int, scratch: Any) -> int:
 @inner_kernel
 def sort_by_class(forest: Any, node: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
     """Sort the n rows that are listed of a node, whose counts are right, if they count 1 for a class. O(n + K)."""
-    if not counts_classes(rules):
+    if not listed_by_class(rules):
         return
     slots, entries, following, at = scratch.slots, scratch.entries, scratch.left, np.int64(0)
     for k in range(forest.totals.shape[1]):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel
-from raydt.learners.forest.node_pool import counts_classes, mass_of
+from raydt.learners.forest.node_pool import listed_by_class, mass_of
 
 #: If a < b c SURELY_LESS, of float64 numbers from 0 on, then a / c is less than b also when all is rounded: the factor
 #: is 8 units of roundoff below 1, and a product or quotient errs by one. So most candidates need no division.
@@ -137,7 +137,7 @@ def best_of(forest: Any, node: int, block: int, examples: Any, scratch: Any, rul
 
     The greatest score; of equals the smaller feature, of one feature the candidate that comes first.
     """
-    if counts_classes(rules):
+    if listed_by_class(rules):
         of_classes: Any = best_of_classes(forest, node, block, examples, scratch)
         return of_classes
     blocks, left, n = forest.blocks, scratch.left, mass_of(forest, node, rules)
