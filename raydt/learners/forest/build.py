@@ -17,11 +17,9 @@ from raydt.learners.forest.node_pool import (
     free_block,
     gather,
     has_room,
-    listed_by_class,
     may_split,
     new_block,
     new_child,
-    sort_by_class,
     weight_of,
 )
 from raydt.learners.forest.nodes import LEAF, OPEN
@@ -37,55 +35,38 @@ def _make_leaf(forest: Any, node: int, begin: int, end: int, scratch: Any) -> No
 
 
 @inlined_kernel
-def _deal(
-    feature: int, threshold: float, begin: int, end: int, middle: int, rest: int, examples: Any, scratch: Any
-) -> Any:
-    """Put rows that go left to ``middle`` and after it, others into the other lists from ``rest`` on; both ends.
-
-    Each row is written to both, as a branch would be guessed wrong half of the time.
-    """
+def _partition(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: Any) -> int:
+    """Partition the rows of a split node, left ones first, stably; returns where the right ones begin."""
+    feature, threshold = np.int64(forest.nodes[node].feature), forest.nodes[node].threshold
     category, slots, entries = examples.categorical[feature], scratch.slots, scratch.entries
-    column = examples.X[:, feature]
+    middle, rest = begin, 0
     for i in range(begin, end):
         slot, entry = slots[i], entries[i]
-        left = np.int64(goes_left(column[np.uint32(slot)], threshold, category))
-        slots[middle], entries[middle] = slot, entry
-        scratch.other_slots[rest], scratch.other_entries[rest] = slot, entry
-        middle += left
-        rest += 1 - left
-    return middle, rest
+        if goes_left(examples.X[slot, feature], threshold, category):
+            slots[middle], entries[middle] = slot, entry
+            middle += 1
+        else:
+            scratch.other_slots[rest], scratch.other_entries[rest] = slot, entry
+            rest += 1
+    for i in range(rest):
+        slots[middle + i], entries[middle + i] = scratch.other_slots[i], scratch.other_entries[i]
+    return middle
 
 
 @inlined_kernel
-def _partition(forest: Any, node: int, begin: int, end: int, examples: Any, scratch: Any, rules: Any) -> int:
-    """Partition the rows of a split node, left ones first, stably, and count those of its children.
-
-    Returns where the right ones begin.
-    """
-    nodes, totals, slots = forest.nodes, forest.totals, scratch.slots
-    feature, threshold = np.int64(nodes[node].feature), nodes[node].threshold
+def _count_children(forest: Any, node: int, begin: int, middle: int, examples: Any, scratch: Any, rules: Any) -> None:
+    """Count the rows of the children of a new split."""
+    nodes, totals = forest.nodes, forest.totals
     left, right = np.int64(nodes[node].left), np.int64(nodes[node].right)
-    middle, rest, first = np.int64(begin), np.int64(0), np.int64(begin)
-    if listed_by_class(rules):
-        for k in range(totals.shape[1]):
-            before, last = middle, first + totals[node, k]
-            middle, rest = _deal(feature, threshold, first, last, middle, rest, examples, scratch)
-            totals[left, k], first = middle - before, last
-        nodes[left].n = middle - begin
-    else:
-        middle, rest = _deal(feature, threshold, first, end, middle, rest, examples, scratch)
-        nodes[left].n = 0
-        for m in range(totals.shape[1]):
-            totals[left, m] = 0
-        for i in range(begin, middle):
-            slot = np.int64(slots[i])
-            count(forest, left, examples.y[slot], 1, weight_of(examples, slot), rules.numeric)
-    for i in range(rest):
-        slots[middle + i], scratch.entries[middle + i] = scratch.other_slots[i], scratch.other_entries[i]
+    nodes[left].n = 0
+    for m in range(totals.shape[1]):
+        totals[left, m] = 0
+    for i in range(begin, middle):
+        slot = np.int64(scratch.slots[i])
+        count(forest, left, examples.y[slot], 1, weight_of(examples, slot), rules.numeric)
     nodes[right].n = nodes[node].n - nodes[left].n
     for m in range(totals.shape[1]):
         totals[right, m] = totals[node, m] - totals[left, m]
-    return middle
 
 
 @inner_kernel
@@ -115,7 +96,8 @@ def split_into_children(forest: Any, tree: int, top: int, examples: Any, scratch
     left, right = new_child(forest, tree, node, 0), new_child(forest, tree, node, 1)
     nodes[node].left, nodes[node].right = left, right
     forest.shape[tree, 1] += 1
-    middle = _partition(forest, node, begin, end, examples, scratch, rules)
+    middle = _partition(forest, node, begin, end, examples, scratch)
+    _count_children(forest, node, begin, middle, examples, scratch, rules)
     stack[top], begins[top], ends[top] = right, middle, end
     stack[top + 1], begins[top + 1], ends[top + 1] = left, begin, middle
     for word in range(scratch.constant.shape[1]):
@@ -128,11 +110,9 @@ def _grow_nearby(forest: Any, tree: int, base: int, examples: Any, scratch: Any,
     begin, end = np.int64(scratch.begins[base]), np.int64(scratch.ends[base])
     near, slots = scratch.near, scratch.slots
     for i in range(begin, end):
-        row, copy = examples.X[np.uint32(slots[i])], near.X[i - begin]
         for j in range(examples.X.shape[1]):
-            copy[j] = row[j]
-        if not listed_by_class(rules):
-            near.y[i - begin] = examples.y[slots[i]]
+            near.X[i - begin, j] = examples.X[slots[i], j]
+        near.y[i - begin] = examples.y[slots[i]]
         if rules.unit > 1:
             near.weight[i - begin] = examples.weight[slots[i]]
     for i in range(begin, end):
@@ -186,10 +166,9 @@ def put_off(forest: Any, tree: int, place: int, scratch: Any, rules: Any) -> Non
 
 
 @inlined_kernel
-def _close(forest: Any, tree: int, leaf: int, examples: Any, scratch: Any, rules: Any) -> int:
+def _close(forest: Any, tree: int, leaf: int, examples: Any, scratch: Any) -> int:
     """List the rows of an open leaf, which is about to be built; their number."""
     n = gather(forest, leaf, examples.member.shape[1], scratch)
-    sort_by_class(forest, leaf, n, examples, scratch, rules)
     forest.nodes[leaf].feature = LEAF
     forest.nodes[leaf].head = -1
     forest.shape[tree, 2] -= 1
@@ -215,7 +194,7 @@ def resolve(forest: Any, tree: int, examples: Any, scratch: Any, rules: Any) -> 
         if nodes[node].feature == OPEN:
             if not has_room(forest, np.int64(nodes[root].n)) or len(scratch.slots) <= nodes[root].n:
                 return False
-            n = _close(forest, tree, node, examples, scratch, rules)
+            n = _close(forest, tree, node, examples, scratch)
             build(forest, tree, node, n, examples, scratch, rules)
         node = next_in_preorder(nodes, node, root)
     return True
@@ -232,7 +211,7 @@ def open_path(forest: Any, tree: int, examples: Any, scratch: Any, rules: Any) -
         node = child_of(forest, node, examples, scratch)
     if nodes[node].feature != OPEN:
         return
-    start_stack(node, _close(forest, tree, node, examples, scratch, rules), scratch)
+    start_stack(node, _close(forest, tree, node, examples, scratch), scratch)
     stack, begins, ends, constant = scratch.stack, scratch.begins, scratch.ends, scratch.constant
     while _grow(forest, tree, 0, examples, scratch, rules) == 2:
         node = child_of(forest, node, examples, scratch)

@@ -16,9 +16,7 @@ import numpy as np
 
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.arrays.rng import below_at, bits_at
-from raydt.learners.forest.buckets import add_to_bucket, bucket_of, category_at, clear, count_classes, rows_in
 from raydt.learners.forest.membership import unit_at
-from raydt.learners.forest.node_pool import listed_by_class
 
 #: Numbers of a node's sequence: keys of the order of its features, and of its candidates; 0 and 1 are its children's.
 ORDER, CUTS = 2, 3
@@ -88,6 +86,46 @@ def draw_cuts(tried: Any, cuts: Any, key: np.uint64, present: int, limit: int) -
 
 
 @inlined_kernel
+def add_to_bucket(bucket: Any, y: int, by: int, numeric: bool) -> None:
+    """Count a row in or out; ``by`` is its weight, signed."""
+    if numeric:
+        bucket[0] += by
+        bucket[1] += by * y
+    else:
+        bucket[y] += by
+
+
+@inlined_kernel
+def rows_in(bucket: Any, numeric: bool) -> int:
+    """Rows of a bucket."""
+    n: int = np.int64(0)
+    if numeric:
+        n += bucket[0]
+    else:
+        for k in range(len(bucket)):
+            n += bucket[k]
+    return n
+
+
+@inlined_kernel
+def bucket_of(cuts: Any, used: int, value: float) -> int:
+    """How many thresholds lie below a value."""
+    b = 0
+    for j in range(used):
+        b += value > cuts[j]
+    return b
+
+
+@inlined_kernel
+def category_at(cuts: Any, used: int, value: float) -> int:
+    """Place of a category among the candidates, -1 if it is none."""
+    for j in range(used):
+        if cuts[j] == value:
+            return j
+    return -1
+
+
+@inlined_kernel
 def hash_of(key: np.uint64, category: float) -> np.uint64:
     """The drawn number of a category, by its value."""
     number: np.uint64 = bits_at(key, np.int64(category))
@@ -95,33 +133,37 @@ def hash_of(key: np.uint64, category: float) -> np.uint64:
 
 
 @inlined_kernel
-def extremes_of(values: Any, n: int) -> Any:
-    """The smallest and the largest of n values, never NaN; four at a time, as each comparison waits for the last."""
-    low_a = low_b = low_c = low_d = np.inf
-    high_a = high_b = high_c = high_d = -np.inf
-    quarter = n // 4
-    first, second, third = values[:quarter], values[quarter : 2 * quarter], values[2 * quarter : 3 * quarter]
-    fourth, rest = values[3 * quarter : 4 * quarter], values[4 * quarter : n]
-    for i in range(quarter):
-        a, b, c, d = first[i], second[i], third[i], fourth[i]
-        low_a, high_a = a if a < low_a else low_a, a if a > high_a else high_a
-        low_b, high_b = b if b < low_b else low_b, b if b > high_b else high_b
-        low_c, high_c = c if c < low_c else low_c, c if c > high_c else high_c
-        low_d, high_d = d if d < low_d else low_d, d if d > high_d else high_d
-    for i in range(len(rest)):
-        a = rest[i]
-        low_a, high_a = a if a < low_a else low_a, a if a > high_a else high_a
-    return min(min(low_a, low_b), min(low_c, low_d)), max(max(high_a, high_b), max(high_c, high_d))
+def count_two(buckets: Any, cuts: Any, used: int, n: int, values: Any, labels: Any, category: bool) -> None:
+    """Buckets of n labelled values of two classes: one pass for each candidate, which the compiler makes wide."""
+    n_before = ones_before = 0
+    for j in range(used):
+        cut, n_left, ones = cuts[j], 0, 0
+        if category:
+            for i in range(n):
+                inside = np.int64(values[i] == cut)
+                n_left += inside
+                ones += inside & labels[i]
+        else:
+            for i in range(n):
+                inside = np.int64(values[i] <= cut)
+                n_left += inside
+                ones += inside & labels[i]
+        buckets[j, 1] = ones - ones_before
+        buckets[j, 0] = n_left - n_before - (ones - ones_before)
+        if not category:
+            n_before, ones_before = n_left, ones
 
 
 @inlined_kernel
-def measure_number(
-    tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, totals: Any, scratch: Any, rules: Any
-) -> bool:
+def measure_number(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
     """Extremes, thresholds and buckets of n values (``scratch.values``); False if they are constant."""
     values, labels = scratch.values, scratch.labels
-    low, high = extremes_of(values, n)
-    lows = highs = missing = 0
+    low, high, missing = np.inf, -np.inf, 0
+    for i in range(n):
+        x = values[i]
+        low = x if x < low else low  # never of NaN
+        high = x if x > high else high
+    lows = highs = 0
     for i in range(n):
         x = values[i]
         lows += x == low
@@ -134,8 +176,8 @@ def measure_number(
     draw_cuts(tried, cuts, key, n - missing, rules.thresholds)
     used = np.int64(tried.used)
     clear(buckets)
-    if listed_by_class(rules):
-        count_classes(buckets, cuts, used, totals, values, False)
+    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
+        count_two(buckets, cuts, used, n, values, labels, False)
         return True
     for i in range(n):
         x = values[i]
@@ -143,6 +185,14 @@ def measure_number(
             weight = np.int64(1) if rules.unit == 1 else scratch.weights[i]
             add_to_bucket(buckets[bucket_of(cuts, used, x)], labels[i], weight, rules.numeric)
     return True
+
+
+@inlined_kernel
+def clear(buckets: Any) -> None:
+    """Set all counts to 0."""
+    for b in range(buckets.shape[0]):
+        for m in range(buckets.shape[1]):
+            buckets[b, m] = 0
 
 
 @inlined_kernel
@@ -176,9 +226,7 @@ def smallest_categories(cuts: Any, key: np.uint64, n: int, scratch: Any, limit: 
 
 
 @inlined_kernel
-def measure_category(
-    tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, totals: Any, scratch: Any, rules: Any
-) -> bool:
+def measure_category(tried: Any, cuts: Any, buckets: Any, key: np.uint64, n: int, scratch: Any, rules: Any) -> bool:
     """Candidates and buckets of n categories (``scratch.values``); False if they are constant."""
     values, labels, limit = scratch.values, scratch.labels, rules.thresholds
     first, other = values[0], 1
@@ -192,8 +240,8 @@ def measure_category(
     tried.lows = tried.highs = tried.missing = 0
     tried.two = np.int16(0)
     tried.used = np.int16(used)
-    if listed_by_class(rules):
-        count_classes(buckets, cuts, used, totals, values, True)
+    if not rules.numeric and buckets.shape[1] == 2 and rules.unit == 1:
+        count_two(buckets, cuts, used, n, values, labels, True)
         return True
     for i in range(n):
         j = category_at(cuts, used, values[i])
@@ -218,26 +266,23 @@ def measure(
 ) -> bool:
     """Candidates of one feature at a place of a block; False if it is constant. O(n S).
 
-    They are counted from the n rows in ``scratch`` from ``begin`` on, which are labelled, or sorted by class.
+    They are counted from the n labelled rows in ``scratch`` from ``begin`` on.
     """
     blocks, values = forest.blocks, scratch.values
-    rows, column = scratch.slots[begin : begin + n], examples.X[:, feature]
     for i in range(n):
-        values[i] = column[np.uint32(rows[i])]  # unsigned: never from the end
+        values[i] = examples.X[scratch.slots[begin + i], feature]
     tried, cuts, buckets = blocks.tried[block, place], blocks.cuts[block, place], blocks.buckets[block, place]
     key = bits_at(bits_at(forest.nodes[node].key, CUTS), feature)
     tried.feature = feature
     tried.stale = 0
     if examples.categorical[feature]:
-        return measure_category(tried, cuts, buckets, key, n, forest.totals[node], scratch, rules)
-    return measure_number(tried, cuts, buckets, key, n, forest.totals[node], scratch, rules)
+        return measure_category(tried, cuts, buckets, key, n, scratch, rules)
+    return measure_number(tried, cuts, buckets, key, n, scratch, rules)
 
 
 @inlined_kernel
-def label_rows(begin: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
-    """Labels, and weights, of the n rows in ``scratch`` from ``begin`` on, unless these are sorted by class."""
-    if listed_by_class(rules):
-        return
+def label_rows(begin: int, n: int, examples: Any, scratch: Any) -> None:
+    """Labels, and weights, of the n rows in ``scratch`` from ``begin`` on."""
     for i in range(n):
         scratch.labels[i] = examples.y[scratch.slots[begin + i]]
     if len(examples.weight) > 0:
@@ -254,7 +299,7 @@ def fill_block(
     Features that are known to be constant, those in entry ``known`` of ``scratch.constant``, are not looked at; those
     found constant are added to it.
     """
-    label_rows(begin, n, examples, scratch, rules)
+    label_rows(begin, n, examples, scratch)
     skipped, constant, d = forest.blocks.skipped, scratch.constant, examples.X.shape[1]
     key = bits_at(forest.nodes[node].key, ORDER)
     for word in range(skipped.shape[1]):

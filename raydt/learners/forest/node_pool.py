@@ -104,13 +104,6 @@ def all_equal(n: int, totals: Any) -> bool:
 
 
 @inlined_kernel
-def listed_by_class(rules: Any) -> bool:
-    """Whether each row counts 1 for its class: the rows of a node are then listed class after class."""
-    alike: bool = rules.unit == 1 and not rules.numeric
-    return alike
-
-
-@inlined_kernel
 def weight_of(examples: Any, slot: int) -> int:
     """What a row counts, in units."""
     weight: int = np.int64(1)
@@ -171,24 +164,6 @@ def gather(forest: Any, root: int, k: int, scratch: Any) -> int:
             entry = forest.members[entry].next
         node = next_in_preorder(forest.nodes, node, root)
     return n
-
-
-@inner_kernel
-def sort_by_class(forest: Any, node: int, n: int, examples: Any, scratch: Any, rules: Any) -> None:
-    """Sort the n rows that are listed of a node, whose counts are right, if they count 1 for a class. O(n + K)."""
-    if not listed_by_class(rules):
-        return
-    slots, entries, following, at = scratch.slots, scratch.entries, scratch.left, np.int64(0)
-    for k in range(forest.totals.shape[1]):
-        following[k] = at
-        at += forest.totals[node, k]
-    for i in range(n):
-        k = np.uint32(examples.y[np.uint32(slots[i])])
-        at = following[k]
-        following[k] += 1
-        scratch.other_slots[at], scratch.other_entries[at] = slots[i], entries[i]
-    for i in range(n):
-        slots[i], entries[i] = scratch.other_slots[i], scratch.other_entries[i]
 
 
 @inner_kernel

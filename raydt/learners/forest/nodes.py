@@ -165,7 +165,6 @@ class ForestScratch(NamedTuple):
 
     ``constant`` has, for each entry of the stack, a bit for each feature that is known to be constant there; ``row`` is
     the row at hand, and ``differs`` a bit for each feature in which it differs from the rows where it goes.
-    ``present``, (2, K), has the classes of a node and their counts.
     """
 
     slots: npt.NDArray[np.int32]
@@ -184,7 +183,6 @@ class ForestScratch(NamedTuple):
     differs: npt.NDArray[np.uint64]
     constant: npt.NDArray[np.uint64]
     left: npt.NDArray[np.int64]
-    present: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.uint64]
     near: ForestRows
     met: npt.NDArray[np.float64]
@@ -310,7 +308,6 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: npt.NDAr
         differs=np.zeros(words, dtype=np.uint64),
         constant=np.zeros((2 * depth, words), dtype=np.uint64),
         left=np.empty(width, dtype=np.int64),
-        present=np.empty((2, width), dtype=np.int64),
         hashes=np.empty(rules.thresholds, dtype=np.uint64),
         near=near,
         met=np.empty(64),

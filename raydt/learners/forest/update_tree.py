@@ -13,16 +13,7 @@ import numpy as np
 from raydt.arrays.kernel import inlined_kernel, inner_kernel
 from raydt.learners.forest.build import build, build_stacked, child_of, put_off, split_into_children, start_stack
 from raydt.learners.forest.candidates import change_category, change_number, fill_block, label_rows, measure
-from raydt.learners.forest.node_pool import (
-    count,
-    free_below,
-    free_block,
-    gather,
-    mass_of,
-    may_split,
-    sort_by_class,
-    weight_of,
-)
+from raydt.learners.forest.node_pool import count, free_below, free_block, gather, mass_of, may_split, weight_of
 from raydt.learners.forest.nodes import LEAF, OPEN, REBUILDS, REBUILT_DEPTH, REBUILT_NODES, REBUILT_ROWS
 from raydt.learners.forest.scoring import best_of
 from raydt.trees.records import link, unlink
@@ -79,13 +70,12 @@ def _resplit(
 
 
 @inner_kernel
-def _rows_now(forest: Any, node: int, slot: int, entry: int, by: int, examples: Any, scratch: Any, rules: Any) -> int:
+def _rows_now(forest: Any, node: int, slot: int, entry: int, by: int, examples: Any, scratch: Any) -> int:
     """List the rows of a node, with the one that is inserted; one that is deleted is unlinked already."""
     n = gather(forest, node, examples.member.shape[1], scratch)
     if by > 0:
         scratch.slots[n], scratch.entries[n] = slot, entry
         n += 1
-    sort_by_class(forest, node, n, examples, scratch, rules)
     return n
 
 
@@ -144,7 +134,7 @@ def _recount(forest: Any, node: int, changed: int, n: int, examples: Any, scratc
     """Count stale features, or choose and count all, from n rows in ``scratch``. O(n S) a feature."""
     blocks, block = forest.blocks, np.int64(forest.nodes[node].block)
     if changed == 1:
-        label_rows(0, n, examples, scratch, rules)
+        label_rows(0, n, examples, scratch)
         for place in range(blocks.kept[block]):
             if blocks.tried[block, place].stale:
                 feature = np.int64(blocks.tried[block, place].feature)
@@ -173,7 +163,6 @@ def _at_leaf(
     if same or forest.nodes[leaf].feature == OPEN or not may_split(forest, leaf, rules):
         return
     n = gather(forest, leaf, examples.member.shape[1], scratch)
-    sort_by_class(forest, leaf, n, examples, scratch, rules)
     _rebuild(forest, tree, leaf, n, examples, scratch, rules)
 
 
@@ -198,18 +187,18 @@ def change(forest: Any, tree: int, slot: int, entry: int, by: int, examples: Any
             _at_leaf(forest, tree, node, entry, by, same, examples, scratch, rules)
             return path
         if by < 0 and not may_split(forest, node, rules):
-            n = _rows_now(forest, node, slot, entry, by, examples, scratch, rules)
+            n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             _rebuild(forest, tree, node, n, examples, scratch, rules)
             return path
         changed, n = _change_block(forest, node, y, by, weight, examples, scratch, rules), -1
         if changed:
-            n = _rows_now(forest, node, slot, entry, by, examples, scratch, rules)
+            n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             _recount(forest, node, changed, n, examples, scratch, rules)
         block = np.int64(nodes[node].block)
         feature, threshold = best_of(forest, node, block, examples, scratch, rules)
         if feature != nodes[node].feature or threshold != nodes[node].threshold:
             if n < 0:
-                n = _rows_now(forest, node, slot, entry, by, examples, scratch, rules)
+                n = _rows_now(forest, node, slot, entry, by, examples, scratch)
             if feature < 0:
                 _rebuild(forest, tree, node, n, examples, scratch, rules)
             else:
