@@ -39,7 +39,9 @@ from raydt.errors import ConfigError
 from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import message
-from raydt.sources.options import FileOptions, SourceOptions
+from raydt.sources.file_options import FileOptions
+from raydt.sources.live.base import kinds
+from raydt.sources.options import SourceOptions
 from raydt.streams.durations import microseconds
 from raydt.streams.incremental import Incremental
 from raydt.streams.options import StreamOptions
@@ -105,6 +107,16 @@ class Config(BaseModel):
 
     _name: str = PrivateAttr("run")
     _placement: Placement | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follows_changes(cls, data: Any) -> Any:
+        """Make the stream of a live source a change log, which it is, unless it says otherwise."""
+        source = data.get("source") if isinstance(data, dict) else None
+        live = {one.model_fields["kind"].default for one in kinds()}
+        if isinstance(source, dict) and source.get("kind") in live and isinstance(data.get("stream", {}), dict):
+            return {**data, "stream": {"model": "changelog", **data.get("stream", {})}}
+        return data
 
     @model_validator(mode="after")
     def _fits(self) -> Config:

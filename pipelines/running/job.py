@@ -41,9 +41,9 @@ from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.messages import message
 from raydt.parallel.threads import limited
+from raydt.sources.file_options import FileOptions
 from raydt.sources.identity import Identity
 from raydt.sources.opening import files_of
-from raydt.sources.options import FileOptions
 from raydt.streams.base import Stream
 from raydt.streams.changelog import Changelog
 

@@ -21,11 +21,12 @@ from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.redaction import marked, quoted_columns
 from raydt.sessions.saved_model import SavedModel
+from raydt.sources.file_options import FileOptions
 from raydt.sources.file_source import FileSource
 from raydt.sources.files.csv import CsvDataFile
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.formats import find_kind, open_file
-from raydt.sources.options import FileOptions, SourceOptions
+from raydt.sources.options import SourceOptions
 
 
 @contextmanager

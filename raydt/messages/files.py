@@ -29,6 +29,10 @@ SENTENCES: dict[str, Sentence] = {
         "this folder is {form} (it has {log}), and its files hold rows that the table deleted",
         "Read the table with {reader}. Write its rows to a Parquet file outside the folder, and name that file",
     ),
+    "delta_table": (
+        "this folder is a Delta table (it has _delta_log), and its files hold rows that the table deleted",
+        "Read and follow it with source.kind: delta and source.id",
+    ),
     # Reading them
     "removed": ("the file was removed after it had been found", _START_AGAIN),
     "changed": ("the file was changed after it had been found", _START_AGAIN),

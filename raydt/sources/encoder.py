@@ -54,7 +54,7 @@ from raydt.sources.parts import check_features, find_parts
 
 if TYPE_CHECKING:
     from raydt.sources.envelope import Envelope
-    from raydt.sources.options import FileOptions
+    from raydt.sources.file_options import FileOptions
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 

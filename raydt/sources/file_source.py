@@ -33,7 +33,7 @@ from raydt.sources.files.drift import Columns, agreement, require_agreement
 from raydt.sources.identity import Identity, hashed
 
 if TYPE_CHECKING:
-    from raydt.sources.options import FileOptions
+    from raydt.sources.file_options import FileOptions
 
 #: A chunk holds about this many feature values, within the two bounds on its rows.
 CHUNK_CELLS = 1 << 19

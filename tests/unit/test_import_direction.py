@@ -43,9 +43,11 @@ ROOMS = {
     "raydt/sources": (
         ("identity",),
         ("base", "files"),
-        ("options", "stored", "envelope"),
+        ("file_options", "stored", "envelope"),
         ("parts",),
         ("encoder",),
+        ("live",),
+        ("options",),
         ("file_source", "synthetic"),
         ("permuted",),
         ("opening",),
