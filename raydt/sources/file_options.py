@@ -14,6 +14,8 @@ Label = StrictBool | StrictInt | StrictFloat | str
 
 
 class Section(BaseModel):
+    """Options that are fixed, and of which none is unknown."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 

@@ -123,8 +123,10 @@ Generator = Sea | Hyperplane | RandCbt | SparseSynthetic
 #: Options of any source: those of files, of generators, and of each live source (:mod:`raydt.sources.live`).
 SourceOptions: Any = Annotated[
     Union[  # noqa: UP007 (of classes that are found)
-        (ParquetFiles, ArrowFiles, CsvFiles, JsonLinesFiles, LibsvmFiles, *kinds())
-        + (Annotated[Generator, Discriminator("generator")],)
+        (
+            *(ParquetFiles, ArrowFiles, CsvFiles, JsonLinesFiles, LibsvmFiles, *kinds()),
+            Annotated[Generator, Discriminator("generator")],
+        )
     ],
     Discriminator("kind"),
 ]

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from pydantic import Field
 
 from raydt.encoding.netting import netted
@@ -155,6 +154,8 @@ class DeltaChanges:
 
 def _read(whole: Any, files: Mapping[str, Any], chosen: Iterable[str], names: list[str]) -> Any:
     """Read the rows of chosen files of a version, by path, with the columns that it has."""
+    import pyarrow.dataset as pads  # needed for what is read only: a slow import
+
     fragments = [files[path] for path in sorted(chosen)]
     part = pads.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
     return part.scanner(columns=[name for name in names if name in whole.schema.names])
