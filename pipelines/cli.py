@@ -75,6 +75,7 @@ for _command in (
     runs.demo,
     runs.train,
     runs.replay,
+    runs.follow,
     runs.resume,
     runs.sweep,
     models.predict,

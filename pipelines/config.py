@@ -141,6 +141,12 @@ class Config(BaseModel):
         config._name = name
         return config
 
+    def from_source(self, source: Any) -> Config:
+        """Return the same config with other options of its source."""
+        config = self.model_copy(update={"source": source})
+        config._name = self._name
+        return config
+
     @property
     def placement(self) -> Placement:
         """Return where the work is done (:func:`pipelines.placement.place`)."""

@@ -19,4 +19,16 @@ SENTENCES: dict[str, Sentence] = {
         "Begin a new run",
     ),
     "away": "the source does not answer ({reason})",
+    # Following
+    "has_an_end": (
+        "source.kind: {kind} has an end, and only a table or topic that goes on can be followed",
+        "Use raydt replay, or a source of kind delta or kafka",
+    ),
+    "remote_run": (
+        "the folder of a run of a live source has to be on a local disk, where a plan is safe before it is used",
+        "Choose a local folder; checkpoint.path may be a URI",
+    ),
+    "damaged_plans": ("a line of the plans of the run is damaged", "Begin a new run"),
+    "waiting": "{error}; the run waits for it",
+    "back": "the source answers again, after {duration}",
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Union
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, model_validator
 
@@ -120,13 +122,9 @@ class SparseSynthetic(SyntheticOptions):
 #: Options of any generator.
 Generator = Sea | Hyperplane | RandCbt | SparseSynthetic
 
-#: Options of any source: those of files, of generators, and of each live source (:mod:`raydt.sources.live`).
+_IN_COLUMNS = (ParquetFiles, ArrowFiles, CsvFiles, JsonLinesFiles, LibsvmFiles, *kinds())
+
+#: Options of any source: those of files, of each live source (:mod:`raydt.sources.live`), and of generators.
 SourceOptions: Any = Annotated[
-    Union[  # noqa: UP007 (of classes that are found)
-        (
-            *(ParquetFiles, ArrowFiles, CsvFiles, JsonLinesFiles, LibsvmFiles, *kinds()),
-            Annotated[Generator, Discriminator("generator")],
-        )
-    ],
-    Discriminator("kind"),
+    reduce(or_, _IN_COLUMNS, Annotated[Generator, Discriminator("generator")]), Discriminator("kind")
 ]

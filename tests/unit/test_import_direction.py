@@ -55,7 +55,7 @@ ROOMS = {
         ("divided",),
     ),
     "pipelines/running": (
-        ("interruption", "differences", "preflight"),
+        ("attending", "differences", "interruption", "plans", "preflight"),
         ("records",),
         ("parts",),
         ("checkpoint", "previous_run"),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from threading import Event
 from typing import Any, Protocol
 
 from raydt.encoding.times import TimeColumn
@@ -79,6 +80,8 @@ class FollowedSource:
         self.live = live
         self.plans: Plans = PlansInMemory()
         self.patient = False
+        #: Waits after a pause, until an event at the most; whether rows are to be read on. None: a pause is the end.
+        self.pause: Callable[[Event], bool] | None = None
         self.away: SourceAwayError | None = None
         schema, envelope = live.schema(), None
         if options.envelope is not None:
