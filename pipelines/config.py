@@ -59,7 +59,7 @@ LARGEST_CONFIG = 4 << 20
 _DATA_FILES = (b"PAR1", b"ARROW1")
 
 #: Keys that hold file paths; relative ones are relative to the config file.
-PATH_KEYS = (("source", "path"), ("stream", "deletion_log"), ("checkpoint", "path"))
+PATH_KEYS = (("source", "path"), ("source", "properties"), ("stream", "deletion_log"), ("checkpoint", "path"))
 
 
 class _ByKind:

@@ -19,6 +19,21 @@ SENTENCES: dict[str, Sentence] = {
         "Begin a new run",
     ),
     "away": "the source does not answer ({reason})",
+    # Kafka
+    "no_topic": ("this names no topic", "Write source.path as kafka://HOST:PORT,HOST:PORT/TOPIC"),
+    "no_broker": (
+        "the topic cannot be read ({reason})",
+        "Check the brokers and the topic of source.path, and source.properties",
+    ),
+    "no_properties": ("the file of source.properties cannot be read ({reason})", "Correct the path"),
+    "expired": (
+        "offset {offset} of partition {partition} is gone: the retention of the topic was shorter",
+        "Begin a new run, and have retention.ms of the topic be longer than a run may be away",
+    ),
+    "no_row": (
+        "the message is no JSON object with values of these types: {text}",
+        "Correct what writes the topic, or set stream.on_error: skip",
+    ),
     # Following
     "has_an_end": (
         "source.kind: {kind} has an end, and only a table or topic that goes on can be followed",
