@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.config import Config
+from pipelines.following.table_audit import compare_with_table
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.differences import data_changes
 from pipelines.running.ending import read_summary, write_summary
+from pipelines.running.plans import PlanLog
 from pipelines.running.preflight import features_of
 from pipelines.saved_runs import config_of, find_state, last_state, load_state, open_state, open_stream, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
@@ -38,6 +40,7 @@ from raydt.learners.auditing import audit
 from raydt.messages import message
 from raydt.sessions.saved_model import SavedModel, groups_of
 from raydt.sources.base import Source
+from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
 
 log = logging.getLogger(__name__)
@@ -65,6 +68,7 @@ def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
         state, groups = ended.components["coordinator"], groups_of(ended.components)
         classes = len(ended.meta["classes"])
         report = audit(learner, config.learner, ended.features, classes, state, ended.history, groups)
+        compare_with_table(report, config, ended.components["stream"], ended.history, ended.names)
     try:
         with locked(folder):
             summary = read_summary(folder)  # a purge may have changed it meanwhile, or a resume the run
@@ -108,6 +112,7 @@ class Ended(NamedTuple):
     features: Features
     history: History
     class_order: npt.NDArray[np.int64]
+    names: Callable[[npt.NDArray[np.int64]], list[Any]]  #: Ids as the source has them.
 
 
 def last_of(folder: RunFolder) -> Ended:
@@ -116,11 +121,13 @@ def last_of(folder: RunFolder) -> Ended:
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
+    if isinstance(source, FollowedSource):
+        source.plans = PlanLog(folder, grows=False)
     _require_same(config, meta, source, stream, folder)
     features = features_of(source, config.learner)
     history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)
-    return Ended(config, meta, components, features, history, order)
+    return Ended(config, meta, components, features, history, order, lambda ids: cast(Any, stream).names_of(ids))
 
 
 def _last_state(config: Config, folder: RunFolder) -> tuple[dict[str, Any], Mapping[str, dict[str, Any]]]:

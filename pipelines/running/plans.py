@@ -23,13 +23,16 @@ TOGETHER = 10_000
 
 
 class PlanLog:
-    """Plans in the folder of a run; satisfies :class:`raydt.sources.live.followed.Plans`."""
+    """Plans in the folder of a run; satisfies :class:`raydt.sources.live.followed.Plans`.
 
-    def __init__(self, folder: RunFolder) -> None:
+    For who only reads the run again it does not grow.
+    """
+
+    def __init__(self, folder: RunFolder, grows: bool = True) -> None:
         if not folder.is_local:
             raise ConfigError(message("live.remote_run").at(folder.location))
         self._path, self._near = Path(folder.root) / PLANS, dict[int, Step]()
-        self._count, self._size = 0, 0
+        self._count, self._size, self._grows = 0, 0, grows
         for line in self._lines():
             self._count, self._size = self._count + 1, self._size + len(line)
 
@@ -46,6 +49,8 @@ class PlanLog:
 
     def keep(self, step: Step) -> None:
         """Append a plan, and have the operating system write it to the disk."""
+        if not self._grows:
+            return
         line = json.dumps({name: value for name, value in asdict(step).items() if name != "rows"}) + "\n"
         with self._path.open("ab") as file:
             if file.tell() > self._size:

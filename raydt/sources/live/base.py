@@ -91,6 +91,10 @@ class LiveOptions(FileOptions):
             changes |= {"features": find_parts(self, live.schema(), live.name).features, "exclude": []}
         return type(self).model_validate({**self.model_dump(), **changes})
 
+    def at(self, plan: Plan) -> LiveOptions | None:
+        """Return the options of the whole table as it was after a plan, if the source keeps that."""
+        return None
+
     @model_validator(mode="before")
     @classmethod
     def _has_id(cls, data: Any) -> Any:

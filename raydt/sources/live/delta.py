@@ -41,6 +41,10 @@ class Delta(LiveOptions):
         """Open the table; see :meth:`raydt.sources.live.base.LiveOptions.open`."""
         return DeltaChanges(self)
 
+    def at(self, plan: Plan) -> Delta:
+        """Return the options of the table at the version of a plan."""
+        return self.model_copy(update={"version": plan["version"]})
+
 
 class DeltaChanges:
     """Changes of a Delta table; satisfies :class:`raydt.sources.live.base.LiveSource`. A plan is a version."""
