@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -91,6 +93,29 @@ def one_cut(folder: Path, seed: int, point: str, n: int) -> None:
 @pytest.mark.parametrize("point", ["follow.planned", "driver.recorded", "run.before_compaction"])
 def test_drivers_that_are_gone_anywhere_do_not_show(tmp_path: Path, seed: int, point: str) -> None:
     one_cut(tmp_path, seed, point, 1 + (seed % 5 if point != "run.before_compaction" else 0))
+
+
+def one_kill(folder: Path, seed: int, faults: str) -> None:
+    table = changed(folder, seed)
+    config, run = folder / "job.yaml", folder / "killed"
+    config.write_text(json.dumps(job(table)))
+    command = [sys.executable, "-m", "pipelines.cli", "follow", str(config), "--out", str(run), "--until-idle", "0"]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "RAYDT_FAULTS": faults, "PYTHONPATH": root}
+    ended = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    same(follow(run, until_idle=0.0), replay(job(table), folder / "whole"))
+
+
+def test_a_process_that_is_killed_does_not_show(tmp_path: Path) -> None:
+    one_kill(tmp_path, 0, "follow.planned@4#0=kill")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(60))
+def test_processes_that_are_killed_anywhere_do_not_show(tmp_path: Path, seed: int) -> None:
+    points = ("follow.planned", "driver.recorded", "checkpoint.before_manifest", "checkpoint.after_manifest")
+    one_kill(tmp_path, seed, f"{points[seed % 4]}@{1 + seed % 3}#0=kill")
 
 
 def test_a_completed_run_goes_on_when_the_table_has(tmp_path: Path) -> None:

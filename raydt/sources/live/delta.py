@@ -10,7 +10,7 @@ it removes. That costs reading both, where the feed has the changed rows only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from raydt.encoding.netting import netted
 from raydt.errors import InputError, RaydtError
 from raydt.messages import message
 from raydt.sources.live.base import OP, LiveOptions, Part, Plan, SourceAwayError, library
+from raydt.sources.live.tables import Files, first_line, one_batch, plain_type, with_columns
 
 _FEED = "delta.enableChangeDataFeed"
 #: What errors say of files that ``vacuum`` or the retention of the log has removed.
@@ -57,11 +58,11 @@ class DeltaChanges:
         try:
             self._table = self._library.DeltaTable(self._path)
         except Exception as error:  # of a library that promises no class of errors
-            raise InputError(message("live.no_delta", reason=_reason(error)), file=self.name) from error
+            raise InputError(message("live.no_delta", reason=first_line(error)), file=self.name) from error
 
     def schema(self) -> pa.Schema:
         """Columns of the newest version."""
-        fields = [pa.field(field.name, _plain(field.type)) for field in pa.schema(self._table.schema().to_arrow())]
+        fields = [pa.field(field.name, plain_type(field.type)) for field in pa.schema(self._table.schema().to_arrow())]
         return pa.schema([*fields, pa.field(OP, pa.string())])
 
     def describe(self) -> dict[str, Any]:
@@ -97,16 +98,17 @@ class DeltaChanges:
         version, names = plan["version"], [name for name in columns if name != OP]
         with self._asking(version):
             if "snapshot" in plan:
-                whole, files = self._files(version)
-                for batch in _read(whole, files, files.keys(), names).to_batches():
-                    rows = self._rows(pa.Table.from_batches([batch]), names)
-                    yield _batch(rows.append_column(OP, pa.array(["insert"] * len(rows), pa.string()))), {}
+                files = self._files(version)
+                for batch in files.scan(files.paths, names).to_batches():
+                    rows = with_columns(pa.Table.from_batches([batch]), self._schema(names))
+                    yield one_batch(rows.append_column(OP, pa.array(["insert"] * len(rows), pa.string()))), {}
                 return
             before, after = self._changes(version, names)
-            yield _batch(netted(before, after, self._id, OP)), {}
+            yield one_batch(netted(before, after, self._id, OP)), {}
 
     def _changes(self, version: int, names: list[str]) -> tuple[pa.Table, pa.Table]:
         """Rows that a version takes away, and rows that it brings."""
+        schema = self._schema(names)
         if str(self._table.metadata().configuration.get(_FEED)).lower() == "true":
             try:
                 feed = self._table.load_cdf(starting_version=version, ending_version=version)
@@ -117,24 +119,20 @@ class DeltaChanges:
             else:
                 kinds = pc.cast(rows["_change_type"], pa.string())
                 gone = pc.is_in(kinds, pa.array(["delete", "update_preimage"]))
-                rows = self._rows(rows, names)
+                rows = with_columns(rows, schema)
                 return rows.filter(gone), rows.filter(pc.invert(gone))
-        (held, former), (holds, files) = self._files(version - 1), self._files(version)
-        parts = ((held, former, former.keys() - files.keys()), (holds, files, files.keys() - former.keys()))
-        before, after = (self._rows(_read(*part, names).to_table(), names) for part in parts)
-        return before, after
+        former, files = self._files(version - 1), self._files(version)
+        before = former.scan(former.paths - files.paths, names).to_table()
+        after = files.scan(files.paths - former.paths, names).to_table()
+        return with_columns(before, schema), with_columns(after, schema)
 
-    def _files(self, version: int) -> tuple[Any, dict[str, Any]]:
-        """A version, and its files by path."""
-        whole = self._library.DeltaTable(self._path, version=version).to_pyarrow_dataset()
-        return whole, {fragment.path: fragment for fragment in whole.get_fragments()}
+    def _schema(self, names: list[str]) -> pa.Schema:
+        whole = self.schema()
+        return pa.schema([whole.field(name) for name in names])
 
-    def _rows(self, table: pa.Table, names: list[str]) -> pa.Table:
-        """The columns wanted, in plain types; null where the version has none."""
-        types, n = self.schema(), len(table)
-        given = {name: table[name] for name in table.schema.names}
-        kinds = {name: types.field(name).type for name in names}
-        return pa.table({name: given[name].cast(k) if name in given else pa.nulls(n, k) for name, k in kinds.items()})
+    def _files(self, version: int) -> Files:
+        """The files of a version."""
+        return Files(self._library.DeltaTable(self._path, version=version).to_pyarrow_dataset())
 
     @contextmanager
     def _asking(self, version: int | None = None) -> Iterator[None]:
@@ -146,7 +144,7 @@ class DeltaChanges:
         except Exception as error:
             if version is not None and _GONE.search(str(error)) and self._is_there():
                 raise InputError(message("live.history_gone", version=version), file=self.name) from error
-            raise SourceAwayError(message("live.away", reason=_reason(error)).at(self.name)) from error
+            raise SourceAwayError(message("live.away", reason=first_line(error)).at(self.name)) from error
 
     def _is_there(self) -> bool:
         try:
@@ -154,28 +152,3 @@ class DeltaChanges:
         except Exception:
             return False
         return True
-
-
-def _read(whole: Any, files: Mapping[str, Any], chosen: Iterable[str], names: list[str]) -> Any:
-    """Read the rows of chosen files of a version, by path, with the columns that it has."""
-    import pyarrow.dataset as pads  # needed for what is read only: a slow import
-
-    fragments = [files[path] for path in sorted(chosen)]
-    part = pads.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
-    return part.scanner(columns=[name for name in names if name in whole.schema.names])
-
-
-def _batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one batch."""
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    return kind
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
