@@ -12,7 +12,6 @@ import numpy as np
 
 from raydt.errors import InputError
 from raydt.estimators.keyed_changes import at_key
-from raydt.estimators.keyed_models import KeyedModels
 from raydt.estimators.keyed_prior import prior_of
 from raydt.folders.arrays import save_folder
 from raydt.folders.folder import Folder
@@ -26,7 +25,7 @@ from raydt.sessions.saved_model import model_meta
 OWN = "estimator"
 
 
-def save_keyed(keyed: KeyedModels, path: Any, with_examples: bool) -> None:
+def save_keyed(keyed: Any, path: Any, with_examples: bool) -> None:
     """Write all models; those of which a change was broken off, as they were before it."""
     if not keyed._broken:
         keyed._require_fitted()
