@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from raydt.errors import ConfigError
 from raydt.folders.arrays import save_folder
 from raydt.folders.lock import LOCK, locked
 from raydt.folders.manifest import MANIFEST, is_folder_file
+from raydt.keyed.saved import open_keys
 from raydt.messages import message
 from raydt.sessions.copies import OF_ANY_STATE
 from raydt.sessions.receipt import Receipt, RefusedError, apply_with_receipt
@@ -119,7 +120,7 @@ def update(
         raise ConfigError(message("updates.nothing"))
     checked_note(note)
     place = find_state(state)
-    saved, folder = open_state(place.folder)
+    job, folder = _opened(place), place.folder
     taken = [folder]
     if place.run is not None and place.config is not None:
         taken += [place.run, states_of(place.config, place.run)]
@@ -131,26 +132,9 @@ def update(
     writing = target if not dry_run else None
     writer = series.open(folder, []) if series is not None and not dry_run else _sole_writer(writing)
     with opened_receipts(receipts, dry_run=dry_run) as chain, writer:
-        names = StateNames.of(saved, label, id_column)
-        session = saved.session()
-        find = session.coordinator.store.find
-        gone = no_deletions()
-        if delete is not None:
-            gone = read_deletions(deletions_given(delete, names.keys), names, find, missing)
-        new = no_insertions(saved, names, gone)
-        if insert is not None:
-            new = read_insertions(rows_given(insert), kind, saved, names, find, gone)
-        batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
-        ids: Any = np.concatenate([gone.names, new.names])
-        copies = copies_of(saved, place, gone.path or None)
-        whose = names.subjects.of(gone.ids) if names.subject_kind is not None else None
-        try:
-            receipt = apply_with_receipt(session, batch, new.classes, saved.options, ids=ids, copies=copies)
-            receipt = replace(receipt.answering(whose, gone.subjects, gone.missing), note=note)
-        except RefusedError as error:  # ids were checked, so that it is the label of a new row
-            raise new.refused(error, error.position - len(gone.ids), names.label) from error
+        receipt: Receipt = job.apply(Asked(delete, insert, missing, label, id_column, kind, note))
         if not dry_run:
-            meta, components = contents_after(saved, folder, session, names, gone, new, receipt)
+            meta, components = job.contents()
             if series is not None:
                 writing = series.place(meta["offset"])
                 meta["lineage"][-1] |= {"time": now(), "active": receipt.active}
@@ -159,6 +143,88 @@ def update(
             if series is not None:
                 series.point_to_newest(keep)
     return receipt
+
+
+class Asked(NamedTuple):
+    """What an update by lists is asked for; see :func:`update`."""
+
+    delete: Given | None
+    insert: Given | None
+    missing: Missing
+    label: str | None
+    id_column: str | None
+    kind: str | None
+    note: str
+
+
+class UpdateOfOne:
+    """An update of one model, in memory."""
+
+    def __init__(self, saved: SavedModel, place: StatePlace) -> None:
+        self._saved, self._place = saved, place
+
+    def apply(self, asked: Asked) -> Receipt:
+        """Read the lists and apply them; errors as of :func:`update`."""
+        saved, kind = self._saved, asked.kind
+        self._names = names = StateNames.of(saved, asked.label, asked.id_column)
+        self._session = session = saved.session()
+        find = session.coordinator.store.find
+        gone = no_deletions()
+        if asked.delete is not None:
+            gone = read_deletions(deletions_given(asked.delete, names.keys), names, find, asked.missing)
+        new = no_insertions(saved, names, gone)
+        if asked.insert is not None:
+            new = read_insertions(rows_given(asked.insert), kind, saved, names, find, gone)
+        copies = copies_of(saved, self._place, gone.path or None)
+        self._gone, self._new = gone, new
+        self._receipt = replace(apply_lists(saved, names, session, gone, new, copies=copies), note=asked.note)
+        return self._receipt
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return ``meta`` and components of the new state."""
+        folder = self._place.folder
+        return contents_after(self._saved, folder, self._session, self._names, self._gone, self._new, self._receipt)
+
+
+def _opened(place: StatePlace) -> Any:
+    """Return the update of what lies at a place: one model, or one for each key (with the same methods)."""
+    keys = open_keys(place.folder.root, filesystem=place.folder.filesystem)
+    if keys is None:
+        return UpdateOfOne(open_state(place.folder)[0], place)
+    from pipelines.keyed.updating import UpdateOfKeys
+
+    return UpdateOfKeys(keys, place)
+
+
+def apply_lists(
+    saved: SavedModel,
+    names: StateNames,
+    session: InProcessSession,
+    gone: Deletions,
+    new: Insertions,
+    *,
+    copies: tuple[str, ...],
+    warmup: int | None = None,
+) -> Receipt:
+    """Apply an update to a session of a state, and return its receipt; UpdateError for a label that is refused.
+
+    ``warmup`` is given of a model that begins: there is no digest before, and its rows are all that it will get.
+    """
+    batch = batch_of(int(saved.meta["offset"]), gone, new, "positive" in names.labels)
+    ids: Any = np.concatenate([gone.names, new.names])
+    whose = names.subjects.of(gone.ids) if names.subject_kind is not None else None
+    first = None if warmup is None else ""
+    batch = batch if warmup is None else replace(batch, warmup=warmup)
+    try:
+        receipt = apply_with_receipt(
+            session, batch, new.classes, saved.options, ids=ids, copies=copies, digest_before=first
+        )
+    except RefusedError as error:  # ids were checked, so that it is the label of a new row
+        raise new.refused(error, error.position - len(gone.ids), names.label) from error
+    if warmup is not None:
+        session.finish()
+        receipt = replace(receipt, digest_before=None, digest_after=session.digest())
+    return receipt.answering(whose, gone.subjects, gone.missing)
 
 
 def _target(out: str | Path, taken: list[RunFolder]) -> RunFolder:
@@ -209,22 +275,44 @@ def contents_after(
     It is no longer what a config and a source give when they are replayed: config hash and fingerprint are null, and
     ``lineage`` says what it was made from. No id of an example that is not live is in it, whenever it was deleted.
     """
-    offset = int(saved.meta["offset"]) + len(gone.ids) + len(new.ids)
-    meta = model_meta(saved.options, saved.features, new.classes, new.categories)
+    step = step_of(saved, folder.location, names, gone, new, receipt)
+    meta = meta_after(saved, folder, names, step, (new.classes, new.categories))
+    meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
+    return meta, components_after(saved, session, names, gone, new)
+
+
+def meta_after(
+    saved: SavedModel,
+    folder: RunFolder,
+    names: StateNames,
+    step: dict[str, Any],
+    known: tuple[list[Any], dict[str, Any]],
+) -> dict[str, Any]:
+    """Return ``meta`` of the state after an update, the last ``step`` of its lineage, less its running number.
+
+    ``known`` are classes and categories.
+    """
+    meta = model_meta(saved.options, saved.features, *known)
     meta |= {key: saved.meta[key] for key in ("named", "declared") if key in saved.meta}
     meta |= read_before(saved)
+    offset = int(saved.meta["offset"]) + step["deletes"] + step["inserts"]
     meta |= {"config_hash": None, "source_fingerprint": None, "offset": offset}
-    meta |= {"lineage": [*saved.meta.get("lineage", []), step_of(saved, folder.location, names, gone, new, receipt)]}
+    meta |= {"lineage": [*saved.meta.get("lineage", []), step]}
     meta |= {"columns": names.columns}
     meta |= {"numbered": names.numbered} if names.numbered else {}
-    meta |= {} if may_quote(folder.location) else {QUOTE_VALUES: False}
-    meta |= {"next_id": max(names.next_id, int(new.ids.max(initial=-1)) + 1)}
+    return meta | ({} if may_quote(folder.location) else {QUOTE_VALUES: False})
+
+
+def components_after(
+    saved: SavedModel, session: InProcessSession, names: StateNames, gone: Deletions, new: Insertions
+) -> dict[str, Any]:
+    """Return the components of the state after an update."""
     components: dict[str, Any] = state_components(*session.state())
     live = components["coordinator"]["id"], components["coordinator"]["born"]
     components["stream"] = names_after(names, new, int(saved.meta["offset"]) + len(gone.ids), live)
     if "scores" in saved.components:  # for change logs that follow
         components["scores"] = saved.components["scores"]
-    return meta, components
+    return components
 
 
 def save_state(

@@ -49,7 +49,7 @@ def step_of(
 ) -> dict[str, Any]:
     """Return the entry of an update of the state in ``place``, for the lineage of the state that it writes.
 
-    The receipt has digests.
+    The receipt has digests. ``gone`` and ``new`` say which files were read.
     """
     files: dict[str, Any] = {}
     if gone.file is not None:
@@ -64,8 +64,8 @@ def step_of(
         **{key: saved.meta[key] for key in ("config_hash", "source_fingerprint", "offset")},
         "digest_before": receipt.digest_before,
         "digest_after": receipt.digest_after,
-        "deletes": len(gone.ids),
-        "inserts": len(new.ids),
+        "deletes": len(receipt.ids),
+        "inserts": len(receipt.inserted),
         "files": files,
         **({"note": receipt.note} if receipt.note else {}),
     }

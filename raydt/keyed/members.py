@@ -209,8 +209,15 @@ class Members:
         return {key: member for key, member in self.by_key.items() if group_of(key) == group}
 
     def digests(self, groups: Iterable[int]) -> dict[int, dict[Key, str]]:
-        """Return the digests of the models in some groups, by group and key."""
-        return {group: {key: one.session.digest() for key, one in self.of_group(group).items()} for group in groups}
+        """Return the digests of the models in some groups, by group and key; a key without live examples has none."""
+        return {
+            group: {
+                key: one.session.digest()
+                for key, one in self.of_group(group).items()
+                if one.session.coordinator.store.live
+            }
+            for group in groups
+        }
 
     def digest_of_groups(self, groups: Iterable[int]) -> dict[int, str]:
         """Return the digest of each of some groups."""

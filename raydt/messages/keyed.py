@@ -12,7 +12,14 @@ SENTENCES: dict[str, Sentence] = {
     "ray": ("models by key work in one process", "Set cluster.backend: in_process"),
     "damaged": "the keys of group {group} do not fit together: {reason}",
     "unknown": ("there is no model for the key {key}", "Keys are written as in the source"),
-    "folder": ("the folder has a model for each key", "Name one with --key"),
+    "folder": (
+        "the folder has a model for each key, and one model is wanted",
+        "Name a key with --key, where the command takes one",
+    ),
+    "several_keys": (
+        "examples live under several keys with ids of the list ({count}), the first {id} under {keys}",
+        "Add the column {column} with the key of each row that is meant",
+    ),
     "refused": "the models of other keys may have gone on, so the run goes back to its last checkpoint: {error}",
     "more_classes": (
         "label {label} is one class more than the {most} that the learner takes, among the rows of one key",

@@ -35,6 +35,8 @@ from raydt.version import __version__
 
 #: Where a run puts its model.
 MODEL = "model"
+#: Entry of ``meta`` that names the column of keys, in folders of models by key only (:mod:`raydt.keyed.saved`).
+BY_KEY = "key"
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 T = TypeVar("T")
@@ -232,31 +234,52 @@ def understood(
     ``components`` are as :func:`raydt.folders.checkpoint.with_rows` returns them, ``path`` is for messages.
     ``any_format`` tells, of a format that the learner does not read, what is the same in all: features, classes,
     categories and rows; defaults stand for unknown options, and arrays are not checked. ModelFileError if the arrays do
-    not fit each other, or as :func:`learner_of`.
+    not fit each other, the folder has a model for each key, or as :func:`learner_of`.
     """
-    learner = learner_of(meta, path, any_format=any_format)
+    require_one(meta, path)
+    saved = described(meta, components, path, any_format=any_format)
+    learner, options, features = saved.learner, saved.options, saved.features
     try:
-        described = _Meta.model_validate(meta)
-        options = (
-            learner.Options.model_construct(**described.learner)
-            if any_format
-            else learner.Options.model_validate(described.learner)
-        )
-        features = _features(described.features, options)
-        saved = SavedModel(learner, options, features, described.classes, described.categories, meta, components)
         groups = saved.groups if saved.is_state else None
         if not any_format:
             buckets = saved.buckets if saved.is_state else {}
             for name, number in learner.since.items() if saved.is_state else ():
                 if meta["format_version"] >= number and name not in saved.arrays:
                     raise KeyError(name)
-            learner.check(options, features, len(described.classes), saved.arrays, groups, buckets)
+            learner.check(options, features, len(saved.classes), saved.arrays, groups, buckets)
         if saved.is_state and saved.next_id <= saved.arrays["id"].max(initial=-1):
             raise ValueError(message("models.next_id", next=saved.next_id))
     except (KeyError, ValueError) as error:
         reason = message("models.no_entry", name=error.args[0]) if isinstance(error, KeyError) else str(error)
         raise _unfit(meta["kind"], reason, path) from error
     return saved
+
+
+def described(
+    meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
+) -> SavedModel:
+    """Return what a manifest says, with components that nobody looks at; arguments and errors as of :func:`understood`.
+
+    Of models by key, what they have in common.
+    """
+    learner = learner_of(meta, path, any_format=any_format)
+    try:
+        told = _Meta.model_validate(meta)
+        options = (
+            learner.Options.model_construct(**told.learner)
+            if any_format
+            else learner.Options.model_validate(told.learner)
+        )
+        features = _features(told.features, options)
+    except (KeyError, ValueError) as error:
+        raise _unfit(meta["kind"], str(error), path) from error
+    return SavedModel(learner, options, features, told.classes, told.categories, meta, components)
+
+
+def require_one(meta: Mapping[str, Any], path: str) -> None:
+    """Refuse (ModelFileError) a folder with a model for each key, where one model is wanted."""
+    if BY_KEY in meta:
+        raise ModelFileError(message("keyed.folder"), file=path)
 
 
 def _unfit(kind: str, reason: str, path: str) -> ModelFileError:

@@ -255,6 +255,11 @@ class FileSource:
             file.in_threads = n > 1
 
     @property
+    def files(self) -> list[DataFile]:
+        """The files, in their order."""
+        return list(self._files)
+
+    @property
     def places(self) -> list[tuple[str, int, int | None]]:
         """Path, bytes and time of the last change (ns) of each file."""
         return [(file.place.path, file.place.size, file.place.modified) for file in self._files]
