@@ -314,7 +314,7 @@ def source_of_key(shared: SharedSource, saved: SavedModel, names: StateNames) ->
 def counts_after(saved: SavedModel, counts: Mapping[str, int]) -> dict[str, int]:
     """Return the counts of all updates of a key since its run, with those of one more."""
     before: Mapping[str, int] = saved.components.get("meta", {}).get("counts", {})
-    return {name: before.get(name, 0) + count for name, count in counts.items()}
+    return {name: before.get(name, 0) + counts.get(name, 0) for name in {**before, **counts}}
 
 
 def meta_of_keys(

@@ -22,7 +22,14 @@ from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
-from pipelines.updating.change_files import ChangeFile, ChangeStreams, applied_files, find_changes, spelling_of
+from pipelines.updating.change_files import (
+    ChangeFile,
+    ChangeStreams,
+    Spelling,
+    applied_files,
+    find_changes,
+    spelling_of,
+)
 from pipelines.updating.changes import Deletions, Insertions, StateNames
 from pipelines.updating.job import contents_after, copies_of, save_state
 from pipelines.updating.lineage import absolute
@@ -45,6 +52,7 @@ from raydt.examples.updates import (
     cut_at,
     joined,
 )
+from raydt.keyed.saved import open_keys
 from raydt.learners import description_of, traits_of
 from raydt.learners.description import Call
 from raydt.messages import message
@@ -55,6 +63,9 @@ from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import ChangelogStream
 
 _NONE = np.empty(0, dtype=np.int64)
+#: Updates, counts and scores.
+Told = tuple[int, dict[str, int], dict[str, Any]]
+
 _OF_STATE = object()  #: In place of the subject of an example that the state before had.
 
 #: Counts of an update, as in a summary.
@@ -139,26 +150,24 @@ def apply_changes(
     writing = series if not dry_run else None
     with opened_receipts(receipts, dry_run=dry_run) as receipts_open, _writer(writing, state, keep):
         place = find_state(state)
-        saved, folder = open_state(place.folder)
-        names = StateNames.of(saved, label, id_column)
-        new, old = _split(find_changes(paths, kind, saved, names), applied_files(saved.meta))
+        job = _opened(place)
+        names = StateNames.of(job.common, label, id_column)
+        new, old = _split(find_changes(paths, kind, job.common, names), applied_files(job.common.meta))
         known_files = [one.path for one in old]
         if not new:
-            return ChangesResult(folder.location, None, [], known_files)
-        session, streams = saved.session(), ChangeStreams(saved, names, spelling_of(saved, op, envelope), on_error)
-        applied = _Applied(saved, session, streams)
+            return ChangesResult(place.folder.location, None, [], known_files)
+        spelling = spelling_of(job.common, op, envelope)
         with without_a_config():
-            receipt = applied.run(new, _copies(saved, place, new))
-        receipt = replace(receipt.answering(applied.whose(names), (), ()), note=note)
-        result = ChangesResult("", receipt, [one.path for one in new], known_files, *applied.told)
+            receipt, told = job.apply(new, names, spelling, on_error, _copies(job.common, place, new))
+        receipt = replace(receipt, note=note)
+        result = ChangesResult("", receipt, [one.path for one in new], known_files, *told)
         if writing is None:
             return result
-        gone, inserted = applied.deletions, applied.insertions
-        meta, components = contents_after(saved, folder, session, names, gone, inserted, receipt)
-        meta |= {"offset": streams.seq} | ({"spelling": streams.given} if streams.given else {})
+        meta, components = job.contents(receipt)
+        meta |= {"spelling": spelling} if spelling else {}
         meta["lineage"][-1] |= {
             "files": {"changes": [{**one.described(), "path": absolute(one.path)} for one in new]},
-            "read_as": {"spelling": streams.given, "label": names.label, "id": names.id, "on_error": on_error}
+            "read_as": {"spelling": spelling, "label": names.label, "id": names.id, "on_error": on_error}
             | ({} if names.weight is None else {"weight": names.weight}),
             "updates": result.updates,
             "time": now(),
@@ -167,10 +176,50 @@ def apply_changes(
             "active": receipt.active,
             "scores": result.scores,
         }
-        components["scores"] = applied.prequential
-        target = writing.place(streams.seq)
+        target = writing.place(meta["offset"])
         save_state(target, meta, components, receipt, receipts_open)
         return replace(result, state=target.location)
+
+
+def _opened(place: StatePlace) -> Any:
+    """Return the changes of what lies at a place: one model, or one for each key (with the same methods)."""
+    keys = open_keys(place.folder.root, filesystem=place.folder.filesystem)
+    if keys is None:
+        return ChangesOfOne(open_state(place.folder)[0], place)
+    from pipelines.keyed.changes import ChangesOfKeys
+
+    return ChangesOfKeys(keys, place)
+
+
+class ChangesOfOne:
+    """Change logs applied to one model, in memory."""
+
+    def __init__(self, saved: SavedModel, place: StatePlace) -> None:
+        self.common, self._place = saved, place
+
+    def apply(
+        self,
+        files: Sequence[ChangeFile],
+        names: StateNames,
+        spelling: Spelling,
+        on_error: Literal["error", "skip"],
+        copies: tuple[str, ...],
+    ) -> tuple[Receipt, Told]:
+        """Apply files, and return the receipt, updates, counts and scores; errors as of :func:`apply_changes`."""
+        self._names = names
+        streams = ChangeStreams(self.common, names, spelling, on_error)
+        self._applied = applied = Applied(self.common, self.common.session(), streams)
+        receipt = applied.run(files, copies)
+        return receipt.answering(applied.whose(names), (), ()), applied.told
+
+    def contents(self, receipt: Receipt) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return ``meta`` and components of the new state."""
+        saved, applied = self.common, self._applied
+        gone, new = applied.deletions, applied.insertions
+        folder = self._place.folder
+        meta, components = contents_after(saved, folder, applied.session, self._names, gone, new, receipt)
+        components["scores"] = applied.prequential
+        return meta | {"offset": applied.seq}, components
 
 
 @contextmanager
@@ -201,13 +250,19 @@ def _copies(saved: SavedModel, place: StatePlace, files: Sequence[ChangeFile]) -
     return (*copies_of(saved, place, None), *(message("updates.copy_changes", path=one.path) for one in files))
 
 
-class _Applied:
-    """Application of the updates of change logs to a session, in their order."""
+class Applied:
+    """Application of the updates of change logs to a session, in their order.
 
-    def __init__(self, saved: SavedModel, session: InProcessSession, streams: ChangeStreams) -> None:
-        self._saved, self._session, self._streams = saved, session, streams
+    If it ``begins``, the session has seen no update.
+    """
+
+    def __init__(
+        self, saved: SavedModel, session: InProcessSession, streams: ChangeStreams, *, begins: bool = False
+    ) -> None:
+        self._saved, self._session, self._streams, self._begins = saved, session, streams, begins
         self._begin = int(saved.meta["offset"])
-        self.told: tuple[int, dict[str, int], dict[str, Any]] = (0, {}, {})  #: Updates, counts and scores.
+        self.told: Told = (0, {}, {})
+        self.sums: npt.NDArray[Any] = np.zeros(0)  #: Sums of the scores of these updates alone.
         self.prequential: dict[str, Any] = {}
         nothing = no_targets(0, dtype_of(traits_of(saved.options).reading.regression))
         self._gone = [_Deleted(_NONE, _NONE, [], nothing, [])]
@@ -220,7 +275,8 @@ class _Applied:
     def run(self, files: Sequence[ChangeFile], copies: tuple[str, ...]) -> Receipt:
         """Apply files, and return the receipt; InputError for a bad row, UpdateError for a refused update."""
         session, tally = self._session, None
-        digest, before, active = session.digest(), session.statistics(), session.coordinator.store.live
+        digest = None if self._begins else session.digest()
+        before, active = session.statistics(), session.coordinator.store.live
         for stream in self._streams.streams(files):
             tally = self._tally(stream, tally)
             for batch in stream.batches(_BATCH):
@@ -230,9 +286,10 @@ class _Applied:
                     self._apply(piece, stream, tally, whose)
             tally.record_skipped(stream.take_skipped())
         assert tally is not None
-        if traits_of(self._saved.options).collects_updates:
+        if self._begins or traits_of(self._saved.options).collects_updates:
             self._logs.append(session.finish())
         counts = {name: int(getattr(tally, name)) for name in COUNTED}
+        self.sums = tally.prequential.sums() - self.sums
         tally.prequential.mark()
         scores = known({name: float(values[-1]) for name, values in tally.prequential.take_rows().items()})
         self.told, self.prequential = (tally.updates - self._begin, counts, scores), tally.prequential.state()
@@ -246,6 +303,7 @@ class _Applied:
             return tally
         if "scores" in self._saved.components:
             tally.prequential.restore(self._saved.components["scores"])
+        self.sums = tally.prequential.sums()
         tally.prequential.mark()  # a window begins
         tally.prequential.take_rows()
         tally.updates = self._begin
@@ -281,6 +339,16 @@ class _Applied:
         self._path.append(result.path)
         self._logs.append(result.log)
 
+    @property
+    def session(self) -> InProcessSession:
+        """The session."""
+        return self._session
+
+    @property
+    def seq(self) -> int:
+        """Number of the next update."""
+        return self._streams.seq
+
     def whose(self, names: StateNames) -> npt.NDArray[np.object_] | None:
         """Return the subjects of the deleted examples, in the order of the receipt; None where no row has one."""
         if names.subject_kind is None:
@@ -301,7 +369,7 @@ class _Applied:
         ids = np.concatenate([_NONE, *self._new_ids])
         return self._streams.known(_shown(self._new_names, ids), ids)
 
-    def _receipt(self, digest: str, before: Mapping[str, int], active: int, copies: tuple[str, ...]) -> Receipt:
+    def _receipt(self, digest: str | None, before: Mapping[str, int], active: int, copies: tuple[str, ...]) -> Receipt:
         options, session, gone = self._saved.options, self._session, _Deleted.joined(self._gone)
         statistics, path = session.statistics(), np.concatenate([np.empty(0, dtype=np.int32), *self._path])
         result = BatchResult(len(path), np.empty(0), log=joined(self._logs), path=path, statistics=statistics)
