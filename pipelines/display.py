@@ -13,7 +13,7 @@ from pipelines.terminal import terminal
 from raydt.learners import described, learners
 from raydt.messages import message
 from raydt.presentation.blocks import Row, Table, Text, pairs
-from raydt.presentation.words import counted, duration, size
+from raydt.presentation.words import count, counted, duration, size
 from raydt.redaction import WITHHELD
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def run_lines(summary: dict[str, Any], path: str) -> str:
     rows = [
         ("run", path),
         ("status", f"{summary['status']} ({summary['exit_reason']})"),
+        ("keys", count(summary["keys"]) if "keys" in summary else ""),
         *(_streamed(summary) if summary.get("holdout") is None else _trained(summary)),
         *described(summary["learner"]).lines(summary),
         ("speed", _speed(summary) if summary.get("holdout") is None else ""),

@@ -24,15 +24,17 @@ from raydt.trees.tree_sum import TreeSum, tree_sum_of
 
 
 @in_threads_of_its_run
-def export_model(model: str | Path, to: FormatName, out: str | Path, *, overwrite: bool = False) -> dict[str, Any]:
+def export_model(
+    model: str | Path, to: FormatName, out: str | Path, *, key: str | None = None, overwrite: bool = False
+) -> dict[str, Any]:
     """Write a model in the format of another library, and return what was written.
 
-    ``model`` is a run folder, its ``model``, or a state. A second file, ``out`` with ``.json`` behind its name, tells
-    what columns and outputs are. ConfigError if ``out`` lies in a run, a model or a state, or another process writes
-    it; InputError for a damaged model, a library that is not installed, a model that the format cannot say, or a file
-    that cannot be written.
+    ``model`` is a run folder, its ``model``, or a state, of models by key the one of ``key``. A second file, ``out``
+    with ``.json`` behind its name, tells what columns and outputs are. ConfigError if ``out`` lies in a run, a model or
+    a state, or another process writes it; InputError for a damaged model, a library that is not installed, a model that
+    the format cannot say, or a file that cannot be written.
     """
-    saved = load_model(model)
+    saved = load_model(model, key)
     trees, interface = trees_of(saved), interface_of(saved)
     target = _target(str(out), to, overwrite)
     require_apart("--out", str(out), [Input("MODEL", str(model))])
@@ -80,15 +82,16 @@ def interface_of(saved: SavedModel) -> Interface:
 @in_threads_of_its_run
 @quoting_as_its_run
 def explain_row(
-    model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None
+    model: str | Path, data: str | Path, row: int, tree: int = 0, kind: str | None = None, key: str | None = None
 ) -> dict[str, Any]:
     """Explain the prediction of one row of a file, by its number from 0, and put its path in one ``tree`` into words.
 
-    ``model`` is a run folder, its ``model``, or a state; ``kind`` is that of the file, by default from its name.
+    ``model`` is a run folder, its ``model``, or a state, of models by key the one of ``key``; ``kind`` is that of the
+    file, by default from its name.
     ``values`` are the features that move an output, the largest first, each ``[name, [value of each output]]``.
     InputError as of :func:`export_model`, or if the row is not there or cannot be used.
     """
-    saved = load_model(model)
+    saved = load_model(model, key)
     trees, interface = trees_of(saved), interface_of(saved)
     rows, at = _row(saved, str(data), row, kind)
     X = rows.X[at : at + 1]

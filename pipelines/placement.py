@@ -15,6 +15,7 @@ from pipelines.config import Config
 from pipelines.operation import Cluster
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.keyed.groups import GROUPS
 from raydt.learners import traits_of
 from raydt.learners.base import LOCAL_WORK_LIMIT, WorkPlan
 from raydt.messages import Message, message
@@ -40,6 +41,8 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     Ray on this machine can carry.
     """
     cluster, traits = config.cluster, traits_of(config.learner)
+    if getattr(config.source, "key", None) is not None:
+        return _by_key(cluster, free)
     live = config.stream.window if isinstance(config.stream, SlidingWindow) else rows
     faster = traits.divides_weights or not _is_weighted(config)
     plan = WorkPlan.within(cluster.memory_limit, faster=faster)
@@ -67,6 +70,23 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
         return Placement(shards, said.alone(), said.remedy, plan)
     where = message("runs.shards_faster" if faster else "runs.beyond_limit", size=size, shards=named)
     return Placement(shards, where, plan=plan)
+
+
+def _by_key(cluster: Cluster, free: Sequence[Bundle] | None) -> Placement:
+    """Decide where models by key work: each process has the keys of some groups, and needs no other."""
+    if cluster.backend == "in_process":
+        return Placement(1, message("runs.in_process"))
+    if isinstance(cluster.shards, int):
+        shards = min(cluster.shards, GROUPS)
+    else:
+        _, shard = actors.cluster.bundles(1, cluster.resources.model_dump(exclude_none=True))
+        if free is not None:
+            shards = shards_with_room(free, {}, shard, MOST_SHARDS) or 1
+        elif actors.cluster.starts_ray(cluster.address):
+            shards = max(1, int(actors.cluster.cpus_here() // shard["CPU"])) if shard["CPU"] else 1
+        else:
+            return Placement(None, message("keyed.by_processes", actors="actors"))
+    return Placement(shards, message("keyed.by_processes", actors=counted(shards, "actor")))
 
 
 def _is_weighted(config: Config) -> bool:

@@ -5,9 +5,10 @@ Invariant: the output has one row for each row of the input, in the same order, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -17,14 +18,15 @@ import pyarrow.parquet as pq
 
 from pipelines.outputs import Input, require_apart, writing_alone
 from pipelines.redaction import may_quote, quoting_as_its_run, said
-from pipelines.saved_runs import load_model
+from pipelines.saved_runs import folder_of_model, load_model
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.model_data import find_rows, open_rows
 from raydt.encoding.columns import number_of
 from raydt.errors import InputError
+from raydt.keyed.saved import SavedKeys, open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
 from raydt.sources.files.datafile import DataFile
 
@@ -57,11 +59,14 @@ def predict_file(
     a damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be written.
     Nothing has been written then.
     """
-    saved = load_model(model)
+    folder = folder_of_model(model)
+    keys = open_keys(folder.root, filesystem=folder.filesystem)
+    used = _Used(load_model(model)) if keys is None else _UsedByKey(keys)
+    saved = used.saved
     target = _target(out, overwrite)
     require_apart("--out", out, [Input("MODEL", str(model)), Input("DATA", str(data))])
     wanted = {} if id_column is None else {id_column: "--id"}
-    files, options = find_rows(saved, str(data), kind, wanted=wanted)
+    files, options = find_rows(saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns)
     require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
     ids = None if id_column is None else _column(files, id_column)
@@ -69,8 +74,6 @@ def predict_file(
     unfinished = target.with_name(f".{target.name}.unfinished")
     rows, skipped, first = 0, 0, None
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
-    unseen_in = _unseen(saved)
-    predictor = saved.predictor()
     with writing_alone(target, "the predictions", new=[] if overwrite else [target]):
         try:
             with _writing(target):
@@ -81,8 +84,7 @@ def predict_file(
                         raise _for_prediction(chunk.bad[min(chunk.bad)])
                     if chunk.bad and first is None:
                         first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)
-                    columns = _predicted(saved, predictor, chunk)
-                    new = unseen_in(chunk.X)
+                    columns, new = used.predicted(source, chunk)
                     new[list(chunk.bad)] = False
                     unseen, unseen_columns = unseen + int(new.any(axis=1).sum()), unseen_columns | new.any(axis=0)
                     if ids is not None:
@@ -103,7 +105,47 @@ def predict_file(
         "unseen_columns": [saved.features.names[j] for j in np.flatnonzero(unseen_columns)],
         "out": str(target),
         "classes": [str(label) for label in saved.classes],
+        **used.found(),
     }
+
+
+class _Used:
+    """One model, ready to predict."""
+
+    #: What a file has to have beside features, and with which part.
+    wanted: Mapping[str, str] = MappingProxyType({})
+    columns: Mapping[str, str | None] = MappingProxyType({})
+
+    def __init__(self, saved: SavedModel) -> None:
+        self.saved, self._predictor, self._unseen = saved, saved.predictor(), _unseen(saved)
+
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+        """Return the columns of predictions, and which values are categories that the model does not know."""
+        return _predicted(self.saved, self._predictor, rows), self._unseen(rows.X)
+
+    def found(self) -> dict[str, Any]:
+        """Return what else there is to say in the end."""
+        return {}
+
+
+class _UsedByKey(_Used):
+    """Models by key: a row of a key without a model has no prediction."""
+
+    def __init__(self, saved: SavedKeys) -> None:
+        from pipelines.keyed.prediction import KeyedPredictor
+
+        self._predictor = KeyedPredictor(saved)
+        self.saved, column = self._predictor.whole, saved.meta[BY_KEY]
+        self.wanted, self.columns = {column: "source.key"}, {"key": column}
+
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
+        """Return the columns of predictions, and which values are categories that the key's model does not know."""
+        found: tuple[list[pa.Array], npt.NDArray[np.bool_]] = self._predictor.predicted(source, rows)
+        return found
+
+    def found(self) -> dict[str, Any]:
+        """Return the rows of keys without a model."""
+        return {"without_model": self._predictor.unknown, "unknown_keys": [*self._predictor.unknown_keys][:20]}
 
 
 def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.bool_]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.outputs import require_apart, writing_alone
 from pipelines.run_folder import RunFolder
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
 from raydt.folders.folder import Folder
 from raydt.messages import message
 from raydt.presentation.words import counted
@@ -26,11 +26,12 @@ def publish_report(folder: RunFolder) -> None:
             folder.receive(page, "report.html")
 
 
-def report_of(runs: list[str], out: str | None) -> str:
+def report_of(runs: list[str], out: str | None, key: str | None = None) -> str:
     """Write one report about one or several runs, and return its place.
 
     ``out`` is a local file whose name ends in .html; only a page of raydt is replaced. By default the report is
-    ``report.html`` in the run's folder, or in the working directory for several runs. ConfigError if ``out`` lies in a
+    ``report.html`` in the run's folder, or in the working directory for several runs. Of models by key it is about one
+    ``key``, if that is given. ConfigError if ``out`` lies in a
     run, a model or a state, or another process writes it; InputError for a folder that is no run or given twice, a name
     that is not for a page, or a report that cannot be written.
     """
@@ -43,6 +44,8 @@ def report_of(runs: list[str], out: str | None) -> str:
     if len(set(locations)) < len(locations):
         twice = next(location for location in locations if locations.count(location) > 1)
         raise InputError(message("reports.same_run"), file=twice)
+    if key is not None and (out is None or len(folders) > 1):
+        raise ConfigError(message("keyed.page"))
     in_run = out is None and len(folders) == 1
     target = f"{locations[0]}/report.html"
     try:
@@ -56,7 +59,7 @@ def report_of(runs: list[str], out: str | None) -> str:
                 require_apart("--out", target, [])
             with writing_alone(Path(target), "the report"), ExitStack() as stack:
                 local = [stack.enter_context(folder.local()) for folder in folders]
-                write_report(local, Path(target), locations=locations)
+                write_report(local, Path(target), locations=locations, key=key)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(message("outputs.not_written", what="the report", reason=reason), file=target) from error

@@ -16,6 +16,7 @@ from pipelines.yaml12 import load_yaml
 from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, shortage
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
+from raydt.keyed.saved import open_keys
 from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import MODEL, SavedModel, learner_of, model_meta, open_model, require_one
@@ -182,15 +183,26 @@ def open_state(location: str | Path | RunFolder) -> tuple[SavedModel, RunFolder]
     return saved, folder
 
 
-def load_model(location: str | Path) -> SavedModel:
+def load_model(location: str | Path, key: str | None = None) -> SavedModel:
     """Read the model at ``location``: a run folder, its ``model``, or a state, also the newest of its ``checkpoints/``.
 
-    InputError if nothing of these is there, or it is damaged.
+    ``key`` names one of models by key. InputError if nothing of these is there, or it is damaged.
     """
+    folder = folder_of_model(location)
+    if key is None:
+        return open_model(folder.root, filesystem=folder.filesystem)
+    saved = open_keys(folder.root, filesystem=folder.filesystem)
+    if saved is None:
+        raise ModelFileError(message("keyed.one"), file=folder.location)
+    return saved.saved(saved.find(key))
+
+
+def folder_of_model(location: str | Path) -> RunFolder:
+    """Return the folder of :func:`load_model`."""
     folder = newest(RunFolder(location))
     if not folder.has(MANIFEST):
         folder.require_saved()
     inside = "model" if not folder.has(MANIFEST) and folder.has(f"model/{MANIFEST}") else ""
     if not inside and not folder.has(MANIFEST):
         raise ModelFileError(message("models.no_model"), file=folder.location)
-    return open_model(folder.path(inside).rstrip("/"), filesystem=folder.filesystem)
+    return folder.inside(inside) if inside else folder

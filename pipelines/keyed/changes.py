@@ -34,6 +34,7 @@ from pipelines.updating.lineage import step_of
 from raydt.evaluation.tally import known
 from raydt.keyed.groups import Key, in_order
 from raydt.keyed.saved import SavedKeys
+from raydt.keyed.scores import narrow
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.sessions.receipt import Receipt
@@ -57,7 +58,7 @@ class ChangesOfKeys:
 
     def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
         require_state(keys)
-        self.common, self._keys, self._place = keys.common, keys, place
+        self.common, self._keys, self._place = keys.outline(), keys, place
 
     def apply(
         self,
@@ -150,4 +151,4 @@ def _held(saved: SavedModel, names: StateNames, applied: Applied) -> dict[str, A
     own = {"classes": new.classes, "categories": new.categories, "offset": applied.seq}
     own["next_id"] = max(names.next_id, int(new.ids.max(initial=-1)) + 1)
     counts = counts_after(saved, {name: applied.told[1][name] for name in _KEPT})
-    return {**components, "scores": applied.prequential, "meta": {**own, "counts": counts}}
+    return {**components, "scores": narrow(applied.prequential), "meta": {**own, "counts": counts}}

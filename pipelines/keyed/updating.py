@@ -35,6 +35,7 @@ from raydt.errors import InputError, ModelFileError, UpdateError
 from raydt.keyed.groups import Key, group_of, in_order
 from raydt.keyed.packing import packed
 from raydt.keyed.saved import Figures, SavedKeys, live
+from raydt.keyed.scores import narrow
 from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import traits_of
 from raydt.messages import message
@@ -42,6 +43,7 @@ from raydt.redaction import quoted
 from raydt.sessions.receipt import Receipt, receipt_of_keys
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
+from raydt.sources.file_source import FileSource
 from raydt.sources.files.datafile import DataFile
 from raydt.sources.files.memory import TableInMemory
 from raydt.streams.deletion_log import LoggedDeletions, LogKeys
@@ -75,7 +77,7 @@ class KeysAfter:
         receipts = {key: self._changed[key].receipt for key in in_order(self._changed)}
         before, after = self._keys.figures, self._figures
         active, digests = (int(before.active.sum()), int(after.active.sum())), (before.digest, after.digest)
-        receipt = receipt_of_keys(self._keys.common.options, receipts, active=active, digests=digests, copies=copies)
+        receipt = receipt_of_keys(self._keys.outline().options, receipts, active=active, digests=digests, copies=copies)
         return replace(receipt, subjects=tuple(dict.fromkeys(who for one in receipts.values() for who in one.subjects)))
 
     def components(self, stream: Mapping[str, Any], scores: Mapping[str, Any]) -> Mapping[str, dict[str, Any]]:
@@ -105,7 +107,7 @@ class UpdateOfKeys:
 
     def __init__(self, keys: SavedKeys, place: StatePlace) -> None:
         require_state(keys)
-        self._keys, self._place, self._common = keys, place, keys.common
+        self._keys, self._place, self._common = keys, place, keys.outline()
 
     def apply(self, asked: Asked) -> Receipt:
         """Read the lists, tell them apart by key and apply them; errors as of :func:`pipelines.update`.
@@ -173,6 +175,8 @@ class UpdateOfKeys:
         warmup = self._keys.warmup if begins else None
         receipt = apply_lists(saved, names, session, gone, new, copies=copies, warmup=warmup)
         components = components_after(saved, session, names, gone, new)
+        if "scores" in components:
+            components["scores"] = narrow(components["scores"])
         counts = {"inserts": len(new.ids), "deletes": len(gone.ids)}
         next_id = max(names.next_id, int(new.ids.max(initial=-1)) + 1)
         own = {"classes": new.classes, "categories": new.categories, "next_id": next_id}
@@ -305,9 +309,10 @@ def _joined(parts: list[Rows]) -> Rows:
 
 
 def source_of_key(shared: SharedSource, saved: SavedModel, names: StateNames) -> KeySource:
-    """Return the source of one key's rows, with the dictionaries of its state."""
+    """Return the source of one key's rows in files, with the dictionaries of its state."""
     source = KeySource(shared)
-    source.restore({"categories": known_categories(saved, shared.source.files), "labels": names.labels})
+    assert isinstance(shared.source, FileSource)
+    source.restore({"categories": known_categories(saved, shared.source.data_files), "labels": names.labels})
     return source
 
 
@@ -328,7 +333,7 @@ def meta_of_keys(
 
     ``known`` are classes and categories of all keys.
     """
-    meta = meta_after(keys.common, place.folder, names, step, known)
+    meta = meta_after(keys.outline(), place.folder, names, step, known)
     return meta | {BY_KEY: keys.meta[BY_KEY], "warmup": keys.warmup, "next_id": 0}
 
 

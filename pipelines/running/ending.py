@@ -181,8 +181,8 @@ class Ending:
             **scores,
             "holdout": holdout,
             **{name: statistics.get(name, 0) for name in _STATISTICS},
-            **description_of(config.learner).outcome(
-                statistics, lambda feature: source.features.name(feature, tokens_of(source))
+            **recorder.outcome(
+                description_of(config.learner), lambda feature: source.features.name(feature, tokens_of(source))
             ),
             "peak_rss_bytes": _peak([statistics, *self.work]),
             "shards": config.placement.shards,

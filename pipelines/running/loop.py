@@ -43,7 +43,7 @@ from raydt.folders.arrays import save_folder
 from raydt.folders.checkpoint import CheckpointContent
 from raydt.folders.copies import Copies
 from raydt.folders.manifest import MANIFEST
-from raydt.learners import description_of, traits_of
+from raydt.learners import description_of
 from raydt.messages import Message, message
 from raydt.presentation.words import duration
 from raydt.sessions.session import Session
@@ -253,7 +253,7 @@ class Run:
             config.output.metrics_every,
             READ_AHEAD if config.cluster.backend == "ray" else 0,
             self.checkpointer.barrier,
-            within=traits_of(config.learner).reports_within,
+            within=self.parts.reports_within(config),
             large=min(large, config.checkpoint.every_updates or large),
             warmup=config.stream.warmup,
         )
@@ -327,6 +327,7 @@ class Run:
         snapshot = session.snapshot(self.checkpointer.last_segments())
         complete = error is None and self.interruption.signal is None
         if complete:
+            self.parts.complete(session, recorder)
             recorder.close()
             fault("run.before_compaction")
             recorder.compact()

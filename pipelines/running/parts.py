@@ -19,9 +19,13 @@ from raydt.streams.base import Stream
 class OneModel:
     """Parts of a run with one model."""
 
-    def session(self, config: Config, stream: Any) -> Callable[[Config], Session] | None:
+    def session(self, config: Config, stream: Any) -> Callable[[Config, int, Any, Any], Session] | None:
         """Return what makes the sessions of models by key; None of one model."""
         return None
+
+    def reports_within(self, config: Config) -> bool:
+        """Return True if results have statistics within a batch, which need not end where they are wanted."""
+        return traits_of(config.learner).reports_within
 
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
         """Make the store of the checkpoints."""
@@ -34,6 +38,9 @@ class OneModel:
     def understood(self, meta: dict[str, Any], components: Mapping[str, dict[str, Any]], place: str) -> SavedModel:
         """Return the contents of a checkpoint, checked."""
         return understood(meta, components, place)
+
+    def complete(self, session: Any, recorder: Any) -> None:
+        """Record what is known once the stream has ended."""
 
     def model(self, session: Any) -> Mapping[str, Mapping[str, Any]]:
         """Return the components of the model folder."""

@@ -7,7 +7,7 @@ written here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from raydt.examples.updates import (
     Refusal,
     UpdateBatch,
 )
+from raydt.learners.description import Description
 from raydt.streams.base import Skipped, Stream
 from raydt.streams.refused import update_error
 
@@ -170,6 +171,10 @@ class Tally:
     def update_error(self, batch: UpdateBatch, refusal: Refusal) -> UpdateError:
         """The error of a refused update: its place, its id and the remedy."""
         return update_error(self._stream, batch, refusal.position, refusal.reason)
+
+    def outcome(self, description: Description, name: Callable[[int], str]) -> dict[str, Any]:
+        """Return what the learner says of its model, with the names of features."""
+        return description.outcome(self.statistics, name)
 
     @property
     def classes(self) -> list[str]:

@@ -16,9 +16,10 @@ from raydt.errors import ModelFileError
 from raydt.folders.arrays import open_folder
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, digest_of_groups, group_of
 from raydt.keyed.packing import unpacked
+from raydt.keyed.scores import whole
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.messages import message
-from raydt.sessions.saved_model import BY_KEY, SavedModel, described, groups_of, understood
+from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, outlined, understood
 from raydt.sessions.session import InProcessSession
 
 
@@ -69,11 +70,6 @@ class SavedKeys:
         return isinstance(key, str | int) and key in self.of_group(group_of(key))
 
     @cached_property
-    def common(self) -> SavedModel:
-        """What all keys have in common, as a state without examples; its names are those of all keys."""
-        return described(self.meta, {"stream": self.components.get("stream", {})}, self.place)
-
-    @cached_property
     def figures(self) -> Figures:
         """Figures of all groups: as the state that an update wrote says, else from the models."""
         if "digests" in self.arrays:
@@ -106,6 +102,18 @@ class SavedKeys:
         """Kind of the keys; text if there are none."""
         return "integer" if isinstance(next(self.keys(), ""), int) else "text"
 
+    def find(self, text: str) -> Key:
+        """Return the key that a text names, as users write it; ModelFileError if there is no model for it."""
+        if text in self:
+            return text
+        if text.lstrip("-").isdigit() and int(text) in self:
+            return int(text)
+        raise ModelFileError(message("keyed.unknown", key=text), file=self.place)
+
+    def outline(self) -> SavedModel:
+        """Return what all keys have in common: learner, options, features, and all classes and categories."""
+        return outlined(self.meta, self.components, self.place)
+
     def saved(self, key: Key) -> SavedModel:
         """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""
         held = self.of_group(group_of(key)).get(key)
@@ -119,17 +127,18 @@ class SavedKeys:
         if meta["kind"] == "model":
             meta |= {"classes": held["classes"], "categories": held["categories"]}
             return understood(meta, {"arrays": held["arrays"]}, self.place)
+        held = {**held, "scores": whole(held["scores"])} if "scores" in held else dict(held)
         return understood(meta | own_meta(held), held, self.place)
 
     def beginning(self) -> SavedModel:
         """Return the state of a key that has no row yet."""
-        labels = self.common.components["stream"].get("source", {}).get("labels", {})
+        labels = self.components["stream"].get("source", {}).get("labels", {})
         labels = labels if "positive" in labels else {"classes": []}
         classes = list(labels.get("names", [])) if "positive" in labels else []
         own = {"classes": classes, "categories": {}, "next_id": 0, "offset": 0}
         none = {"id": np.empty(0, dtype=np.int64), "born": np.empty(0, dtype=np.int64)}
         stream = {"source": {"categories": {}, "labels": labels}}
-        common, components = self.common, dict[str, dict[str, Any]](coordinator=none, stream=stream)
+        common, components = self.outline(), dict[str, dict[str, Any]](coordinator=none, stream=stream)
         meta = self._meta_of_one() | own
         return _Beginning(common.learner, common.options, common.features, classes, {}, meta, components)
 

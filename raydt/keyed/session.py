@@ -50,9 +50,30 @@ class KeyedResult:
     statistics: dict[str, int]
     seconds: float = 0.0
     snapshot: Snapshot | None = None
+    keys: npt.NDArray[np.int64] | None = None  #: keys of each group, if a snapshot was set aside
     refused: list[Refusal] = field(default_factory=list)
     log: Log = field(default_factory=dict)
     within: list[dict[str, int]] = field(default_factory=list)
+
+
+def put_together(results: Sequence[KeyedResult], rows: int) -> KeyedResult:
+    """Return the result of a batch of so many rows, of which each process has answered a part."""
+    totals: Counter[str] = Counter()
+    statistics: Counter[str] = Counter()
+    tables: dict[str, Columns] = {}
+    scores: npt.NDArray[Any] = np.zeros(0)
+    for result in results:
+        totals.update(result.totals)
+        statistics.update({name: n for name, n in result.statistics.items() if name != "depth"})
+        for table, columns in result.tables.items():
+            known = tables.setdefault(table, {})
+            for name, values in columns.items():
+                known.setdefault(name, []).extend(values)
+        if len(result.scores):
+            scores = scores + result.scores if len(scores) else result.scores
+    statistics["depth"] = max((result.statistics["depth"] for result in results), default=0)
+    seconds = max((result.seconds for result in results), default=0.0)
+    return KeyedResult(rows, totals, scores, tables, dict(statistics), seconds)
 
 
 class KeyedSession:
@@ -60,6 +81,7 @@ class KeyedSession:
 
     def __init__(self, job: KeyedJob, records: Records) -> None:
         self._job, self._records = job, records
+        self._sums = (*_SUMS, *job.learner.traits(job.options).counts)
         self.members = Members(job)
         self._totals: Counter[str] = Counter()
         self._scores: npt.NDArray[Any] = np.zeros(0)
@@ -75,7 +97,7 @@ class KeyedSession:
         began = time.perf_counter()
         parts = [(key, rows) for key, rows in self._job.shared.split(batch.rows) if key is not None]
         self._learn(parts)
-        result = KeyedResult(len(batch), self._totals, self._scores, self._records.take(), self.statistics())
+        result = self.result(len(batch))
         result.seconds = time.perf_counter() - began
         self._seconds += result.seconds
         if batch.barrier is not None and batch.barrier.segments() is not None:
@@ -108,7 +130,7 @@ class KeyedSession:
         tally = member.tally
         for name in TOTALS:
             self._totals[name] += sign * getattr(tally, name)
-        for name in _SUMS:
+        for name in self._sums:
             self._statistics[name] += sign * tally.statistics.get(name, 0)
         self._depth = max(self._depth, tally.statistics.get("depth", 0))
         sums = tally.prequential.sums()
@@ -135,11 +157,15 @@ class KeyedSession:
         """None: a batch is applied when it is asked for."""
         return 0
 
-    def finish(self) -> Log:
-        """Complete what waits for more updates."""
+    def finish(self) -> Any:
+        """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
         self.members.finish(self)
         self._note_changes()
-        return {}
+        return self.result()
+
+    def result(self, rows: int = 0) -> KeyedResult:
+        """Return the figures of now, and what was recorded since the last call, for a batch of so many rows."""
+        return KeyedResult(rows, dict(self._totals), self._scores, self._records.take(), self.statistics())
 
     def digest(self) -> str:
         """Digest over all keys; that of a group that has not changed is not made again."""
@@ -153,7 +179,7 @@ class KeyedSession:
 
     def statistics(self) -> dict[str, int]:
         """Statistics, summed up over all keys."""
-        counts = {name: self._statistics[name] for name in _SUMS}
+        counts = {name: self._statistics[name] for name in self._sums}
         return {**counts, "depth": self._depth, "keys": len(self.members), "rounds": 0, "bytes_exchanged": 0}
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
@@ -163,9 +189,11 @@ class KeyedSession:
             states = {key: member.state() for key, member in self.members.of_group(group).items()}
             parts[group] = GroupSnapshot({}, packed(states))
         self._unsaved = set()
-        keys = np.bincount([self.members.group(key) for key in self.members.by_key], minlength=GROUPS)
-        none = np.empty(0, dtype=np.int64)
-        return Snapshot(0, none, {}, {"keys": keys.astype(np.int64)}, (0, 0), [parts])
+        return Snapshot(0, np.empty(0, dtype=np.int64), {}, {"keys": self.keys_of_groups()}, (0, 0), [parts])
+
+    def keys_of_groups(self) -> npt.NDArray[np.int64]:
+        """Return the number of keys of each group, shape (256,)."""
+        return self.members.keys_of_groups()
 
     def models(self) -> Iterator[tuple[str, Arrays]]:
         """Yield components of a model folder: of each group that has keys, what predicting needs."""
@@ -173,6 +201,11 @@ class KeyedSession:
             members = self.members.of_group(group)
             if members:
                 yield f"group-{group:03d}", packed({key: one.model() for key, one in members.items()})
+
+    def key_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table of keys, in the order of groups."""
+        members = [one for group in range(GROUPS) for one in self.members.of_group(group).values()]
+        return [self._records.key_row(member) for member in members]
 
     def restore(self, state: Arrays, groups: Mapping[int, Arrays], *_: Any) -> None:
         """Replace everything by a saved state."""

@@ -26,6 +26,7 @@ from raydt.examples.reading import Reading
 from raydt.examples.targets import NUMBERS
 from raydt.examples.updates import CARRIES_ROW
 from raydt.keyed.groups import Key
+from raydt.keyed.sent import SentSource
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.sources.base import Rows
@@ -38,7 +39,7 @@ Codes = npt.NDArray[np.int64]
 class SharedSource:
     """The source that all keys read; codes of categories that follow from values are told back by their value."""
 
-    def __init__(self, source: FileSource, reading: Reading) -> None:
+    def __init__(self, source: FileSource | SentSource, reading: Reading) -> None:
         self.source, self.reading = source, reading
         features = source.features
         self.categorical = [j for j, coded in enumerate(features.categorical) if coded]
@@ -194,8 +195,8 @@ class KeySource:
                 yield rows
 
     def identity(self) -> Identity:
-        """As of the whole source."""
-        return self._shared.source.identity()
+        """Refuse: the identity of data is that of the whole source."""
+        raise NotImplementedError
 
     def count_rows(self) -> int:
         """Rows given so far."""

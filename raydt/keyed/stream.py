@@ -7,7 +7,7 @@ windows) is the key's own (:mod:`raydt.keyed.members`); this stream numbers rows
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raydt.errors import message_of
@@ -37,6 +37,10 @@ class KeyedBatch:
     def stop(self) -> int:
         """Number of the row after the last one."""
         return self.start + len(self.rows)
+
+    def before(self, row: int) -> KeyedBatch:
+        """Return the part of the batch before a row."""
+        return self if self.stop <= row else replace(self, rows=_part(self.rows, 0, max(0, row - self.start)))
 
 
 class KeyedStream:

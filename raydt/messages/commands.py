@@ -47,9 +47,10 @@ SENTENCES: dict[str, Sentence] = {
     # predict
     "out_or_explain": "give --out FILE or --explain ROW",
     "only_with_out": "--id, --on-error and --overwrite apply only with --out",
-    "only_with_explain": "--tree applies only with --explain ROW",
+    "only_with_explain": "--tree and --key apply only with --explain ROW",
     "skipped_rows": "warning: skipped {rows}; {first}",
     "unseen_categories": "warning: {rows} with categories the model has never seen, in {columns}",
+    "without_model": "warning: {rows} of keys without a model, which have no prediction: {keys}",
     # validate
     "valid": "valid",
     "valid_but": "valid; {skipped} to be skipped",

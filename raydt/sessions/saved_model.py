@@ -200,6 +200,7 @@ def find_model(path: Any) -> str:
 def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedModel:
     """Read a model or state; ModelFileError if it is damaged, of another format, or of an unknown learner."""
     meta, components = open_folder(path, filesystem=filesystem)
+    require_one(meta, str(path))
     return understood(meta, with_rows(meta, components, str(path)), str(path))
 
 
@@ -237,7 +238,7 @@ def understood(
     not fit each other, the folder has a model for each key, or as :func:`learner_of`.
     """
     require_one(meta, path)
-    saved = described(meta, components, path, any_format=any_format)
+    saved = outlined(meta, components, path, any_format=any_format)
     learner, options, features = saved.learner, saved.options, saved.features
     try:
         groups = saved.groups if saved.is_state else None
@@ -255,7 +256,7 @@ def understood(
     return saved
 
 
-def described(
+def outlined(
     meta: dict[str, Any], components: Mapping[str, dict[str, Any]], path: str, *, any_format: bool = False
 ) -> SavedModel:
     """Return what a manifest says, with components that nobody looks at; arguments and errors as of :func:`understood`.
