@@ -89,11 +89,11 @@ def _audit_keys(folder: RunFolder, config: Config, key: str | None) -> AuditRepo
     source, stream = open_stream(config)
     if saved is None:
         raise ModelFileError(message("keyed.one"), file=place.location)
-    _require_same(config, saved.meta, source, stream, folder)
+    require_same_data(config, saved.meta, source, stream, folder)
     return audit_keys(config, saved, cast(Any, stream), None if key is None else saved.find(key))
 
 
-def _require_same(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
+def require_same_data(config: Config, meta: dict[str, Any], source: Source, stream: Stream, folder: RunFolder) -> None:
     """Refuse (InputError) a source that is no longer what the run has read."""
     changes = data_changes(source.identity(), stream, meta)
     if changes or not config.has_made(meta):
@@ -124,7 +124,7 @@ def last_of(folder: RunFolder) -> Ended:
     folder.require_saved()
     meta, components = _last_state(config, folder)
     source, stream = open_stream(config)
-    _require_same(config, meta, source, stream, folder)
+    require_same_data(config, meta, source, stream, folder)
     features = features_of(source, config.learner)
     history = history_of_run(config, features, stream, meta, folder.location)
     order = in_order(meta["classes"], source.positive is not None)

@@ -312,7 +312,9 @@ class Applied:
     def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally, whose: Mapping[int, Any]) -> None:
         store, by_value = self._session.coordinator.store, bool((batch.op == DELETE_VALUE).any())
         asked = store.slots() if by_value else store.find(batch.id)
-        ids, y = np.array(store.id[asked]), np.array(store.y[asked])
+        ids, y = (
+            column[asked] if len(column) else np.zeros(len(asked), column.dtype) for column in (store.id, store.y)
+        )
         result = self._session.apply(batch, skip_refused=self._streams.skips)
         tally.record(batch, result, 0.0)
         if result.applied < len(batch):

@@ -114,12 +114,16 @@ class SavedKeys:
         """Return what all keys have in common: learner, options, features, and all classes and categories."""
         return outlined(self.meta, self.components, self.place)
 
-    def saved(self, key: Key) -> SavedModel:
-        """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""
+    def held(self, key: Key) -> dict[str, Any]:
+        """Return what one key holds; ModelFileError if there is no such key."""
         held = self.of_group(group_of(key)).get(key)
         if held is None:
             raise ModelFileError(message("keyed.unknown", key=str(key)), file=self.place)
-        return self.understood(held)
+        return held
+
+    def saved(self, key: Key) -> SavedModel:
+        """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""
+        return self.understood(self.held(key))
 
     def understood(self, held: Mapping[str, Any]) -> SavedModel:
         """Return what a key holds as a model or state of its own, checked."""
