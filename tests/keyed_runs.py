@@ -25,17 +25,19 @@ def rows_of(trial: Trial, updates: int = 40, keys: tuple[str, ...] = KEYS) -> li
     return [row for rows in zip(*logs, strict=True) for row in rows]
 
 
-def table(rows: list[dict[str, Any]]) -> pa.Table:
+def table(rows: list[dict[str, Any]], width: int = 16) -> pa.Table:
     """Rows as a table with their column of keys, and the subjects that some name."""
-    whole = table_of(rows).append_column("key", pa.array([row["key"] for row in rows], pa.string()))
+    whole = table_of(rows, width).append_column("key", pa.array([row["key"] for row in rows], pa.string()))
     return whole.append_column("subject", pa.array([row.get("subject", row["id"][-1]) for row in rows], pa.string()))
 
 
-def replayed(trial: Trial, folder: Path, rows: list[dict[str, Any]], *, by_key: bool, **sections: Any) -> Path:
+def replayed(
+    trial: Trial, folder: Path, rows: list[dict[str, Any]], *, by_key: bool, width: int = 16, **sections: Any
+) -> Path:
     """The folder of a run of these rows: a model for each key, or one."""
     folder.mkdir(parents=True)
     config = trial.config(folder, 1, **sections)
-    config["source"] |= {"path": str(written(folder / "rows.arrow", table(rows))), "subject": "subject"}
+    config["source"] |= {"path": str(written(folder / "rows.arrow", table(rows, width))), "subject": "subject"}
     config["source"] |= {"key": "key"} if by_key else {}
     return Path(pipelines.replay(config, folder / "run").path)
 
@@ -52,6 +54,8 @@ def of_keys(place: Path) -> SavedKeys:
 def what_is_held(saved: Any) -> dict[str, str]:
     """What a state holds of its model, rows and dictionaries, as text."""
     components = {name: saved.components[name] for name in saved.components if name not in ("meta", "recorder", "live")}
+    if "scores" in components:  # a window ends with a run, and an update begins one: it says nothing
+        components["scores"] = {n: one for n, one in components["scores"].items() if not n.startswith("window")}
     own = {name: saved.meta[name] for name in ("classes", "categories", "next_id", "offset")}
     return {"digest": saved.session().digest(), "meta": repr(own), **{n: _text(one) for n, one in components.items()}}
 

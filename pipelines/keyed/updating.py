@@ -333,8 +333,9 @@ def meta_of_keys(
 
     ``known`` are classes and categories of all keys.
     """
-    meta = meta_after(keys.outline(), place.folder, names, step, known)
-    return meta | {BY_KEY: keys.meta[BY_KEY], "warmup": keys.warmup, "next_id": 0}
+    row = keys.meta.get("row", keys.meta["offset"])  # of the source, at which the run was
+    meta = meta_after(keys.outline(), place.folder, names, {**step, "row": row}, known)
+    return meta | {BY_KEY: keys.meta[BY_KEY], "warmup": keys.warmup, "row": row, "next_id": 0}
 
 
 def stream_of_keys(names: StateNames, known: tuple[list[Any], dict[str, list[Any]]]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
 from pipelines.run_folder import RunFolder
-from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
 from pipelines.running.ending import RunResult, read_summary, write_report
@@ -36,7 +35,6 @@ from pipelines.running.previous_run import Past, past_of
 from pipelines.running.records.table_parts import writing
 from pipelines.saved_runs import config_of, last_state, open_stream, states_of
 from raydt.errors import InputError, RaydtError
-from raydt.folders.checkpoint import CheckpointStore
 from raydt.folders.lock import locked
 from raydt.folders.manifest import MANIFEST, read_manifest
 from raydt.messages import message
@@ -179,8 +177,9 @@ def resume(
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
             summary = _summary(folder)
-            store = CheckpointStore(states_of(config, folder), config.checkpoint.keep)
-            adoption = Adoption(config, folder, store, state) if state is not None else None
+            parts = parts_of(config)
+            store = parts.store(states_of(config, folder), config.checkpoint.keep)
+            adoption = parts.adoption(config, folder, store, state) if state is not None else None
             if summary.get("status") == "completed" and not grown and (adoption is None or adoption.done):
                 return _completed(folder, progress)
             if adoption is not None:

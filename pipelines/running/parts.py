@@ -31,6 +31,12 @@ class OneModel:
         """Make the store of the checkpoints."""
         return CheckpointStore(folder, keep, copies)
 
+    def adoption(self, *given: Any) -> Any:
+        """Return the adoption of a state; arguments as of :class:`pipelines.running.adoption.Adoption`."""
+        from pipelines.running.adoption import Adoption
+
+        return Adoption(*given)
+
     def recorder(self, folder: RunFolder, config: Config, stream: Stream) -> Recorder:
         """Make the recorder of counts, scores and tables."""
         return Recorder(folder, config.output, stream, traits_of(config.learner).figures)

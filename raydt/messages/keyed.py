@@ -35,6 +35,14 @@ SENTENCES: dict[str, Sentence] = {
     "verdicts": "the models of all {keys:,} keys are within the guarantee",
     "verdicts_failed": "{failed:,} of {keys:,} keys fail",
     "one": ("the folder has one model, and no keys", "Leave out --key"),
+    "warmup_update": (
+        "an update has changed the key {key} before its warm-up ended, and more rows may come",
+        "Update the state again once the run has ended",
+    ),
+    "lineage": (
+        "the run has taken in a state that an update wrote, and its keys cannot be compared with the source alone",
+        "Name the state in its checkpoints",
+    ),
     "refused": "the models of other keys may have gone on, so the run goes back to its last checkpoint: {error}",
     "more_classes": (
         "label {label} is one class more than the {most} that the learner takes, among the rows of one key",
