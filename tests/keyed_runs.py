@@ -9,11 +9,16 @@ import pyarrow as pa
 
 import pipelines
 from raydt.keyed.saved import SavedKeys, open_keys
-from tests.cases import Trial, change_log
+from tests.cases import CASES, Trial, change_log
 from tests.small_tables import table_of, written
 
 #: Names that are hard to tell apart, or to write.
 KEYS = ("north", "", "two\nlines")
+
+
+def by_day(trial: Trial) -> bool:
+    """Whether a case is taken in every test run: the first of all."""
+    return trial is CASES[0]
 
 
 def rows_of(trial: Trial, updates: int = 40, keys: tuple[str, ...] = KEYS) -> list[dict[str, Any]]:
@@ -25,10 +30,15 @@ def rows_of(trial: Trial, updates: int = 40, keys: tuple[str, ...] = KEYS) -> li
     return [row for rows in zip(*logs, strict=True) for row in rows]
 
 
-def table(rows: list[dict[str, Any]], width: int = 16) -> pa.Table:
-    """Rows as a table with their column of keys, and the subjects that some name."""
+def table(rows: list[dict[str, Any]], width: int = 16, *, numbers: bool = False) -> pa.Table:
+    """Rows as a table with their column of keys, and the subjects that some name; ids are ``numbers``, or text."""
     whole = table_of(rows, width).append_column("key", pa.array([row["key"] for row in rows], pa.string()))
-    return whole.append_column("subject", pa.array([row.get("subject", row["id"][-1]) for row in rows], pa.string()))
+    if numbers:
+        ids = pa.array([int(row["id"]) for row in rows], pa.int64())
+        whole = whole.set_column(whole.schema.get_field_index("id"), "id", ids)
+    return whole.append_column(
+        "subject", pa.array([row.get("subject", str(row["id"])[-1]) for row in rows], pa.string())
+    )
 
 
 def replayed(

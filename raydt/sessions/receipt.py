@@ -240,7 +240,7 @@ def receipt_of_keys(
         columns = {"key": np.repeat(np.array([*parts], dtype=object), counts)}
         for name in next(iter(parts.values())).deletions:
             columns[name] = np.concatenate([one.deletions[name] for one in parts.values()])
-    work: dict[str, int | float] = {}
+    work: dict[str, int | float] = dict.fromkeys(("counts_changed", *traits_of(options).counts), 0)
     for one in by_key.values():
         for name, count in one.work.items():
             work[name] = work.get(name, 0) + count

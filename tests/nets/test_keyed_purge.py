@@ -20,8 +20,8 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.verifying import verify_receipts
 from tests.canaries import TEXT, WIDTH, canary, hits
-from tests.cases import Trial, every_case, one_of_each
-from tests.keyed_runs import of_keys, replayed
+from tests.cases import Trial, every_case
+from tests.keyed_runs import by_day, of_keys, replayed
 from tests.nets.test_purge import Killed, ops
 from tests.small_tables import derived, examples
 
@@ -49,7 +49,7 @@ def rows_of(trial: Trial) -> list[dict[str, Any]]:
     return rows
 
 
-@every_case("a purge by key", often=one_of_each)
+@every_case("a purge by key", often=by_day)
 def test_nothing_of_a_deleted_example_remains_under_any_key(
     trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +75,7 @@ def test_nothing_of_a_deleted_example_remains_under_any_key(
     assert pipelines.resume(run).summary["model_digest"] == digest
 
 
-@every_case("a purge of a state by key", often=one_of_each)
+@every_case("a purge of a state by key", often=by_day)
 def test_nothing_remains_in_a_state_that_an_update_has_written(trial: Trial, tmp_path: Path) -> None:
     """Also by its subject; the receipts prove it."""
     rows = [row for row in rows_of(trial) if row["op"] == "insert"]
@@ -83,6 +83,8 @@ def test_nothing_remains_in_a_state_that_an_update_has_written(trial: Trial, tmp
     (tmp_path / "key").write_text("5a" * 32)
     chain = ReceiptFile(str(tmp_path / "receipts"), str(tmp_path / "key"))
     lost = sorted({row["id"] for row in rows if row["key"] == GONE})
+    nobody = pipelines.update(run, delete=["nobody"], missing="skip", dry_run=True)
+    assert (nobody.digest_before, nobody.missing) == (nobody.digest_after, ("nobody",))
     receipt = pipelines.update(run, delete=lost, out=tmp_path / "first", receipts=chain)
     assert receipt.by_key.keys() == {GONE}
     assert receipt.by_key[GONE].active == 0

@@ -9,8 +9,8 @@ import pipelines
 from pipelines.saved_runs import open_state
 from pipelines.updating import apply_changes
 from raydt.keyed.groups import digest_of
-from tests.cases import Trial, every_case, one_of_each
-from tests.keyed_runs import KEYS, of_keys, replayed, rows_of, table, what_is_held
+from tests.cases import Trial, every_case
+from tests.keyed_runs import KEYS, by_day, of_keys, replayed, rows_of, table, what_is_held
 from tests.small_tables import examples, written
 
 
@@ -24,7 +24,7 @@ def live_ids(place: Path, key: str) -> list[str]:
     return [names[code] for code in saved.arrays["id"].tolist()]
 
 
-@every_case("updates by key", often=one_of_each)
+@every_case("updates by key", often=by_day)
 def test_a_key_is_updated_as_a_run_of_its_own(trial: Trial, tmp_path: Path) -> None:
     """By lists without the key, then by a change log; a key that is not named stays, and one that is new begins."""
     rows = rows_of(trial)
