@@ -117,7 +117,8 @@ class RayKeyedSession:
         news = self._sending.news()
         calls = []
         for index, peer in enumerate(self._peers):
-            sent = SentRows(_some(rows, np.flatnonzero(owner == index)), news, wanted)
+            due = None if batch.due is None else batch.due[self._owners[batch.due.key] == index]
+            sent = SentRows(_some(rows, np.flatnonzero(owner == index)), news, wanted, due)
             calls.append(peer.handle.apply.remote(sent, number))
         self._under_way.append((batch, number, wanted, calls))
 

@@ -52,6 +52,7 @@ class KeyedAssignment(NamedTuple):
     every: int
     size: int
     predicting: bool
+    log: Any = None  #: as of :class:`raydt.keyed.source.SharedSource`
 
 
 class KeyGroups:
@@ -79,7 +80,7 @@ class KeyGroups:
         self._source = given.source
         traits = given.learner.traits(given.options)
         job = KeyedJob(
-            SharedSource(self._source, traits.reading),
+            SharedSource(self._source, traits.reading, given.log),
             given.learner,
             given.options,
             given.features,
@@ -96,7 +97,7 @@ class KeyGroups:
         self._pulse.beat()
         fault("shard.before_answer")
         self._source.take(sent.news)
-        result = self._session.apply(KeyedBatch(0, own(sent.rows)))
+        result = self._session.apply(KeyedBatch(0, own(sent.rows), sent.due))
         if sent.wanted:
             result.keys = self._set_aside(number)
         fault("shard.after_answer")

@@ -208,10 +208,7 @@ class RaySession:
             raise failure
 
     def divide(self, source: Source, opening: Opening, warmup: int) -> DividedReading | str:
-        """Have the shards read what they need of the rows of the warm-up; the name of one that has no such source.
-
-        The stream must begin with :meth:`DividedReading.rows`.
-        """
+        """Have the shards read what they need of the warm-up; the name of a shard that has no such source."""
         shards = self._peers[1:]
         opened = self._watch.collect([shard.handle.open_source.remote(opening) for shard in shards], shards)
         if not all(opened):
@@ -232,10 +229,7 @@ class RaySession:
         return replace(batch, blocks=self._divided.blocks_of(batch.row))
 
     def _send(self, batches: list[UpdateBatch], segments: Sequence[Segment] | None, skip_refused: bool) -> Any:
-        """Send batches in one message; ``segments``: a snapshot is to follow the last one, without these.
-
-        A stream's state is for whoever takes the result, not for the coordinator.
-        """
+        """Send batches in one message; with ``segments``, those stored before the snapshot that follows them."""
         wanted = [None] * (len(batches) - 1) + [None if segments is None else tuple(segments)]
         plain = (replace(self._with_blocks(batch), barrier=None, names=None, time=None) for batch in batches)
         sent = list(zip(plain, wanted, strict=True))
@@ -289,11 +283,7 @@ class RaySession:
         buckets: Mapping[Buckets, Arrays] | None = None,
         folder: Folder | None = None,
     ) -> None:
-        """Replace everything by a saved state, whatever is under way.
-
-        Shards read their parts from the folder, if they see it. Else groups are asked for shard by shard, so that no
-        process holds all of them unless the coordinator is to.
-        """
+        """Replace everything by a saved state, whatever is under way; shards read ``folder`` if they see it."""
         self._abandon()
         ones, buckets = ones_of(groups) if self._features.sparse else 0, buckets or {}
         if self._ask("holds", len(state["born"]), ones):
@@ -353,10 +343,7 @@ class RaySession:
 
 
 def _take(source: Iterator[UpdateBatch], updates: int) -> tuple[list[UpdateBatch], Exception | None]:
-    """Batches for one message: until they have so many updates, or one is to be followed by a snapshot.
-
-    Also what reading has raised; no batches and no error once there are no more.
-    """
+    """Return batches for one message, up to a snapshot, and what reading raised; neither at the end."""
     taken: list[UpdateBatch] = []
     while sum(map(len, taken)) < updates:
         try:

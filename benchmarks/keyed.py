@@ -212,7 +212,7 @@ def speed(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
     members = Members(KeyedJob(SharedSource(source, reading), learner, options, features, stream))
     spent, updates = 0.0, 0
     for chunk in source.rows():
-        parts = [(key, part) for key, part in members.job.shared.split(chunk) if key is not None]
+        parts = list(members.job.shared.split(chunk))
         began = time.process_time()
         members.learn(parts)
         if chunk.start >= given.keys * rows:

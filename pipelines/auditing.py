@@ -45,12 +45,10 @@ log = logging.getLogger(__name__)
 
 @in_threads_of_its_run
 def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
-    """Audit the last state of a run, and record the verdicts in its summary and report.
+    """Audit the last state of a run, and record the verdicts in its summary and report, or warn.
 
-    Of models by key all are audited, or that of ``key``, whose verdict is recorded nowhere.
-
-    If they cannot be recorded, for instance on a read-only file system, a warning says so. InputError if the folder
-    holds no finished run or no state, or the source is no longer what the run has read.
+    Of models by key all are audited, or that of ``key``, whose verdict is recorded nowhere. InputError if the folder
+    holds no finished run or no state, or the source is not what the run has read.
     """
     folder = RunFolder.existing(run)
     before = read_summary(folder)
@@ -104,10 +102,7 @@ def require_same_data(config: Config, meta: dict[str, Any], source: Source, stre
 
 
 class Ended(NamedTuple):
-    """The last state of a run, and its raw examples as they are read again from the source.
-
-    ``class_order`` has the class codes in ascending order of their labels.
-    """
+    """The last state of a run, and its raw examples as they are read again from the source."""
 
     config: Config
     meta: dict[str, Any]
@@ -118,10 +113,7 @@ class Ended(NamedTuple):
 
 
 def last_of(folder: RunFolder) -> Ended:
-    """Return the last state of a finished run with the history that led to it.
-
-    InputError if there is no state, or the source is no longer what the run has read.
-    """
+    """Return the last state of a finished run and its history; InputError without one, or of another source."""
     config = config_of(folder)
     folder.require_saved()
     meta, components = _last_state(config, folder)
@@ -158,11 +150,7 @@ def _is_sound(state: RunFolder) -> bool:
 
 @in_threads_of_its_run
 def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
-    """Audit a state against its own examples: what needs the past (counters, build-time splits) is not checked.
-
-    ``location`` is one of the ``checkpoints/`` of a run, or a folder written by ``update`` or by ``save`` with the
-    examples; InputError if it is neither.
-    """
+    """Audit a state, also of a run's ``checkpoints/``, against its own examples: not what needs the past."""
     place = find_state(location).folder
     keys = open_keys(place.root, filesystem=place.filesystem)
     if keys is not None:
@@ -175,6 +163,5 @@ def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
 
 
 def _audited(saved: SavedModel) -> AuditReport:
-    """Audit a state against its own examples."""
     history = history_of_live(saved.arrays, saved.groups, saved.features)
     return saved.learner.audit(saved.options, saved.features, saved.arrays, history, saved.groups)

@@ -22,7 +22,7 @@ from raydt.messages import Message, message
 from raydt.parallel.cpus import affinity
 from raydt.presentation.words import counted
 from raydt.sessions.local_phase import most_cells
-from raydt.streams import SlidingWindow
+from raydt.streams.sliding_window import SlidingWindow
 
 #: Shards of ``auto``: more have not been measured to be faster (docs/explanation/performance.md).
 MOST_SHARDS = 16
@@ -33,12 +33,9 @@ FEW_SHARDS = 2
 
 
 def place(config: Config, features: Features, rows: int | None, free: Sequence[Bundle] | None = None) -> Placement:
-    """Decide where the work of a run is done, for ``features`` that are dealt into the groups of the learner.
+    """Decide where the work of a run is done, for ``features`` that are dealt into groups.
 
-    ``rows`` of the source are None if unknown. ``free`` is what each node of the cluster has free, once the job has
-    joined it: nobody joins a cluster only to ask, since Ray deletes the working directory of a submitted job when its
-    process leaves for the first time. ConfigError if the config names more shards than can have work, or than a private
-    Ray on this machine can carry.
+    ``free`` is what the nodes of a joined cluster have free: nobody joins only to ask. ConfigError for too many shards.
     """
     cluster, traits = config.cluster, traits_of(config.learner)
     if getattr(config.source, "key", None) is not None:
@@ -109,10 +106,7 @@ def _are_faster(cluster: Cluster, shards: int | None) -> bool:
 def _number(
     cluster: Cluster, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
 ) -> tuple[int | None, Message | None]:
-    """Return the number of shards and, for ``auto``, what limits it; None if the cluster has to be asked.
-
-    ``alone`` is set if shards surely have no work.
-    """
+    """Return how many shards, None to ask the cluster, and what limits them; ``alone``: they have no work."""
     useful = max(features.groups, parts)
     if cluster.shards != "auto":
         _require_useful(cluster, cluster.shards, features, parts)

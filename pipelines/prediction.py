@@ -5,8 +5,9 @@ Invariant: the output has one row for each row of the input, in the same order, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.outputs import Input, require_apart, writing_alone
+from pipelines.outputs import Input, new_file, require_apart, writing_alone, written
 from pipelines.redaction import may_quote, quoting_as_its_run, said
 from pipelines.saved_runs import folder_of_model, load_model
 from pipelines.threads_of_run import in_threads_of_its_run
@@ -63,7 +64,8 @@ def predict_file(
     keys = open_keys(folder.root, filesystem=folder.filesystem)
     used = _Used(load_model(model)) if keys is None else _UsedByKey(keys)
     saved = used.saved
-    target = _target(out, overwrite)
+    target = new_file(out, "Parquet", [".parquet", ".pq"], overwrite=overwrite)
+    writing = partial(written, target, "the predictions")
     require_apart("--out", out, [Input("MODEL", str(model)), Input("DATA", str(data))])
     wanted = {} if id_column is None else {id_column: "--id"}
     files, options = find_rows(saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns)
@@ -76,7 +78,7 @@ def predict_file(
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
     with writing_alone(target, "the predictions", new=[] if overwrite else [target]):
         try:
-            with _writing(target):
+            with writing():
                 writer = pq.ParquetWriter(unfinished, schema)
             with writer:
                 for chunk in source.rows():
@@ -89,10 +91,10 @@ def predict_file(
                     unseen, unseen_columns = unseen + int(new.any(axis=1).sum()), unseen_columns | new.any(axis=0)
                     if ids is not None:
                         columns = [ids.slice(chunk.start, len(chunk)), *columns]
-                    with _writing(target):
+                    with writing():
                         writer.write_table(pa.Table.from_arrays(columns, schema=schema))
                     rows, skipped = rows + len(chunk), skipped + len(chunk.bad)
-            with _writing(target):
+            with writing():
                 unfinished.replace(target)
         finally:
             with suppress(OSError):  # it was never written, or has its name by now
@@ -161,28 +163,6 @@ def _unseen(saved: SavedModel) -> Callable[[npt.NDArray[np.float64]], npt.NDArra
         return other
     sizes = np.array([np.inf if values is None else len(values) for values in known])
     return lambda X: np.greater_equal(X, sizes)  # codes are given in the order of appearance, after the model's
-
-
-def _target(out: str | Path, overwrite: bool) -> Path:
-    if "://" in str(out):
-        raise InputError(message("outputs.not_local"), file=str(out))
-    target = Path(out).expanduser().resolve()
-    if target.suffix.lower() not in (".parquet", ".pq"):
-        raise InputError(message("outputs.other_name", kind="Parquet", ends=".parquet or .pq"), file=str(target))
-    if target.is_dir():
-        raise InputError(message("outputs.is_folder", kind="Parquet"), file=str(target))
-    if target.exists() and not overwrite:
-        raise InputError(message("outputs.exists"), file=str(target))
-    return target
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        said = message("outputs.not_written", what="the predictions", reason=error.strerror or str(error))
-        raise InputError(said, file=str(target)) from error
 
 
 def _column(files: list[DataFile], name: str) -> pa.ChunkedArray:

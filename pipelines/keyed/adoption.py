@@ -20,7 +20,6 @@ from pipelines.saved_runs import find_state
 from pipelines.updating.lineage import ids_between
 from raydt.arrays.lazy import Lazy
 from raydt.errors import InputError, ModelFileError
-from raydt.evaluation.tally import Tally
 from raydt.folders.checkpoint import Checkpoint
 from raydt.keyed.groups import GROUPS, Key
 from raydt.keyed.members import KeyedJob
@@ -31,6 +30,7 @@ from raydt.keyed.source import KeySource, SharedSource
 from raydt.learners import learners, traits_of
 from raydt.messages import message
 from raydt.redaction import quoted
+from raydt.streams.tally import Tally
 
 #: Counts of a key that updates change.
 _COUNTS = ("inserts", "deletes", "replaced", "queries")
@@ -40,7 +40,7 @@ _NONE = {"id": np.empty(0, dtype=np.int64), "born": np.empty(0, dtype=np.int64)}
 def job_of(config: Config, stream: Any) -> KeyedJob:
     """Return what the models of all keys of a run have in common."""
     return KeyedJob(
-        SharedSource(stream.source, traits_of(config.learner).reading),
+        SharedSource(stream.source, traits_of(config.learner).reading, stream.log),
         learners()[config.learner.kind],
         config.learner,
         features_of(stream.source, config.learner),
@@ -122,7 +122,7 @@ class _Follower:
         else:
             recorder, scores, arrays = dict(before["recorder"]), before["scores"], before["coordinator"]
             source.restore(before["stream"]["source"])
-            source.go_to(int(before["stream"]["row"]))
+            source.go_to(int(before["stream"]["row"]), int(before["stream"].get("deletions", 0)))
             stream.restore(before["stream"])
             start = int(recorder["updates"])
         own, told = after["meta"], recorder.get("followed", {})

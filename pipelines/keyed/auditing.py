@@ -6,7 +6,7 @@ history is the plain replay of a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,17 +32,17 @@ from raydt.streams.history import Replay
 _MOST_FAILURES = 50
 
 
-def histories(config: Config, stream: KeyedStream, stop: int, only: Key | None = None) -> dict[Key, Replay]:
-    """Replay the first ``stop`` rows of the source for each key, or for one."""
+def histories(config: Config, stream: KeyedStream, at: Mapping[str, Any], only: Key | None = None) -> dict[Key, Replay]:
+    """Replay the rows of the source up to a saved state of the stream for each key, or for one."""
     found: dict[Key, Replay] = {}
-    for key, own in streams_of(config, stream, stop, only):
+    for key, own in streams_of(config, stream, at, only):
         found.setdefault(key, Replay(own.source)).read(own)
     return found
 
 
 def audit_keys(config: Config, saved: SavedKeys, stream: KeyedStream, only: Key | None = None) -> AuditReport:
     """Audit the last state of every key of a run, or of one; InputError if there is no such key."""
-    known = histories(config, stream, int(saved.meta["offset"]), only)
+    known = histories(config, stream, saved.components["stream"], only)
     features = features_of(stream.source, config.learner)
     if only is not None and only not in saved:
         raise InputError(message("keyed.unknown", key=str(only)), file=saved.place)

@@ -31,7 +31,6 @@ from pipelines.updating.change_job import COUNTED, Applied, Told
 from pipelines.updating.changes import StateNames, no_deletions, no_insertions, sound_rows
 from pipelines.updating.job import components_after
 from pipelines.updating.lineage import step_of
-from raydt.evaluation.tally import known
 from raydt.keyed.groups import Key, in_order
 from raydt.keyed.saved import SavedKeys
 from raydt.keyed.scores import narrow
@@ -41,6 +40,7 @@ from raydt.sessions.receipt import Receipt
 from raydt.sessions.saved_model import BY_KEY, SavedModel
 from raydt.sources.base import Rows
 from raydt.streams.changelog import ChangelogStream
+from raydt.streams.tally import known
 
 #: What is counted of a key in its state, and told of by an adoption.
 _KEPT = ("inserts", "deletes", "replaced", "queries")

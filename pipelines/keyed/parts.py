@@ -9,7 +9,6 @@ from pipelines.config import Config
 from pipelines.keyed.adoption import KeyedAdoption, job_of
 from pipelines.keyed.recorder import KeyedRecorder
 from pipelines.run_folder import RunFolder
-from pipelines.running.parts import OneModel
 from pipelines.running.preflight import features_of
 from raydt.folders.copies import Copies
 from raydt.keyed.records import Records
@@ -21,7 +20,7 @@ from raydt.keyed.stream import KeyedStream
 from raydt.learners import learners, traits_of
 
 
-class ModelsByKey(OneModel):
+class ModelsByKey:
     """A session, a recorder and checkpoints of models by key."""
 
     def session(self, config: Config, stream: Any) -> Any:
@@ -30,7 +29,7 @@ class ModelsByKey(OneModel):
         def make(config: Config, epoch: int, cluster: Any, resources: Any) -> Any:
             traits = traits_of(config.learner)
             if cluster is not None:
-                return _on_ray(config, stream.source, epoch, cluster, resources)
+                return _on_ray(config, stream, epoch, cluster, resources)
             job = job_of(config, stream)
             own = traits.figures
             return KeyedSession(job, Records(job.every, predicting=config.output.predictions, own=own))
@@ -67,8 +66,9 @@ class ModelsByKey(OneModel):
         return dict(session.models())
 
 
-def _on_ray(config: Config, source: Any, epoch: int, cluster: Any, resources: Any) -> Any:
+def _on_ray(config: Config, stream: KeyedStream, epoch: int, cluster: Any, resources: Any) -> Any:
     """Open a session on Ray, at the beginning."""
+    source = stream.source
     from actors.keyed_session import RayKeyedSession  # which imports Ray
     from actors.keys import KeyedAssignment
 
@@ -83,6 +83,7 @@ def _on_ray(config: Config, source: Any, epoch: int, cluster: Any, resources: An
         every=config.output.metrics_every,
         size=config.cluster.batch_size,
         predicting=config.output.predictions,
+        log=stream.log,
     )
     shards, patience = config.placement.shards or 1, config.cluster.patience_seconds
     return RayKeyedSession(cluster, assignment, source, shards=shards, resources=resources, patience=patience)

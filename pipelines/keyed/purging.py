@@ -119,8 +119,9 @@ class ErasedKeys:
         source |= {"labels": labels, "categories": self._live(source["categories"])}
         if "keys" in source:
             source["keys"] = [key for key in source["keys"] if key in self.names]
+        owners = {"owned": [], "owners": stream["owners"][:0]} if "owners" in stream else {}  # the log has ended
         counts = {"n_classes": len(labels["classes"])} if "n_classes" in stream and "classes" in labels else {}
-        return {**stream, "source": source, **counts}
+        return {**stream, "source": source, **owners, **counts}
 
     def coordinator(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is said of the groups."""

@@ -21,7 +21,6 @@ from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableW
 from raydt.evaluation.classification import Prequential
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import CLASS_SCORES
-from raydt.evaluation.tally import known
 from raydt.examples.targets import NUMBERS
 from raydt.keyed.records import TOTALS
 from raydt.keyed.session import KeyedResult
@@ -30,6 +29,7 @@ from raydt.learners import traits_of
 from raydt.learners.description import Description
 from raydt.redaction import text
 from raydt.streams.base import Skipped
+from raydt.streams.tally import known
 
 _BASELINES = ("no_change", "majority", "mean")
 _METRICS_LEFT_OUT = ("rebuilt_rows", "rounds", "bytes_exchanged")

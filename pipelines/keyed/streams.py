@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pipelines.config import Config
 from pipelines.id_check import MOST_UPDATES, Found, without_remedy
@@ -21,27 +22,28 @@ _MOST_DESCRIBED = 10
 
 
 def streams_of(
-    config: Config, stream: KeyedStream, stop: int | None = None, only: Key | None = None
+    config: Config, stream: KeyedStream, at: Mapping[str, Any] | None = None, only: Key | None = None
 ) -> Iterator[tuple[Key, Stream]]:
-    """Read the first ``stop`` rows (None: all) and yield each key with its stream whenever that has new updates.
+    """Read rows up to a saved state of the stream (None: all) and yield each key whenever its stream has new updates.
 
     Its batches are to be read then. ``only`` names the one key that is wanted.
     """
-    shared = SharedSource(stream.source, traits_of(config.learner).reading)
+    stop = None if at is None else int(at["row"])
+    shared = SharedSource(stream.source, traits_of(config.learner).reading, stream.log)
     config.stream.make(KeySource(shared))  # which has the source read event times, if it needs some
     found: dict[Key, tuple[KeySource, Stream]] = {}
     for batch in stream.batches(config.cluster.batch_size):
         part = batch if stop is None else batch.before(stop)
-        for key, rows in shared.split(part.rows):
+        for key, rows, due in shared.split(part.rows, part.due):
             if key is None or (only is not None and key != only):
                 continue
             if key not in found:
                 source = KeySource(shared)
                 found[key] = source, config.stream.make(source)
             source, own = found[key]
-            source.give(rows)
+            source.give(rows, due)
             yield key, own
-        if stop is not None and batch.stop >= stop:
+        if at is not None and stop is not None and batch.stop >= stop and stream.deletions >= at.get("deletions", 0):
             return
 
 

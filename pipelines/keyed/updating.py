@@ -293,7 +293,7 @@ def rows_by_key(shared: SharedSource, chunks: Iterable[Rows]) -> dict[Key, Rows]
     """Return the rows of each key in chunks of a source, with the bad ones among them."""
     parts: dict[Key, list[Rows]] = {}
     for chunk in chunks:
-        for key, rows in shared.split(chunk):
+        for key, rows, _ in shared.split(chunk):
             if key is not None:
                 parts.setdefault(key, []).append(rows)
     return {key: _joined(found) for key, found in parts.items()}

@@ -89,7 +89,8 @@ def read_run(path: Path, key: str | None = None) -> ReportedRun:
     if run.section("source").get("key") is not None:
         tables = _by_key(run, key, tables)
     run.metrics, run.events, run.alarms = map(_columns, tables)
-    run.moments = tables[0] is not None and TIME in tables[0].column_names and not _is_integer(tables[0], TIME)
+    schema = pa.schema([]) if tables[0] is None else tables[0].schema
+    run.moments = TIME in schema.names and not pa.types.is_integer(schema.field(TIME).type)
     run.metrics = whole_windows(run.metrics)
     skipped = _table(run, "quarantine")
     if skipped is not None:
@@ -170,10 +171,6 @@ def _columns(table: pa.Table | None) -> Columns:
         return {}
     columns = {name: table.column(name) for name in table.column_names}
     return {n: numpy_column(c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c) for n, c in columns.items()}
-
-
-def _is_integer(table: pa.Table, name: str) -> bool:
-    return bool(pa.types.is_integer(table.schema.field(name).type))
 
 
 def _read_model(run: ReportedRun, key: str | None) -> None:

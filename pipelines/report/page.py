@@ -19,12 +19,7 @@ from raydt.presentation.blocks import Article
 def write_report(
     runs: Sequence[Path], out: Path, *, locations: Sequence[str] | None = None, key: str | None = None
 ) -> Path:
-    """Write one HTML file about one or several run folders; several are compared before each is shown.
-
-    The file ``out`` appears complete or not at all. ``locations`` are what commands on the page call the folders, if
-    not by ``runs``: the URIs of folders copied from there. ``InputError`` if one of ``runs`` is not a run folder,
-    ``ValueError`` if there are none.
-    """
+    """Write one HTML file, at once or not at all, about one run or several; ``locations`` are for commands."""
     if not runs:
         raise ValueError(message("reports.no_runs"))
     page = render(runs, locations, key)

@@ -109,11 +109,7 @@ class Incarnations:
             self._cluster.close()
 
     def open(self) -> Session:
-        """Open the next incarnation, empty; the one before it is closed.
-
-        ConfigError if the cluster has too few resources; ProcessLostError if a process was lost already, the only error
-        after which there is sense in calling again; RaydtError if processes cannot be started, or Ray is gone.
-        """
+        """Open the next incarnation, empty; only after ProcessLostError is there sense in calling again."""
         self._leave()
         self.epoch += 1
         shards, plan = self.config.placement.shards or 1, self.config.placement.plan
@@ -183,21 +179,14 @@ class Incarnations:
 
 
 class RestartBudget:
-    """Budget of a run's recoveries: ``most`` within any period of so many ``seconds``, then the run gives up.
-
-    A fault that comes back at once does not go away by itself.
-    """
+    """Budget of recoveries, ``most`` in any period of ``seconds``: a fault may not go away by itself."""
 
     def __init__(self, most: int = 5, seconds: float = 600.0) -> None:
         self.most, self.seconds = most, seconds
         self._losses: list[tuple[float, str, str]] = []  # not the errors, whose tracebacks hold a whole incarnation
 
     def spend(self, lost: ProcessLostError, now: float, *, run: str | None, checkpoint: int | None) -> None:
-        """Take note of a loss, and permit one restart; RestartsSpentError if the period has had its restarts.
-
-        ``now`` is of any clock that never goes back, ``run`` the folder (None if the run leaves none), ``checkpoint``
-        the updates of the last one (None if there is none).
-        """
+        """Note a loss, and permit one restart; RestartsSpentError if the period has had its restarts."""
         self._losses = [loss for loss in self._losses if now - loss[0] < self.seconds]
         self._losses.append((now, str(lost), lost.advice))
         if len(self._losses) <= self.most:

@@ -337,7 +337,6 @@ class _Sweep:
         return ", ".join(filter(None, parts))
 
     def _code(self, stop: signal.Signals | None) -> int:
-        """Return the exit code."""
         failures = {row["exit_code"] for row in self.rows if "error" in row}
         return 128 + stop if stop is not None else min(failures, default=0)
 

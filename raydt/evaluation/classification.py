@@ -1,14 +1,9 @@
 """Prequential classification metrics, and the trivial predictors every result has to be compared with.
 
-Everything is derived from counts: one confusion matrix of the learner, the hits of two baselines on the same
-predictions, and the scores of class 1 by level. Invariant: the counts depend on the sequence of labels and predictions
-only, never on how it was cut into batches. Scores are made from them when rows of a table are written, many at once.
-
-* *no change* predicts the label inserted just before;
-* *majority* predicts the label inserted most often so far, ties to the smaller class; deletions do not reduce it.
-
-Before any label is known both predict class 0, as an empty tree does. Not here: the loops over predictions
-(``raydt.evaluation.counting``), and the errors of a regression (``raydt.evaluation.regression``).
+Invariant: everything is derived from counts, which depend on the sequence of labels and predictions only, never on how
+it was cut into batches. *No change* predicts the label inserted just before, *majority* the one inserted most often so
+far, ties to the smaller class; before any label is known both predict class 0. Not here: the loops over predictions
+(``raydt.evaluation.counting``).
 """
 
 from __future__ import annotations
@@ -82,10 +77,7 @@ class _Moment(NamedTuple):
 
 
 class Prequential(Evaluation):
-    """Evaluation of predicted classes.
-
-    Class 1 is the positive class if ``positive``; otherwise it is as long as there are at most two classes.
-    """
+    """Evaluation of predicted classes; class 1 is positive if ``positive``, else while there are at most two."""
 
     #: Of the metrics table.
     columns: ClassVar[tuple[str, ...]] = (
@@ -205,10 +197,7 @@ class Prequential(Evaluation):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from what :meth:`state` gave, after the rows were taken. O(K^2).
-
-        An earlier version kept neither scores, faded counts, alarms nor the window: those begin here.
-        """
+        """Resume from what :meth:`state` gave, after the rows were taken; what it lacks begins here. O(K^2)."""
         self._resting = None
         if "hits" not in state:
             state = _of_earlier_version(state)

@@ -14,17 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.evaluation.classification import Prequential
-from raydt.evaluation.tally import Tally
 from raydt.examples.features import Features
 from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.scores import narrow, whole
-from raydt.keyed.source import KeySource, SharedSource
+from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.sessions.session import InProcessSession
-from raydt.sources.base import Rows
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
+from raydt.streams.tally import Tally
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -108,7 +107,7 @@ class Member:
         groups = {int(name[6:]): arrays for name, arrays in state.items() if name.startswith("group-")}
         stream = state["stream"]
         self.source.restore(stream["source"])
-        self.source.go_to(int(stream["row"]))
+        self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
         self.stream.restore(stream)
         self.session.restore(state["coordinator"], groups)
         self.tally.restore({**state["recorder"], "prequential": whole(state["scores"])})
@@ -143,14 +142,16 @@ class Members:
     def __getitem__(self, key: Key) -> Member:
         return self.by_key[key]
 
-    def learn(self, parts: Iterable[tuple[Key, Rows]], observer: Observer | None = None) -> None:
+    def learn(self, parts: Iterable[Part], observer: Observer | None = None) -> None:
         """Give each key its next rows, and apply the updates that they make.
 
         Updates of a key are applied in their order; those of different keys have none. UpdateError if an update is
         refused and the stream does not skip it, InputError before a bad row: other keys may have gone on.
         """
         waiting = []
-        for key, rows in parts:
+        for key, rows, due in parts:
+            if key is None:
+                continue
             member = self.by_key.get(key)
             new = member is None
             if member is None:
@@ -158,7 +159,7 @@ class Members:
             if observer is not None and not new:
                 observer.before(member)
             self._note(member)
-            member.source.give(rows)
+            member.source.give(rows, due)
             waiting.append((member, member.batches(self.job)))
         taken = [member for member, _ in waiting]
         while waiting:

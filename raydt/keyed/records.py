@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.evaluation.tally import truths
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.keyed.groups import Key
 from raydt.keyed.members import Member
 from raydt.streams.base import Skipped
+from raydt.streams.tally import truths
 
 #: Columns by name; lists of one length.
 Columns = dict[str, list[Any]]

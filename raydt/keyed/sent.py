@@ -15,6 +15,7 @@ from raydt.encoding.columns import Dictionary
 from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.keyed.log import Due
 from raydt.messages import message
 from raydt.sources.base import Rows
 from raydt.sources.file_source import FileSource
@@ -137,3 +138,4 @@ class SentRows:
     rows: Rows
     news: News
     wanted: bool  #: a snapshot is to follow
+    due: Due | None = None

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raydt.errors import RaydtError, UpdateError
+from raydt.errors import InputError, RaydtError
 from raydt.examples.updates import Log, Refusal
 from raydt.exchange.messages import GroupSnapshot
 from raydt.exchange.snapshot import Parts, Segment, Snapshot
-from raydt.keyed.groups import GROUPS, Key, digest_of_groups
+from raydt.keyed.groups import GROUPS, digest_of_groups
 from raydt.keyed.members import KeyedJob, Member, Members
 from raydt.keyed.packing import packed, unpacked
 from raydt.keyed.records import TOTALS, Columns, Records
+from raydt.keyed.source import Part
 from raydt.keyed.stream import KeyedBatch
 from raydt.messages import message
-from raydt.sources.base import Rows
 
 Arrays = dict[str, "npt.NDArray[Any]"]
 
@@ -34,9 +34,9 @@ _SUMS = ("active", "nodes", "leaves", "rebuilds", "rebuilt_rows")
 
 
 class KeyFailedError(RaydtError):
-    """A key refused an update, and other keys went on: the run goes back to its last checkpoint."""
+    """A key refused an update or a row, and other keys went on: the run goes back to its last checkpoint."""
 
-    exit_code = UpdateError.exit_code
+    exit_code = InputError.exit_code
 
 
 @dataclass(slots=True)
@@ -95,8 +95,7 @@ class KeyedSession:
     def apply(self, batch: KeyedBatch) -> KeyedResult:
         """Apply the rows of a batch, each by the model of its key."""
         began = time.perf_counter()
-        parts = [(key, rows) for key, rows in self._job.shared.split(batch.rows) if key is not None]
-        self._learn(parts)
+        self._learn(self._job.shared.split(batch.rows, batch.due))
         result = self.result(len(batch))
         result.seconds = time.perf_counter() - began
         self._seconds += result.seconds
@@ -104,10 +103,10 @@ class KeyedSession:
             result.snapshot = self.snapshot()
         return result
 
-    def _learn(self, parts: Sequence[tuple[Key, Rows]]) -> None:
+    def _learn(self, parts: Iterable[Part]) -> None:
         try:
             self.members.learn(parts, self)
-        except UpdateError as error:
+        except InputError as error:
             raise KeyFailedError(message("keyed.refused", error=str(error))) from error
         self._note_changes()
 

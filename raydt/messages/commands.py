@@ -1,7 +1,5 @@
 """Errors of the options of commands, and verdicts of commands."""
 
-from __future__ import annotations
-
 from raydt.messages import Sentence
 
 _FILE_NAME = "{name!r} cannot be used, since this process encodes the names of files as {encoding}"

@@ -1,7 +1,5 @@
 """Errors of models by key."""
 
-from __future__ import annotations
-
 from raydt.messages import OR_SKIP, Sentence
 
 SENTENCES: dict[str, Sentence] = {
@@ -42,6 +40,15 @@ SENTENCES: dict[str, Sentence] = {
     "lineage": (
         "the run has taken in a state that an update wrote, and its keys cannot be compared with the source alone",
         "Name the state in its checkpoints",
+    ),
+    "no_owner": ("deletion of the id {id}: {problem}", "{remedy}"),
+    "no_ids": (
+        "with source.key, a deletion log needs ids of its own: rows without ids are numbered within their key",
+        "Set source.id",
+    ),
+    "by_subject": (
+        "with source.key, a deletion log that names subjects cannot be replayed",
+        "Delete them afterwards: raydt update RUN --delete FILE",
     ),
     "refused": "the models of other keys may have gone on, so the run goes back to its last checkpoint: {error}",
     "more_classes": (

@@ -180,10 +180,7 @@ def _features(described: list[_Feature], options: LearnerOptions) -> Features:
 
 
 def find_model(path: Any) -> str:
-    """Find the folder that a user names: a model, a state, a run (its ``model``), or checkpoints (the newest).
-
-    ModelFileError if none of these is there.
-    """
+    """Find the folder of a model, a state, a run or checkpoints; ModelFileError if there is none."""
     text = str(os.fspath(path))
     try:
         folder = newest(Folder(text))
@@ -205,11 +202,7 @@ def open_model(path: Any, *, filesystem: fs.FileSystem | None = None) -> SavedMo
 
 
 def learner_of(meta: Mapping[str, Any], path: str, *, any_format: bool = False) -> Learner:
-    """Return the learner of a model or state: to be asked before anything else is read.
-
-    FormatVersionError if the folder is sound but of a format that the learner does not read, unless ``any_format``;
-    ModelFileError if this version does not have the learner. ``path`` is for messages.
-    """
+    """Return the learner of a model or state; FormatVersionError for a format that it does not read."""
     options = meta["learner"]
     kind = options.get("kind") if isinstance(options, dict) else None
     if not isinstance(kind, str) or kind not in learners():
@@ -232,10 +225,7 @@ def understood(
 ) -> SavedModel:
     """Return the contents of a model or state folder, checked for all that kernels rely on.
 
-    ``components`` are as :func:`raydt.folders.checkpoint.with_rows` returns them, ``path`` is for messages.
-    ``any_format`` tells, of a format that the learner does not read, what is the same in all: features, classes,
-    categories and rows; defaults stand for unknown options, and arrays are not checked. ModelFileError if the arrays do
-    not fit each other, the folder has a model for each key, or as :func:`learner_of`.
+    Of ``any_format`` only what all formats share is read: arrays are not checked. ModelFileError if arrays do not fit.
     """
     require_one(meta, path)
     saved = outlined(meta, components, path, any_format=any_format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from raydt.keyed.packing import packed, unpacked
 from raydt.keyed.saved import open_keys
 from tests.cases import CASES, Trial, change_log, every_case, one_of_each
 from tests.keyed_cases import KEYS, config, files, rows_of
-from tests.small_tables import written
+from tests.small_tables import table_of, written
 
 
 @every_case("runs by key", often=one_of_each)
@@ -105,3 +106,41 @@ def test_the_report_shows_all_keys_and_one_on_demand(tmp_path: Path) -> None:
     for arguments in (([result.path], str(tmp_path / "none.html"), "none"), ([result.path], None, "north")):
         with pytest.raises(RaydtError):
             report_of(*arguments)
+
+
+@every_case("keys with a deletion log", often=lambda trial: trial.learner.kind == "gbdt" and one_of_each(trial))
+@pytest.mark.parametrize("seed", range(3))
+def test_a_deletion_log_names_no_keys(trial: Trial, seed: int, tmp_path: Path) -> None:
+    """Each key has what the log says of its own rows, at the places among these; also resumed on the way."""
+    draw = random.Random(seed)
+    rows, entries = [], []
+    for i, row in enumerate(change_log(260, 260, seed)):
+        rows.append({**row, "op": None, "id": f"e{i}", "key": draw.choice(KEYS)})
+        if i >= 20 + 6 * trial.case.warmup and draw.random() < 0.5:
+            entries.append((draw.randrange(i + 1), i + draw.randrange(4) + 1 if draw.random() < 0.8 else None))
+    table = table_of(rows).append_column("key", pa.array([row["key"] for row in rows], pa.string()))
+    whole = written(tmp_path / "all.arrow", table)
+    log = pa.table({"id": [f"e{one}" for one, _ in entries], "after": pa.array([at for _, at in entries], pa.int64())})
+    given = config(trial, whole, key="key")
+    del given["source"]["op"]
+    given["stream"] |= {"model": "deletion_log", "deletion_log": str(written(tmp_path / "log.arrow", log))}
+    result = pipelines.replay(given, tmp_path / "run")
+    digests = {}
+    for place, key in enumerate(KEYS):
+        mine = [i for i, row in enumerate(rows) if row["key"] == key]
+        own = [(one, None if at is None else sum(i < at for i in mine)) for one, at in entries if one in mine]
+        path = written(tmp_path / f"{place}.arrow", table_of([rows[i] for i in mine]))
+        after = pa.array([at for _, at in own], pa.int64())
+        own_log = written(
+            tmp_path / f"log {place}.arrow", pa.table({"id": [f"e{one}" for one, _ in own], "after": after})
+        )
+        alone = config(trial, path)
+        del alone["source"]["op"]
+        alone["stream"] |= {"model": "deletion_log", "deletion_log": str(own_log)}
+        run = pipelines.replay(alone, tmp_path / f"run {place}")
+        digests[key] = run.digest
+        for name in ("predictions", "metrics"):
+            assert repr(rows_of(result.path, name, key)) == repr(rows_of(run.path, name)), (key, name)
+    assert result.digest == digest_of(digests)
+    assert result.summary["deletes"] > 0
+    assert audit_run(result.path).ok

@@ -88,10 +88,7 @@ class Tally:
         return self.inserts - self.deletes
 
     def record(self, batch: UpdateBatch, result: BatchResult, seconds: float) -> None:
-        """Take one answered batch into account, of which ``result`` may answer a part from the front only.
-
-        ``seconds`` is the processing time of the run so far.
-        """
+        """Take an answered batch, or its front, into account, after so many ``seconds`` of processing."""
         n = result.applied
         op, prediction, truth = batch.op[:n], result.predictions[:n], truths(batch, n)
         self.n_classes = max(self.n_classes, classes_in(truth), classes_in(prediction))
@@ -186,10 +183,7 @@ class Tally:
         return known(self.prequential.figures(self.n_classes))
 
     def times_read(self) -> dict[str, Any] | None:
-        """The ``times`` of the summary: the column of event times, and the first and the latest; None without any.
-
-        Points in time are microseconds since 1970-01-01 UTC.
-        """
+        """Return column, first and latest of event times, of points in microseconds since 1970; None without."""
         if self._stream.times is None or self.time is None:
             return None
         name, kind = self._stream.times
