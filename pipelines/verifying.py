@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
 from pipelines.auditing import last_of
+from pipelines.living import Living, living_of, rebuilt_digest
 from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.saved_runs import config_of, find_state, load_model, open_state
 from pipelines.threads_of_run import in_threads_of_its_run
-from pipelines.updating.changes import StateNames
 from raydt.arrays.digest import digest
 from raydt.errors import ConfigError, InputError
-from raydt.examples.history import history_of_live
 from raydt.folders.manifest import FORMAT_VERSION, MANIFEST, newest
 from raydt.keyed.saved import open_keys
 from raydt.learners import learners, traits_of
@@ -34,13 +33,11 @@ from raydt.sessions.receipt_history import (
     IDS,
     SUBJECTS,
     events_of,
-    gone,
     in_effect,
-    inserted_since_deletion,
     is_deleted,
 )
 from raydt.sessions.retraining import trained_from_nothing
-from raydt.sessions.saved_model import SavedModel, groups_of
+from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
 
 
@@ -107,13 +104,6 @@ def _same(one: Mapping[str, npt.NDArray[Any]], other: Mapping[str, npt.NDArray[A
     return one.keys() == other.keys() and digest(sorted(one.items())) == digest(sorted(other.items()))
 
 
-def rebuilt_digest(saved: SavedModel) -> str:
-    """Return the digest of a model that is trained from nothing on the examples of a state."""
-    history = history_of_live(saved.arrays, saved.groups, saved.features)
-    trained = trained_from_nothing(saved.options, saved.features, history, saved.class_order, saved.arrays)
-    return str(trained.digest())
-
-
 def _require_retrained(options: LearnerOptions, place: str) -> None:
     if not traits_of(options).retrained:
         kinds = [kind for kind, learner in learners().items() if learner.traits(learner.Options()).retrained]
@@ -175,15 +165,6 @@ def verify_receipts(
     return found
 
 
-class Living(NamedTuple):
-    """Hashes of what a state has."""
-
-    ids: set[str]
-    subjects: set[str]
-    left: set[str]  #: Subjects with a row from before their deletion, or that were never deleted.
-    deleted: int  #: How many examples live that entries say are deleted.
-
-
 def _hashes(key: Key, name: str) -> list[str]:
     """Return the hashes that a name given as text may have: an integer has another than the same digits as text."""
     integer = name.isascii() and str(name).lstrip("-").isdigit() and str(int(name)) == name
@@ -228,19 +209,3 @@ def _compared(state: str | Path, chain: Chain, key: Key | None) -> tuple[dict[st
     if living is not None:
         found |= {"keyed": chain.keyed, "live": living.deleted}
     return found, living
-
-
-def living_of(saved: SavedModel, entries: Sequence[Mapping[str, Any]], key: Key) -> Living:
-    """Return the hashes of what a state has, beside the entries that are about it."""
-    stream = saved.components.get("stream", {})
-    names = dict(zip(stream["id_codes"].tolist(), stream["ids"], strict=True)) if "id_codes" in stream else {}
-    text = saved.meta.get("columns", {}).get("id_kind") == "text"
-    codes = saved.arrays["id"]
-    hashes = [key.hash(names[one] if text else one) for one in codes.tolist()]
-    of_state = StateNames.of(saved)
-    whose = [key.hash(one) for one in of_state.subjects.of(codes).tolist()] if of_state.subject_kind else []
-    owners = dict(zip(hashes, whose, strict=False))  # none without subjects
-    inserted = inserted_since_deletion(entries)
-    left = {one for one, subject in owners.items() if one not in inserted.get(subject, ())}
-    deleted = len(gone(entries) & set(hashes) | {one for one in left if owners[one] in inserted})
-    return Living(set(hashes), set(whose), {owners[one] for one in left}, deleted)

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config import Config
+from pipelines.keyed.job import job_of
 from pipelines.running.adoption import Adoption
-from pipelines.running.preflight import features_of
 from pipelines.saved_runs import find_state
 from pipelines.updating.lineage import ids_between
 from raydt.arrays.lazy import Lazy
@@ -26,8 +25,7 @@ from raydt.keyed.members import KeyedJob
 from raydt.keyed.packing import packed
 from raydt.keyed.saved import SavedKeys, open_keys
 from raydt.keyed.scores import narrow
-from raydt.keyed.source import KeySource, SharedSource
-from raydt.learners import learners, traits_of
+from raydt.keyed.source import KeySource
 from raydt.messages import message
 from raydt.redaction import quoted
 from raydt.streams.tally import Tally
@@ -35,20 +33,6 @@ from raydt.streams.tally import Tally
 #: Counts of a key that updates change.
 _COUNTS = ("inserts", "deletes", "replaced", "queries")
 _NONE = {"id": np.empty(0, dtype=np.int64), "born": np.empty(0, dtype=np.int64)}
-
-
-def job_of(config: Config, stream: Any) -> KeyedJob:
-    """Return what the models of all keys of a run have in common."""
-    return KeyedJob(
-        SharedSource(stream.source, traits_of(config.learner).reading, stream.log),
-        learners()[config.learner.kind],
-        config.learner,
-        features_of(stream.source, config.learner),
-        config.stream,
-        weighted=config.output.weighted_metrics,
-        every=config.output.metrics_every,
-        size=config.cluster.batch_size,
-    )
 
 
 class KeyedAdoption(Adoption):

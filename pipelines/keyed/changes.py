@@ -26,10 +26,10 @@ from pipelines.keyed.updating import (
     stream_of_keys,
 )
 from pipelines.saved_runs import StatePlace
+from pipelines.updating.applying import COUNTED, Applied, Told
 from pipelines.updating.change_files import ChangeFile, ChangeStreams, Spelling, grown, source_of
-from pipelines.updating.change_job import COUNTED, Applied, Told
 from pipelines.updating.changes import StateNames, no_deletions, no_insertions, sound_rows
-from pipelines.updating.job import components_after
+from pipelines.updating.contents import components_after
 from pipelines.updating.lineage import step_of
 from raydt.keyed.groups import Key, in_order
 from raydt.keyed.saved import SavedKeys

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.config import Config
-from pipelines.keyed.adoption import KeyedAdoption, job_of
+from pipelines.keyed.job import job_of
 from pipelines.keyed.recorder import KeyedRecorder
 from pipelines.run_folder import RunFolder
 from pipelines.running.preflight import features_of
@@ -43,10 +43,6 @@ class ModelsByKey:
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> KeyedStore:
         """Make the store of the checkpoints."""
         return KeyedStore(folder, keep, copies)
-
-    def adoption(self, *given: Any) -> KeyedAdoption:
-        """Return the adoption of a state."""
-        return KeyedAdoption(*given)
 
     def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Any:
         """Make the recorder of counts, scores and tables."""

@@ -26,8 +26,8 @@ from pipelines.updating.changes import (
     sound_rows,
     unknown_error,
 )
+from pipelines.updating.contents import Asked, apply_lists, components_after, copies_of, meta_after
 from pipelines.updating.inputs import deletions_given, rows_given
-from pipelines.updating.job import Asked, apply_lists, components_after, copies_of, meta_after
 from pipelines.updating.lineage import step_of
 from pipelines.updating.model_data import known_categories, without_a_config
 from raydt.arrays.lazy import Lazy

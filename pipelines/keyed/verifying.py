@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 from pipelines.auditing import require_same_data
 from pipelines.config import Config
 from pipelines.keyed.auditing import histories
+from pipelines.living import Living, living_of, rebuilt_digest
 from pipelines.run_folder import RunFolder
 from pipelines.running.preflight import features_of
 from pipelines.saved_runs import folder_of_model, last_state, open_stream, states_of
-from pipelines.verifying import Living, living_of, rebuilt_digest
 from raydt.arrays.digest import digest
 from raydt.errors import ModelFileError
 from raydt.keyed.groups import digest_of

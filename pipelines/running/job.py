@@ -17,6 +17,7 @@ from pipelines.placement import place
 from pipelines.progress import STARTING_RAY, Reporter
 from pipelines.redaction import may_quote, quoting
 from pipelines.run_folder import RunFolder
+from pipelines.running.adoption import Adoption
 from pipelines.running.checkpoint import newest_meta
 from pipelines.running.differences import refuse_changes
 from pipelines.running.ending import RunResult, read_summary, write_report
@@ -177,9 +178,8 @@ def resume(
         require_place_of_states(states_of(config, folder), folder)
         with _sole_writer(config, folder):
             summary = _summary(folder)
-            parts = parts_of(config)
-            store = parts.store(states_of(config, folder), config.checkpoint.keep)
-            adoption = parts.adoption(config, folder, store, state) if state is not None else None
+            store = parts_of(config).store(states_of(config, folder), config.checkpoint.keep)
+            adoption = _adoption_of(config)(config, folder, store, state) if state is not None else None
             if summary.get("status") == "completed" and not grown and (adoption is None or adoption.done):
                 return _completed(folder, progress)
             if adoption is not None:
@@ -188,6 +188,15 @@ def resume(
             past = past_of(folder, summary or None, newest_meta(config, data, stream, store))
             start = _Start(config.named(past.name), stream, progress, began)
             return _run(start, folder, data, interruption, past)
+
+
+def _adoption_of(config: Config) -> type[Adoption]:
+    """Return the kind of adoption of a run: of one model, or of models by key."""
+    if getattr(config.source, "key", None) is None:
+        return Adoption
+    from pipelines.keyed.adoption import KeyedAdoption
+
+    return KeyedAdoption
 
 
 def _with_address(config: Config, address: str | None) -> Config:

@@ -27,9 +27,6 @@ class RunParts(Protocol):
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
         """Make the store of the checkpoints."""
 
-    def adoption(self, *given: Any) -> Any:
-        """Return the adoption of a state; arguments as of :class:`pipelines.running.adoption.Adoption`."""
-
     def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Any:
         """Make the recorder of counts, scores and tables."""
 
@@ -56,12 +53,6 @@ class OneModel:
     def store(self, folder: RunFolder, keep: int, copies: Copies | None = None) -> CheckpointStore:
         """Make the store of the checkpoints."""
         return CheckpointStore(folder, keep, copies)
-
-    def adoption(self, *given: Any) -> Any:
-        """Return the adoption of a state."""
-        from pipelines.running.adoption import Adoption
-
-        return Adoption(*given)
 
     def recorder(self, folder: RunFolder, config: Config, stream: Any) -> Recorder:
         """Make the recorder of counts, scores and tables."""
