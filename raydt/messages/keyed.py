@@ -16,8 +16,8 @@ SENTENCES: dict[str, Sentence] = {
         "Name a key with --key, where the command takes one",
     ),
     "several_keys": (
-        "examples live under several keys with ids of the list ({count}), the first {id} under {keys}",
-        "Add the column {column} with the key of each row that is meant",
+        "the id {id} lives under several keys: {keys} (ids of the list that do: {count})",
+        "Add a column {column!r} with the key of each row that is meant",
     ),
     # The report
     "none_behind": "No key is behind a trivial baseline",
