@@ -45,6 +45,7 @@ class ErasedKeys:
 
     def __init__(self, keys: SavedKeys, scope: Scope) -> None:
         self._keys, self._scope = keys, scope
+        self._before = keys.components["stream"]  # read before its file is replaced
         self.figures = Figures(*(column.copy() for column in keys.figures))
         self.names: dict[Key, set[Any]] = {}  #: Ids of live examples, as files have them.
         self.changes: dict[Key, dict[str, str]] = {}  #: Names of classes that change, as text.
@@ -97,7 +98,7 @@ class ErasedKeys:
     def meta(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``meta`` of a folder with the classes and categories of live examples only."""
         classes = [one for one in meta["classes"] if one in self._classes or isinstance(one, bool)]
-        if "positive" in self._keys.components["stream"]["source"].get("labels", {}):
+        if "positive" in self._before["source"].get("labels", {}):
             classes = meta["classes"]
         return {**meta, "classes": classes, "categories": self._live(meta["categories"])}
 
@@ -109,7 +110,7 @@ class ErasedKeys:
 
     def stream(self) -> dict[str, Any]:
         """Return the component of the shared dictionaries: no key refers to places in them."""
-        stream = self._keys.components["stream"]
+        stream = self._before
         source = dict(stream["source"])
         labels = dict(source["labels"])
         if "positive" in labels:

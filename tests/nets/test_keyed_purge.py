@@ -10,6 +10,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 import pipelines
@@ -20,10 +22,10 @@ from pipelines.run_folder import RunFolder
 from pipelines.running.ending import read_summary
 from pipelines.verifying import verify_receipts
 from tests.canaries import TEXT, WIDTH, canary, hits
-from tests.cases import Trial, every_case
-from tests.keyed_runs import by_day, of_keys, replayed
+from tests.cases import Trial, every_case, never
+from tests.keyed_runs import by_day, of_keys, replayed, table
 from tests.nets.test_purge import Killed, ops
-from tests.small_tables import derived, examples
+from tests.small_tables import derived, examples, written
 
 #: A name that nobody may keep.
 GONE = f"key {TEXT}"
@@ -100,3 +102,26 @@ def test_nothing_remains_in_a_state_that_an_update_has_written(trial: Trial, tmp
     assert checked["live"] == 0
     before = verify_receipts(tmp_path / "receipts", tmp_path / "first", key=chain.key, subjects=[TEXT])
     assert not before["ok"]
+
+
+@every_case("a purge by key of a deletion log", often=never)
+def test_nothing_remains_of_what_a_deletion_log_names(trial: Trial, tmp_path: Path) -> None:
+    """Also in what the stream knows of the owners of ids."""
+    warmup = trial.case.warmup
+    parts = []
+    for place, key in enumerate(("kept", GONE)):
+        part = [{**derived(one), **one, "id": f"{place} {one['id']}"} for one in examples(warmup + 12, place)]
+        part = [{**one, "id": f"{one['id']} {TEXT}"} for one in part] if place else part
+        part[warmup + 5] |= {} if place else canary()
+        parts += [{**one, "key": key} for one in part]
+    gone = [one["id"] for one in parts if TEXT in one["id"]]
+    pa.csv.write_csv(pa.table({"id": gone}), tmp_path / "gone.csv")
+    log = {"model": "deletion_log", "deletion_log": str(tmp_path / "gone.csv"), "on_error": "skip", "warmup": warmup}
+    config = {**trial.config(tmp_path, 1), "stream": log}
+    config["source"] = {"kind": "arrow", "path": str(written(tmp_path / "rows.arrow", table(parts, WIDTH)))}
+    config["source"] |= {"key": "key", **trial.columns}
+    run = Path(pipelines.replay(config, tmp_path / "run").path)
+    digest = read_summary(RunFolder(run))["model_digest"]
+    assert any("stream" in name for name in hits(run))
+    assert (purge(run)["digest"], hits(run), list(of_keys(run))) == (digest, {}, ["kept"])
+    assert pipelines.resume(run).summary["model_digest"] == digest
