@@ -133,11 +133,6 @@ class FileSource:
         return self._encoder.labels.values()
 
     @property
-    def file_rows(self) -> list[tuple[str, int | None]]:
-        """Name of each file, and its rows, where they are known."""
-        return [(file.name, file.n_rows) for file in self._files]
-
-    @property
     def keys(self) -> list[Any]:
         """Keys of models in the order of their codes, as known from the rows read so far."""
         return self._encoder.keys.values
