@@ -20,6 +20,8 @@ from raydt.examples.updates import UpdateBatch, cut_at
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
+from raydt.messages import message
+from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream
 from raydt.streams.row_stream import RowStreamOptions
@@ -110,7 +112,7 @@ class Member:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state` gave."""
-        groups = {int(name[6:]): arrays for name, arrays in state.items() if name.startswith("group-")}
+        groups = groups_of(state)
         stream = state["stream"]
         self.source.restore(stream["source"])
         self.source.go_to(int(stream["row"]), int(stream.get("deletions", 0)))
@@ -127,6 +129,15 @@ class Member:
         """Give up what can be made again, until the next rows of the key."""
         if isinstance(self.tally.prequential, Prequential):
             self.tally.prequential.rest()
+
+
+def classes_of(state: Mapping[str, Any]) -> list[Any]:
+    """Return the labels that a key has met, in the order of their codes, from its state."""
+    labels, n = state["stream"]["source"]["labels"], state["stream"]["n_classes"]
+    classes: list[Any] = labels.get("classes", labels.get("names", []))[:n]
+    if len(classes) != n:
+        raise ValueError(message("models.uneven", columns="labels", examples=n))
+    return classes
 
 
 def _ends(batch: UpdateBatch, every: int) -> list[int]:
@@ -247,8 +258,11 @@ class Members:
         return {group: digest_of_group(digests) for group, digests in self.digests(groups).items()}
 
     def restore(self, states: Mapping[Key, Mapping[str, Any]]) -> None:
-        """Take in the keys of saved states, which are not there yet."""
+        """Take in the keys of saved states, which are not there yet; KeyError or ValueError if arrays do not fit."""
+        job = self.job
         for key, state in states.items():
+            groups = groups_of(state)
+            job.learner.check(job.options, job.features, len(classes_of(state)), state["coordinator"], groups, {})
             member = self._add(key)
             member.restore(state)
             member.changed = False

@@ -15,6 +15,7 @@ from raydt.encoding.columns import Dictionary
 from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.exchange.snapshot import Segment
 from raydt.keyed.log import Due
 from raydt.messages import message
 from raydt.sources.base import Rows
@@ -137,5 +138,5 @@ class SentRows:
 
     rows: Rows
     news: News
-    wanted: bool  #: a snapshot is to follow
+    stored: list[Segment] | None  #: a snapshot is to follow, without these
     due: Due | None = None
