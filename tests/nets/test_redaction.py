@@ -208,6 +208,45 @@ def test_commands_without_files_and_a_sweep(run: Path, told: Told, tmp_path: Pat
     assert not told.leaks
 
 
+#: Damage of rows with a column of keys before it.
+BY_KEY = ("nothing", "a word among numbers", "an id twice", "no id", "a short row", "no label", "not UTF-8", "no row")
+
+
+def keyed(lines: Lines) -> Lines:
+    """Lines with a column of keys, one of which has a row that no key can be read of."""
+    with_keys = [f"store,{lines[0]}", *(f"{WORD}s{i % 3},{line}" for i, line in enumerate(lines[1:]))]
+    return [*with_keys[:40], *(f",{line.partition(',')[2]}" for line in with_keys[40:41]), *with_keys[41:]]
+
+
+@pytest.mark.parametrize("damage", BY_KEY)
+def test_models_by_key(damage: str, told: Told, tmp_path: Path) -> None:
+    write(tmp_path / "data.csv", keyed(DAMAGE[damage]([HEADER, *rows()])))
+    log = write(tmp_path / "log.csv", ["id,after", f"{WORD}k3,30", f"{WORD}stranger,50"])
+    streams: list[dict[str, Any]] = [{"model": "incremental"}, {"model": "deletion_log", "deletion_log": log}]
+    for number, (stream, on_error) in enumerate((one, e) for one in streams for e in ("error", "skip")):
+        job = config(tmp_path, source={"key": "store"}, stream={**stream, "on_error": on_error})
+        run = tmp_path / f"run{number}"
+        told.run("validate", job, case=damage, stdout=True)
+        told.run("-v", "replay", job, "--out", str(run), case=damage, run=run)
+        told.run("resume", str(run), case=damage, run=run)
+    others = write(
+        tmp_path / "others.csv", [line.replace(f"{WORD}s1", f"{WORD}other") for line in keyed([HEADER, *rows(500)])]
+    )
+    out = ["--out", str(tmp_path / "out"), "--overwrite"]
+    for words in (
+        ["audit", str(run)],
+        ["audit", str(run), "--key", f"{WORD}s1"],
+        ["audit", str(run), "--key", f"{WORD}none"],
+        ["report", str(run), "--key", f"{WORD}none", "--out", str(tmp_path / "report.html")],
+        ["export", str(run), "--key", f"{WORD}none", "--to", "treelite", *out],
+        ["predict", str(run), others, "--out", str(tmp_path / "out.parquet"), "--overwrite", "--on-error", "skip"],
+        ["predict", str(run), others, "--out", str(tmp_path / "out.parquet"), "--overwrite"],
+    ):
+        told.run(*words, case=damage, run=run)
+    assert not told.leaks
+    assert told.codes <= {0, 2, 3}
+
+
 #: Further kinds of sources: a config, and the text of a file or its table.
 def _table() -> pa.Table:
     return pacsv.read_csv(pa.BufferReader("\n".join([HEADER, *rows()]).encode()))
