@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.config import Config
+from pipelines.redaction import quoting_as_its_run
 from pipelines.reporting import publish_report
 from pipelines.run_folder import RunFolder
 from pipelines.running.differences import data_changes
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 
 @in_threads_of_its_run
+@quoting_as_its_run
 def audit_run(run: str | Path, key: str | None = None) -> AuditReport:
     """Audit the last state of a run, and record the verdicts in its summary and report, or warn.
 
@@ -147,6 +149,7 @@ def _is_sound(state: RunFolder) -> bool:
 
 
 @in_threads_of_its_run
+@quoting_as_its_run
 def audit_state(location: str | Path, key: str | None = None) -> AuditReport:
     """Audit a state, also of a run's ``checkpoints/``, against its own examples: not what needs the past."""
     place = find_state(location).folder

@@ -111,7 +111,10 @@ class FolderTarget:
 
 @dataclass(frozen=True)
 class RunTarget:
-    """A run of which one JSON or YAML file has a value of another type somewhere, and a command that reads it."""
+    """A run of which one JSON or YAML file has a value of another type somewhere, and a command that reads it.
+
+    Of models by key also arrays of a checkpoint or the model are changed, and a run may have to go on from there.
+    """
 
     name: str
     folder: Path
@@ -130,7 +133,7 @@ class RunTarget:
         if file.is_dir():
             contents = {str(part.relative_to(file)): part.read_bytes() for part in file.iterdir()}
             contents |= {f"../rows/{part.name}": part.read_bytes() for part in file.parent.glob("rows/*")}
-            for name, data in resealed(contents, draw, arrays=False).items():
+            for name, data in resealed(contents, draw, arrays=self.commands is COMMANDS_BY_KEY).items():
                 (file / name).write_bytes(data)
         elif file.suffix == ".jsonl":
             lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -142,7 +145,10 @@ class RunTarget:
             )
             change(value, draw)
             file.write_text(json.dumps(value), encoding="utf-8")
-        _commanded(draw.choice(self.commands), run, self.data)
+        command = draw.choice(self.commands)
+        if self.commands is COMMANDS_BY_KEY and command == ["resume"]:
+            (run / "summary.json").unlink()
+        _commanded(command, run, self.data)
 
 
 #: Commands, and what they get after the run.

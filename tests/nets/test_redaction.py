@@ -218,7 +218,7 @@ def keyed(lines: Lines) -> Lines:
     return [*with_keys[:40], *(f",{line.partition(',')[2]}" for line in with_keys[40:41]), *with_keys[41:]]
 
 
-@pytest.mark.parametrize("damage", BY_KEY)
+@pytest.mark.parametrize("damage", [BY_KEY[0], *(pytest.param(name, marks=pytest.mark.nightly) for name in BY_KEY[1:])])
 def test_models_by_key(damage: str, told: Told, tmp_path: Path) -> None:
     write(tmp_path / "data.csv", keyed(DAMAGE[damage]([HEADER, *rows()])))
     log = write(tmp_path / "log.csv", ["id,after", f"{WORD}k3,30", f"{WORD}stranger,50"])
