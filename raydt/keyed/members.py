@@ -68,13 +68,15 @@ class KeyedJob:
 class Member:
     """One key: the source of its rows, its stream, its session and its scores.
 
-    ``changed`` says whether anything was learned since :meth:`Members.take_changed` was last asked.
+    ``changed`` says whether anything was learned since :meth:`Members.take_changed` was last asked, ``marked`` after
+    how many updates the last row of the metrics was.
     """
 
-    __slots__ = ("changed", "group", "key", "seconds", "session", "source", "stream", "tally")
+    __slots__ = ("changed", "group", "key", "marked", "seconds", "session", "source", "stream", "tally")
 
     def __init__(self, key: Key, job: KeyedJob) -> None:
         self.key, self.group, self.changed, self.seconds = key, group_of(key), True, 0.0
+        self.marked = -1
         self.source = KeySource(job.shared)
         self.stream: Stream = job.stream.make(self.source)
         self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
@@ -98,7 +100,7 @@ class Member:
             **{f"group-{number:03d}": arrays for number, arrays in groups.items()},
             "stream": self.stream.state(),
             "scores": scores,
-            "recorder": tally,
+            "recorder": {**tally, "marked": self.marked},
         }
 
     def model(self) -> dict[str, Any]:
@@ -123,6 +125,7 @@ class Member:
             if f"{name}_places" in scores:
                 scores[name] = dense_ranks((scores.pop(f"{name}_places"), scores.pop(f"{name}_numbers")))
         self.tally.restore({**state["recorder"], "prequential": scores})
+        self.marked = int(state["recorder"].get("marked", -1))
         self.rest()
 
     def rest(self) -> None:
@@ -210,8 +213,12 @@ class Members:
             raise member.tally.update_error(batch, result.refused[-1])
         return True
 
-    def finish(self, observer: Observer | None = None) -> None:
-        """Complete what waits for more updates, once the source has ended."""
+    def finish(self, observer: Observer | None = None) -> set[int]:
+        """Complete what waits for more updates, once the source has ended; return groups that got a row of metrics.
+
+        These have other scores then, which are to be saved, and the same models.
+        """
+        marked = set[int]()
         collects = self.job.learner.traits(self.job.options).collects_updates
         for member in self.by_key.values():
             if observer is not None:
@@ -221,9 +228,11 @@ class Members:
             if collects:
                 self._note(member)
             if observer is not None:
-                if not member.tally.updates or member.tally.updates % observer.records.every:
+                if member.marked != member.tally.updates:
                     observer.records.mark(member)
+                    marked.add(member.group)
                 observer.after(member)
+        return marked
 
     def _note(self, member: Member) -> None:
         member.changed = True

@@ -78,7 +78,7 @@ def unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[Key, dict[str, Any]
         path, dtype, dimensions = name.split("#")
         if (
             (whole.dtype.str[1:], whole.ndim, shapes.ndim, shapes.dtype) != (dtype, 1, 2, places.dtype)
-            or (places.dtype, places.shape, str(shapes.shape[1])) != (np.int64, shapes.shape[:1], dimensions)
+            or (places.dtype, places.shape, str(shapes.shape[1])) != (np.dtype(np.int64), shapes.shape[:1], dimensions)
             or not _ascending(places, len(values))
             or shapes.min(initial=0) < 0
         ):

@@ -98,7 +98,8 @@ class SavedKeys:
 
     def find(self, text: str) -> Key:
         """Return the key that a text names, as users write it; ModelFileError if there is no model for it."""
-        for key in (text, *([int(text)] if _INTEGER.fullmatch(text) else [])):
+        keys: list[Key] = [text, *([int(text)] if _INTEGER.fullmatch(text) else [])]
+        for key in keys:
             if key in self:
                 return key
         raise self.unknown(text)

@@ -6,6 +6,7 @@ has the values that are new since the one before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -138,5 +139,5 @@ class SentRows:
 
     rows: Rows
     news: News
-    stored: list[Segment] | None  #: a snapshot is to follow, without these
+    stored: Sequence[Segment] | None  #: a snapshot is to follow, without these
     due: Due | None = None

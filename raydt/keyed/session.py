@@ -161,7 +161,7 @@ class KeyedSession:
 
     def finish(self) -> Any:
         """Complete what waits for more updates; what was recorded of that, as of an empty batch."""
-        self.members.finish(self)
+        self._unsaved.update(self.members.finish(self))
         self._note_changes()
         for group, held in enumerate(map(self.members.of_group, range(GROUPS))):
             if held:  # in one order: what floats were on the way depends on the blocks in which rows came
