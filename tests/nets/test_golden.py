@@ -21,9 +21,10 @@ def test_a_case(trial: Trial, tmp_path: Path) -> None:
     assert of_case(trial.config(tmp_path), tmp_path) == golden[trial.name]
 
 
-@every_case("golden digest by key", among=[trial for trial in first_cases() if trial.shipped])
+@every_case("golden digest by key", among=first_cases())
 def test_a_case_by_key(trial: Trial, tmp_path: Path) -> None:
-    assert of_keys(trial, tmp_path) == GOLDEN["keys"][trial.name]
+    digest = of_keys(trial, tmp_path)
+    assert digest == GOLDEN["keys"].get(trial.name, digest if not trial.shipped else "")
 
 
 @pytest.mark.parametrize("name", SMALL)
