@@ -75,7 +75,7 @@ def _audited(saved: SavedKeys, key: Key, work: Callable[[SavedModel], AuditRepor
     try:
         return work(saved.saved(key))
     except ModelFileError as error:
-        return AuditReport.malformed("key", error.problem)
+        return AuditReport.malformed("key", error.parts["problem"])
 
 
 def audit_states(saved: SavedKeys, only: Key | None, work: Callable[[SavedModel], AuditReport]) -> AuditReport:

@@ -30,6 +30,8 @@ from pipelines.config import load_config
 from pipelines.sweeping.job import sweep
 from pipelines.validation import look_at
 from raydt.errors import RaydtError
+from raydt.folders.arrays import load_folder, save_folder
+from raydt.keyed.packing import packed, unpacked
 from raydt.messages import message
 from raydt.redaction import WITHHELD
 from raydt.sources.files.damage import without_flaws
@@ -243,8 +245,25 @@ def test_models_by_key(damage: str, told: Told, tmp_path: Path) -> None:
         ["predict", str(run), others, "--out", str(tmp_path / "out.parquet"), "--overwrite"],
     ):
         told.run(*words, case=damage, run=run)
+    for number in sorted((run / "checkpoints").glob("[0-9]*"), key=lambda one: int(one.name))[-1:]:
+        damage_keys(number)
+        told.run("audit", str(run), "--json", case=f"{damage}, damaged", stdout=True, run=run)
+        told.run("audit", str(run), case=f"{damage}, damaged", stdout=True, run=run)
     assert not told.leaks
     assert told.codes <= {0, 2, 3}
+
+
+def damage_keys(state: Path) -> None:
+    """Count one example more in the model of each key."""
+    meta, components = load_folder(state)
+    for name in [name for name in components if name.startswith("group-")]:
+        held = unpacked(components[name])
+        for one in held.values():
+            one["coordinator"]["counts"] += 1
+        components[name] = packed(held)
+    for entry in ("kind", "raydt_version", "format_version"):
+        meta.pop(entry)
+    save_folder(state, "state", meta, components)
 
 
 #: Further kinds of sources: a config, and the text of a file or its table.
