@@ -87,11 +87,14 @@ class KeyedRecorder:
             given = dict(columns)
             if name == "quarantine":
                 given["reason"] = [text(reason, self._quote) for reason in given["reason"]]
+                if not self._quote:  # a key is a value of the data; file and row are there
+                    given["key"] = [None] * len(given["reason"])
             self._tables[name].append({one.name: pa.array(given[one.name], one.type) for one in self._schemas[name]})
 
     def record_log(self, result: KeyedResult) -> None:
         """Take figures and rows of tables, also those of the end of the stream."""
-        self.totals_of_keys, self.scores = dict(result.totals), result.scores
+        self.totals_of_keys = dict(result.totals)
+        self.scores = result.scores.sum(axis=0) if len(result.scores) else result.scores
         self.statistics = result.statistics
         self._append(result.tables)
 

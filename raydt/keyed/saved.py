@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +17,40 @@ from raydt.arrays.lazy import Lazy
 from raydt.errors import ModelFileError
 from raydt.folders.arrays import open_folder
 from raydt.keyed.groups import GROUPS, Key, digest_of_group, digest_of_groups, group_of
+from raydt.keyed.members import classes_of
 from raydt.keyed.packing import unpacked
 from raydt.keyed.scores import whole
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.messages import message
+from raydt.redaction import marked, quoted
 from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, outlined, understood
 from raydt.sessions.session import InProcessSession
+
+#: Components of groups are called so, and a text that can be an integer.
+_GROUP, _INTEGER = re.compile(r"group-(0\d\d|1\d\d|2[0-4]\d|25[0-5])"), re.compile(r"-?[0-9]{1,20}")
+
+
+@contextlib.contextmanager
+def fitting_keys(group: int, place: str) -> Iterator[None]:
+    """Context in which values of keys that are missing, or of another kind, are damage of a folder."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        missing = message("models.no_entry", name=str(error.args[0])) if isinstance(error, KeyError) else None
+        reason = missing or marked("; ".join(str(error).splitlines()[:3]), type(error).__name__)
+        raise ModelFileError(message("keyed.damaged", group=group, reason=reason), file=place) from error
+
+
+def keys_of(arrays: Mapping[str, Any], group: int, place: str) -> dict[Key, dict[str, Any]]:
+    """Return what each key of a group holds; ModelFileError names the folder if that cannot be."""
+    with fitting_keys(group, place):
+        held = unpacked(arrays)
+        for key in held:
+            if group_of(key) != group:
+                raise ValueError(message("keyed.stranger", key=quoted(key)))
+    return held
 
 
 @dataclass
@@ -31,6 +61,14 @@ class SavedKeys:
     components: Mapping[str, dict[str, Any]]
     place: str
     _read: dict[int, dict[Key, dict[str, Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse (ModelFileError) components that cannot be."""
+        if not isinstance(self.meta.get(BY_KEY, ""), str):
+            raise ModelFileError(message("models.no_entry", name=BY_KEY), file=self.place)
+        for name in self.components:
+            if name.startswith("group-") and not _GROUP.fullmatch(name):
+                raise ModelFileError(message("keyed.no_group", component=name), file=self.place)
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -50,13 +88,7 @@ class SavedKeys:
     def of_group(self, group: int) -> dict[Key, dict[str, Any]]:
         """Return what each key of a group holds; the group read last is kept."""
         if group not in self._read:
-            try:
-                held = unpacked(self.groups[group]) if group in self.groups else {}
-            except (KeyError, ValueError, TypeError, AttributeError) as error:
-                raise ModelFileError(
-                    message("keyed.damaged", group=group, reason=str(error)), file=self.place
-                ) from error
-            self._read = {group: held}
+            self._read = {group: keys_of(self.groups[group], group, self.place) if group in self.groups else {}}
         return self._read[group]
 
     def keys(self) -> Iterator[Key]:
@@ -104,11 +136,15 @@ class SavedKeys:
 
     def find(self, text: str) -> Key:
         """Return the key that a text names, as users write it; ModelFileError if there is no model for it."""
-        if text in self:
-            return text
-        if text.lstrip("-").isdigit() and int(text) in self:
-            return int(text)
-        raise ModelFileError(message("keyed.unknown", key=text), file=self.place)
+        keys: list[Key] = [text, *([int(text)] if _INTEGER.fullmatch(text) else [])]
+        for key in keys:
+            if key in self:
+                return key
+        raise self.unknown(text)
+
+    def unknown(self, key: Key) -> ModelFileError:
+        """Return the error of a key without a model."""
+        return ModelFileError(message("keyed.unknown", key=quoted(key)), file=self.place)
 
     def outline(self) -> SavedModel:
         """Return what all keys have in common: learner, options, features, and all classes and categories."""
@@ -118,12 +154,13 @@ class SavedKeys:
         """Return what one key holds; ModelFileError if there is no such key."""
         held = self.of_group(group_of(key)).get(key)
         if held is None:
-            raise ModelFileError(message("keyed.unknown", key=str(key)), file=self.place)
+            raise self.unknown(key)
         return held
 
     def saved(self, key: Key) -> SavedModel:
         """Return one key as a model or state of its own, checked; ModelFileError if there is no such key."""
-        return self.understood(self.held(key))
+        with fitting_keys(group_of(key), self.place):
+            return self.understood(self.held(key))
 
     def understood(self, held: Mapping[str, Any]) -> SavedModel:
         """Return what a key holds as a model or state of its own, checked."""
@@ -163,9 +200,8 @@ def own_meta(held: Mapping[str, Any]) -> dict[str, Any]:
     if "meta" in held:
         return {name: held["meta"][name] for name in ("classes", "categories", "next_id", "offset")}
     stream, recorder = held["stream"], held["recorder"]
-    labels = stream["source"]["labels"]
     return {
-        "classes": labels.get("classes", labels.get("names", []))[: stream["n_classes"]],
+        "classes": classes_of(held),
         "categories": stream["source"]["categories"],
         "next_id": recorder["next_id"],
         "offset": recorder["updates"],

@@ -6,6 +6,7 @@ has the values that are new since the one before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from raydt.encoding.columns import Dictionary
 from raydt.encoding.times import TimeColumn
 from raydt.errors import ConfigError
 from raydt.examples.features import Features
+from raydt.exchange.snapshot import Segment
 from raydt.keyed.log import Due
 from raydt.messages import message
 from raydt.sources.base import Rows
@@ -142,5 +144,5 @@ class SentRows:
 
     rows: Rows
     news: News
-    wanted: bool  #: a snapshot is to follow
+    stored: Sequence[Segment] | None  #: a snapshot is to follow, without these
     due: Due | None = None

@@ -10,6 +10,9 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "by_processes": "{actors} on Ray, each with the models of its own keys",
     "damaged": "the keys of group {group} do not fit together: {reason}",
+    "uneven": "{name} does not fit the keys",
+    "stranger": "the key {key} belongs to another group",
+    "no_group": "there is no group of keys {component}",
     "unknown": ("there is no model for the key {key}", "Keys are written as in the source"),
     "folder": (
         "the folder has a model for each key, and one model is wanted",

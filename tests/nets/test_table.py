@@ -22,6 +22,7 @@ MODULES = (
     "nets.test_identity",
     "nets.test_interrupts",
     "nets.test_ray",
+    "nets.test_keyed_losses",
     "nets.test_keyed_ray",
     "property.test_keyed_members",
     "property.test_keyed_runs",
