@@ -64,7 +64,7 @@ class SavedKeys:
 
     def __post_init__(self) -> None:
         """Refuse (ModelFileError) components that cannot be."""
-        if not isinstance(self.meta.get(BY_KEY, ""), str):
+        if not isinstance(self.meta.get(BY_KEY, ""), str | None):
             raise ModelFileError(message("models.no_entry", name=BY_KEY), file=self.place)
         for name in self.components:
             if name.startswith("group-") and not _GROUP.fullmatch(name):

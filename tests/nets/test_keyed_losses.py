@@ -207,6 +207,7 @@ def test_a_change_log_that_grows_is_one_log(trial: Trial, tmp_path: Path) -> Non
         assert first == second
 
 
+@pytest.mark.usefixtures("steady_checkpoints")
 def test_no_checkpoint_holds_a_deleted_row_for_longer_than_it_may(tmp_path: Path) -> None:
     """A key's rows are deleted early, and it has no more: with the limit on, no file has its rows in the end."""
     trial = next(one for one in CASES if one.learner.kind == "fudyadt")

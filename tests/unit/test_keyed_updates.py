@@ -11,9 +11,9 @@ import pytest
 
 import pipelines
 from pipelines.receipts import ReceiptFile, roll_back
+from pipelines.saved_runs import load_model
 from pipelines.updating import apply_changes
 from pipelines.verifying import verify_receipts, verify_run
-from raydt import load_model
 from raydt.errors import InputError, ModelFileError, UpdateError
 from tests.keyed_runs import of_keys
 from tests.refusals import refused
