@@ -109,7 +109,8 @@ class ConfidenceTree(Learner):
         """Nodes that are restarted, bins that are renewed, leaves of one kind, and sparse features."""
         hasty = {"c": 0.001, "grace_period": 1, "leaf_prediction": "adaptive"}
         slow = {"rule": "hoeffding", "delta": 0.5, "grace_period": 3, "leaf_prediction": "adaptive"}
-        normal = hasty | {"leaf_prediction": "adaptive_inherited", "max_bins": 32, "renew_bins": 20}
+        normal = hasty | {"leaf_prediction": "adaptive_normal", "max_bins": 32, "renew_bins": 20}
+        inherited = normal | {"leaf_prediction": "adaptive_inherited", "drift_period": 3, "grace_period": 3}
         return (
             Case("drift", hasty | {"drift_period": 2}, missing=True, warmup=6),
             Case("three classes", slow, classes=3, warmup=6),
@@ -118,6 +119,7 @@ class ConfidenceTree(Learner):
             Case("renewed bins", hasty | {"renew_bins": 3, "max_bins": 32}, missing=True, warmup=6),
             Case("majority leaves", hasty | {"leaf_prediction": "majority", "renew_bins": 3}, sparse=True, warmup=6),
             Case("normal leaves", normal, missing=True, classes=3, warmup=6),
+            Case("inherited leaves", inherited, sparse=True, warmup=6),
             Case("exact finder", hasty | {"drift_period": 3, "criterion": "entropy"}, sparse=True, warmup=6),
         )
 
