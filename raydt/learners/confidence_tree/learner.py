@@ -12,6 +12,7 @@ from raydt.examples.reading import Reading
 from raydt.learners.base import COUNTS_WORK, Case, Learner, Traits
 from raydt.learners.confidence_tree.coordinator import ConfidenceTreeCoordinator
 from raydt.learners.confidence_tree.describe import COUNTS, ConfidenceTreeDescription
+from raydt.learners.confidence_tree.naive_bayes import ADAPTIVE
 from raydt.learners.confidence_tree.naive_predictor import NaivePredictor
 from raydt.learners.confidence_tree.options import WARMUP, ConfidenceTreeOptions
 from raydt.learners.confidence_tree.schema import check_naive, check_state, schema_of
@@ -137,7 +138,7 @@ def _stays(options: ConfidenceTreeOptions) -> tuple[Message, ...]:
     """Return what stays in a tree of examples that are deleted."""
     bins = message("learners.stays_renewal" if options.renewal else "learners.stays_bins")
     restarts = (message("learners.stays_restart"),) if options.drift_period else ()
-    chosen = (message("learners.stays_choices"),) if options.leaf_prediction == "adaptive" else ()
+    chosen = (message("learners.stays_choices"),) if options.leaf_prediction in ADAPTIVE else ()
     return message("learners.stays_records"), *restarts, bins, *chosen
 
 
