@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.config import PATH_KEYS, Config, last_component
+from pipelines.config import PATH_KEYS, Config, config_of, last_component
 from pipelines.updating.lineage import begins_with
 from raydt.errors import ConfigError
 from raydt.keyed.stream import KeyedStream
@@ -79,7 +79,8 @@ def require_same(config: Config, data: Identity, stream: Stream, meta: Mapping[s
     if meta["config_hash"] is None or meta["source_fingerprint"] is None:
         raise ConfigError(message("runs.updated_state").at(place))
     if not config.has_made(meta):
-        refuse_changes(meta.get("config", {}), config.resolved(), place)
+        then = config_of(meta)
+        refuse_changes(meta.get("config", {}) if then is None else then.resolved(), config.resolved(), place)
         raise ConfigError(message("runs.edited_config").at(place))
     changes = data_changes(data, stream, meta)
     if changes:
