@@ -179,10 +179,8 @@ class Config(BaseModel):
         """Return True if a state is of this model config, by its hash or as this version reads its config."""
         if meta["config_hash"] == self.model_hash():
             return True
-        try:
-            return Config.model_validate(without_retired(meta.get("config"))).model_hash() == self.model_hash()
-        except ValidationError:
-            return False
+        then = config_of(meta)
+        return then is not None and then.model_hash() == self.model_hash()
 
 
 def last_component(path: str) -> str:
@@ -350,6 +348,14 @@ def _absolute(path: str, base: Path, place: str) -> str:
         return path if not path or "://" in path else os.path.normpath(base / Path(path).expanduser())
     except RuntimeError as error:
         raise ConfigError(message("files.no_home").at(f"{place} = {short(path)}")) from error
+
+
+def config_of(meta: Mapping[str, Any]) -> Config | None:
+    """Return the config of a state, with defaults for keys that came later; None if this version does not take it."""
+    try:
+        return Config.model_validate(without_retired(meta.get("config")))
+    except ValidationError:
+        return None
 
 
 def without_retired(data: Any) -> Any:
