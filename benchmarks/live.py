@@ -3,7 +3,7 @@
     python benchmarks/live.py [--rows 200000] [--idle 20]
 
 Figures are of processor time of the process that follows, with a FuDyADT tree of 10 numbers. The topic lies at the
-broker that the Kafka library brings with it, in another process.
+broker that the Kafka library brings with it, in another process, which keeps about 70,000 of these events.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def job(source: dict[str, Any], warmup: int) -> dict[str, Any]:
     }
 
 
-def timed(name: str, config: dict[str, Any], out: Path, n: int) -> None:
+def timed(name: str, config: dict[str, Any], out: Path) -> None:
     """Replay what is there, and print rows a second of processor time."""
     began = time.process_time()
     result = replay(config, out)
     seconds = time.process_time() - began
-    print(f"{name:28} {result.summary['updates']:>9,} updates {seconds:7.2f} s processor {n / seconds:>10,.0f}/s")
+    n = result.summary["updates"]
+    print(f"{name:28} {n:>9,} updates {seconds:7.2f} s processor {n / seconds:>10,.0f}/s")
 
 
 def delta(folder: Path, n: int) -> dict[str, Any]:
@@ -89,13 +90,13 @@ def kafka(n: int) -> tuple[dict[str, Any], Any, Any]:
     return {"kind": "kafka", "path": path, "features": NAMES, "envelope": "debezium"}, here, process
 
 
-def idle(config: dict[str, Any], out: Path, seconds: float) -> None:
-    """Follow what does not change."""
+def idle(name: str, run: Path, seconds: float) -> None:
+    """Go on with a run whose source does not change any more; its second half counts."""
     begins: list[float] = []
     timer = threading.Timer(seconds / 2, lambda: begins.append(time.process_time()))
     timer.start()
-    follow(config, out, until_idle=seconds)
-    print(f"{'idle':28} {100 * (time.process_time() - begins[0]) / (seconds / 2):.2f} % of a core")
+    follow(run, until_idle=seconds)
+    print(f"{name:28} {100 * (time.process_time() - begins[0]) / (seconds / 2):.2f} % of a core")
 
 
 def main() -> None:
@@ -108,13 +109,11 @@ def main() -> None:
         folder, n = Path(name), given.rows
         replay(job(delta(folder / "small", 1000), 1000), folder / "compile")
         table = delta(folder, n)
-        timed("delta", job(table, n), folder / "delta", 2 * n + 4 * n // 10)
+        timed("delta", job(table, n), folder / "delta")
         topic, pipe, process = kafka(n)
-        timed("kafka, Debezium", job(topic, n // 2), folder / "kafka", n)
-        print("idle, delta")
-        idle(job(table, n), folder / "idle-delta", given.idle)
-        print("idle, kafka")
-        idle(job(topic, n // 2), folder / "idle-kafka", given.idle)
+        timed("kafka, Debezium", job(topic, 10_000), folder / "kafka")
+        idle("idle, delta", folder / "delta", given.idle)
+        idle("idle, kafka", folder / "kafka", given.idle)
         pipe.send("end")
         process.join()
 
