@@ -77,7 +77,7 @@ class ConfidenceTree(Learner):
         elif "naive_leaf" in model:
             check_naive(features, model, n)
 
-    def model_within(self, options: ConfidenceTreeOptions, features: Features, state: Arrays) -> Arrays | None:
+    def model_within(self, options: ConfidenceTreeOptions, features: Features, state: Any) -> dict[str, Any] | None:
         """Return the tree; None where leaves predict by naive Bayes, whose counts the shards make from the rows."""
         return filled(state) if options.leaf_prediction == "majority" else None
 
