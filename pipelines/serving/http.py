@@ -96,7 +96,9 @@ class Connection(asyncio.Protocol):
             self._work()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in, and answer the requests that are complete."""
+        """Take bytes in, and answer the requests that are complete; after the last answer, drop them."""
+        if self._closes:
+            return
         if not self._received and self._head is None:
             self._since = _now()  # a request begins
         self._received += data
@@ -166,8 +168,10 @@ class Connection(asyncio.Protocol):
             more += "WWW-Authenticate: Bearer\r\n"
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
         transport.write(f"{head}{more}\r\n".encode() + body)
-        if not keeps:
-            self.end()
+        if not keeps:  # the client closes: to close while it sends would be a reset, which drops the answer
+            self._closes = True
+            self._received.clear()
+            transport.write_eof()
 
 
 def _too_large_head() -> Message:

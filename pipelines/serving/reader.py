@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from pipelines.redaction import may_quote, said
 from pipelines.serving.served import Served
@@ -30,7 +31,7 @@ class SnapshotReader:
         self.swaps = self.failures = 0
         self._snapshots, self._every, self._quote = Snapshots(place), every, may_quote(place)
         self._mark: tuple[str, int, int] | None = None
-        self._failed: tuple[Found | None, float] = None, 0.0
+        self._failed: tuple[Any, float] = "", 0.0  # mark of what could not be used, and when it is tried again
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="raydt-snapshots", daemon=True)
 
@@ -41,7 +42,7 @@ class SnapshotReader:
             found = self._snapshots.find()
             if found is None or found.mark == self._mark:
                 return False
-            if found == self._failed[0] and time.monotonic() < self._failed[1]:
+            if found.mark == self._failed[0] and time.monotonic() < self._failed[1]:
                 return False
             served = load(found)
         except (RaydtError, OSError, MemoryError) as error:
@@ -55,12 +56,13 @@ class SnapshotReader:
 
     def _keep(self, found: Found | None, error: BaseException) -> None:
         """Say once that a snapshot cannot be used."""
-        if self.failures == 0 or found != self._failed[0]:
+        mark = None if found is None else found.mark
+        if mark != self._failed[0]:
             now = self.current
             served = message("serving.first") if now is None else _of(now)
             log.warning(message("serving.kept", served=served, reason=said(error, self._quote)))
         self.failures += 1
-        self._failed = found, time.monotonic() + AGAIN_SECONDS
+        self._failed = mark, time.monotonic() + AGAIN_SECONDS
 
     def start(self) -> None:
         """Look from now on, in the background."""
