@@ -448,3 +448,55 @@ def test_an_error_of_a_key_names_the_row_of_the_request() -> None:
     with pytest.raises(InputError) as caught:
         _of_rows(One(), Table({"a": [1, 2, 3]}, 3, single=False), [0, 2], "key")  # type: ignore[arg-type]
     assert caught.value.row == 2
+
+
+# -- Ray Serve -----------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_answers_requests_and_calls(run: Path) -> None:
+    """Without Ray: what its proxy would hand to a replica."""
+    starlette = pytest.importorskip("starlette.requests")
+    from pipelines.serving.ray_serve import Replica
+
+    replica = Replica(str(run), every=0.01)
+
+    def request(method: str, path: str, *parts: bytes) -> Any:
+        left = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        left.append({"type": "http.request", "body": b"", "more_body": False})
+
+        async def receive() -> Any:
+            return left.pop(0)
+
+        scope = {"type": "http", "method": method, "path": f"/model{path}", "root_path": "/model", "headers": []}
+        return starlette.Request(scope, receive)
+
+    answer = asyncio.run(replica(request("POST", "/predict", BODY[:9], BODY[9:])))
+    assert json.loads(answer.body)["prediction"] == replica.predict(ROW)["prediction"]
+    assert asyncio.run(replica(request("GET", "/health"))).status_code == 200
+    assert asyncio.run(replica(request("POST", "/predict", b" " * MOST_BYTES, b"  "))).status_code == 413
+    assert "column" in replica.predict({**ROW, "a": "x"})["error"]
+    replica.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.ray
+def test_a_deployment_of_ray_serve(run: Path) -> None:
+    """In a process of its own, which ends its Ray."""
+    pytest.importorskip("ray.serve")
+    pytest.importorskip("starlette")
+    program = f"""
+import ray
+from ray import serve
+from pipelines.serving.ray_serve import application
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+serve.start(http_options={{"host": "127.0.0.1", "port": 0}})
+handle = serve.run(application({str(run)!r}, ray_actor_options={{"num_cpus": 0.5}}))
+print(handle.predict.remote({ROW!r}).result(timeout_s=60)["prediction"])
+serve.shutdown()
+ray.shutdown()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=False)
+    reader = SnapshotReader(run)
+    reader.look()
+    expected = json.loads(Application(reader).respond("POST", "/predict", None, BODY).body)["prediction"]
+    assert done.stdout.split() == [expected], done.stderr[-2000:]
