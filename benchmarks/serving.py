@@ -21,7 +21,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -160,51 +159,41 @@ def under_swaps(run: Path, folder: Path, bodies: Sequence[bytes], port: int, swa
         reader.look()
         answers = [json.loads(Application(reader).respond("POST", "/predict", None, body).body) for body in bodies]
         known[answers[0]["digest"]] = [answer["probabilities"] for answer in answers]
-    growing = folder / "growing"
-    shutil.copytree(run, growing, ignore=lambda _, names: [n for n in names if n == "model" or n.isdecimal()])
+    growing = folder / "growing"  # which has all files but the manifests: to come is to get one
+    shutil.copytree(run, growing, ignore=lambda _, names: [n for n in names if n in ("model", "manifest.json")])
 
     def come(state: Path) -> None:
         target = growing / "checkpoints" / state.name
-        shutil.copytree(state, target, ignore=shutil.ignore_patterns("manifest.json"), dirs_exist_ok=True)
-        shutil.copy(state / "manifest.json", target / "manifest.new")
+        (target / "manifest.new").write_bytes((state / "manifest.json").read_bytes())
         for other in (growing / "checkpoints").glob("[0-9]*/manifest.json"):
             other.unlink()
         (target / "manifest.new").rename(target / "manifest.json")
 
     come(states[0])
     command = [sys.executable, "-m", "pipelines.cli", "serve", str(growing), "--port", str(port), "--every", "0.1"]
-    wrong, quiet, loud, seen, digest, changes = 0, list[float](), list[float](), set[str](), "", 0
+    wrong, seen, digest, changes = 0, set[str](), "", 0
+    times: tuple[list[float], list[float]] = ([], [])  # without and with swaps
     with server(command, port):
-        client, stop = Client(port), threading.Event()
-
-        def swap() -> None:
+        client, place = Client(port), 0
+        for swapping, took in enumerate(times):
             for number in range(1, swaps + 1):
-                time.sleep(0.25)
-                come(states[number % len(states)])
-            time.sleep(0.5)
-            stop.set()
-
-        for place in range(500):  # without swaps
-            start = time.perf_counter()
-            client.ask("/predict", bodies[place % len(bodies)])
-            quiet.append(time.perf_counter() - start)
-        threading.Thread(target=swap).start()
-        place = 0
-        while not stop.is_set():
-            place = (place + 1) % len(bodies)
-            start = time.perf_counter()
-            answer: dict[str, Any] = json.loads(client.ask("/predict", bodies[place]))
-            loud.append(time.perf_counter() - start)
-            wrong += answer["probabilities"] != known[answer["digest"]][place]
-            changes += answer["digest"] != digest
-            digest = answer["digest"]
-            seen.add(digest)
-            time.sleep(0.001)
+                if swapping:
+                    come(states[number % len(states)])
+                until = time.perf_counter() + 0.25
+                while time.perf_counter() < until:
+                    place = (place + 1) % len(bodies)
+                    start = time.perf_counter()
+                    answer: dict[str, Any] = json.loads(client.ask("/predict", bodies[place]))
+                    took.append(time.perf_counter() - start)
+                    wrong += answer["probabilities"] != known[answer["digest"]][place]
+                    changes += answer["digest"] != digest
+                    digest = answer["digest"]
+                    seen.add(digest)
         client.close()
-    before, during = (np.percentile(times, 99) * 1e6 for times in (quiet, loud))
+    before, during = (np.percentile(took, 99) * 1e6 for took in times)
     return (
-        f"{changes - 1} swaps of {len(seen)} models seen in {len(loud):,} answers, {wrong} wrong; p99 {before:,.0f} us "
-        f"without swaps, {during:,.0f} us with them ({during / before:.2f} times)"
+        f"{changes - 1} swaps of {len(seen)} models seen in {len(times[1]):,} answers, {wrong} wrong; "
+        f"p99 {before:,.0f} us without swaps, {during:,.0f} us with them ({during / before:.2f} times)"
     )
 
 
