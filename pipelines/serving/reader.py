@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks, and before a snapshot that could not be used is tried again.
 LOOK_SECONDS, AGAIN_SECONDS = 1.0, 30.0
-#: Added to the niceness of the thread that loads, which otherwise takes half of the core on which requests are answered.
+#: Added to the niceness of the thread that loads, which otherwise takes half of the core that answers.
 _NICE = 10
 
 
