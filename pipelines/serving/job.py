@@ -20,8 +20,6 @@ from pipelines.threads_of_run import in_threads_of_its_run
 from raydt.errors import ConfigError
 from raydt.messages import message
 
-log = logging.getLogger(__name__)
-
 #: Environment variable of the token, and the least length of one.
 TOKEN, LEAST_TOKEN = "RAYDT_SERVE_TOKEN", 16
 
@@ -62,6 +60,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         say(message("serving.serving", place=str(place), host=shown, port=port))
 
+    logging.getLogger("pipelines.serving").setLevel(logging.INFO)  # shown with --verbose
     switching = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:

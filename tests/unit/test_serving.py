@@ -17,9 +17,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import pipelines
+from pipelines.prediction import predict_file
 from pipelines.serving import http
 from pipelines.serving.application import MOST_BYTES, Application
 from pipelines.serving.http import Server
@@ -500,3 +503,30 @@ ray.shutdown()
     reader.look()
     expected = json.loads(Application(reader).respond("POST", "/predict", None, BODY).body)["prediction"]
     assert done.stdout.split() == [expected], done.stderr[-2000:]
+
+
+def test_categories_of_digits_stay_text(tmp_path: Path) -> None:
+    """Such as postcodes: as text they are those of the model, for the server as for files."""
+    codes = [f"{place % 5}" for place in range(400)]
+    labels = ["ab"[code in "13"] for code in codes]
+    path, data, out = tmp_path / "rows.parquet", tmp_path / "new.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.table({"postcode": codes, "x": [0.5] * 400, "y": labels}), path)
+    config = {
+        "source": {"kind": "parquet", "path": str(path), "label": "y"},
+        "stream": {"model": "incremental"},
+        "learner": {"kind": "fudyadt"},
+        "cluster": {"backend": "in_process"},
+        "output": {"report": False},
+    }
+    run = pipelines.replay(config, tmp_path / "run")
+    rows = [{"postcode": code, "x": 0.5} for code in "01234"]
+    expected = ["a", "b", "a", "b", "a"]
+    for table in (pa.Table.from_pylist(rows), pa.table({"postcode": [*range(5)], "x": [0.5] * 5})):
+        pq.write_table(table, data)
+        found = predict_file(run.path, data, out, overwrite=True)
+        assert (found["unseen"], pq.read_table(out)["prediction"].to_pylist()) == (0, expected)
+    reader = SnapshotReader(run.path)
+    reader.look()
+    for given in (rows, [{**row, "postcode": int(row["postcode"])} for row in rows]):
+        body = json.dumps({"rows": given}).encode()
+        assert json.loads(Application(reader).respond("POST", "/predict", None, body).body)["predictions"] == expected
