@@ -48,7 +48,8 @@ class Application:
         try:
             response = self.refusal(method, path, authorization) or self._answer(path, body)
         except InputError as error:
-            response = refused(HTTPStatus.BAD_REQUEST, error)
+            large = error.message is not None and error.message.id == "serving.many"
+            response = refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE if large else HTTPStatus.BAD_REQUEST, error)
         except Exception as error:  # one request fails, and the log says with what, but not with which values
             log.error(message("serving.failed", error=type(error).__name__))
             response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, message("serving.failed", error=type(error).__name__))

@@ -72,7 +72,8 @@ class Connection(asyncio.Protocol):
         """Take note of a new connection, or turn it away."""
         self._transport, self._since = cast(asyncio.Transport, transport), _now()
         if len(self._others) >= MOST_CONNECTIONS:
-            self._refuse(problem(HTTPStatus.SERVICE_UNAVAILABLE, message("serving.waits")))
+            self._refuse(problem(HTTPStatus.SERVICE_UNAVAILABLE, message("serving.full")))
+            self.end()  # at once: nobody would close it later
             return
         self._others.add(self)
 
@@ -171,7 +172,10 @@ class Connection(asyncio.Protocol):
         if not keeps:  # the client closes: to close while it sends would be a reset, which drops the answer
             self._closes = True
             self._received.clear()
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the client has reset the connection meanwhile
+                transport.abort()
 
 
 def _too_large_head() -> Message:

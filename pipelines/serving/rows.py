@@ -26,6 +26,9 @@ from raydt.messages import Message, message
 from raydt.redaction import marked, quoted
 from raydt.sessions.saved_model import SavedModel
 
+#: Values of a request, missing ones too, and shares of classes of an answer: short bodies can mean many of them.
+MOST_CELLS = 1 << 22
+
 _NUMBERS = frozenset({int, float, bool, type(None)})
 
 
@@ -80,7 +83,14 @@ def _by_column(rows: Any) -> Table:
             raise InputError(message("serving.not_row"), row=number)
         if row.keys() != names.keys():
             names.update(dict.fromkeys(row))
+            require_few(len(rows), len(names))
     return Table({name: [row.get(name) for row in rows] for name in names}, len(rows), single=False)
+
+
+def require_few(rows: int, columns: int) -> None:
+    """Refuse (InputError) rows of more values than there may be."""
+    if rows * columns > MOST_CELLS:
+        raise InputError(message("serving.many", most=MOST_CELLS))
 
 
 def require_known(table: Table, known: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pipelines.serving.rows import Encoded, RowReader, Table, require_known
+from pipelines.serving.rows import Encoded, RowReader, Table, require_few, require_known
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
 from raydt.keyed.saved import BY_KEY, SavedKeys
@@ -71,6 +71,7 @@ class ServedModel:
     def answer(self, table: Table) -> dict[str, Any]:
         """Predict rows."""
         require_known(table, self._reader.columns)
+        require_few(table.rows, max(len(self._reader.columns), len(self.classes)))
         predicted = self.predicted(table)
         return _answer(table, predicted, None if self._regression else self.classes, self.snapshot)
 
@@ -124,6 +125,7 @@ class ServedKeys:
     def answer(self, table: Table) -> dict[str, Any]:
         """Predict rows, each by the model of its key; null where there is none."""
         require_known(table, self._known)
+        require_few(table.rows, max(len(self._known), len(self._whole.classes)))
         keys = table.columns.get(self._column, [None] * table.rows)
         of_key: dict[Any, list[int]] = {}
         for row, key in enumerate(keys):

@@ -34,6 +34,8 @@ SENTENCES: dict[str, Sentence] = {
     "large": ("the body has more than {most:,} bytes", "Send fewer rows at a time"),
     "large_head": "the header has more than {most:,} bytes",
     "failed": "the request failed: {error}",
+    "many": ("the rows have more than {most:,} values, or shares of classes", "Send fewer rows at a time"),
+    "full": ("there are too many connections", "Ask again in a few seconds"),
     "waits": ("there is no complete snapshot yet", "Ask again in a few seconds"),
     # The server
     "serving": "serving {place} at http://{host}:{port}",
