@@ -9,6 +9,7 @@ import click
 from pipelines.commands.options import JSON, KEY, KINDS, print_result
 from pipelines.printing import one_line
 from raydt.messages import message
+from raydt.redaction import WITHHELD
 
 #: Formats of exported models, as in ``raydt.export``.
 _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
@@ -81,6 +82,7 @@ def predict(
         click.echo(message("commands.unseen_categories", rows=rows, columns=columns), err=True)
     if result.get("without_model"):
         rows, keys = counted(result["without_model"], "row"), one_line(", ".join(map(str, result["unknown_keys"])))
+        keys = keys if result["unknown_keys"] else WITHHELD
         click.echo(message("commands.without_model", rows=rows, keys=keys), err=True)
     print_result(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
     return 0
