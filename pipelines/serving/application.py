@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pipelines.redaction import said
 from pipelines.serving.reader import SnapshotReader
 from pipelines.serving.rows import parsed
-from raydt.errors import InputError, RaydtError
+from raydt.errors import InputError, ModelFileError
 from raydt.messages import Message, message
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,9 @@ class Application:
         """Answer one request."""
         try:
             response = self.refusal(method, path, authorization) or self._answer(path, body)
+        except ModelFileError as error:  # a key of the snapshot that cannot be read: no fault of the request
+            log.error(message("serving.failed", error=said(error, quote=False)))
+            response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, message("serving.failed", error=type(error).__name__))
         except InputError as error:
             large = error.message is not None and error.message.id == "serving.many"
             response = refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE if large else HTTPStatus.BAD_REQUEST, error)
@@ -110,10 +113,8 @@ def problem(status: HTTPStatus, what: Message) -> Response:
     return _json(status, {"error": {"problem": what.problem, "remedy": what.remedy or None}})
 
 
-def refused(status: HTTPStatus, error: RaydtError) -> Response:
+def refused(status: HTTPStatus, error: InputError) -> Response:
     """Return the answer to rows that cannot be predicted; it quotes a value to the one who has sent it."""
-    if not isinstance(error, InputError):
-        return problem(status, Message(said(error, quote=True)))
     place = {"row": error.row, "column": error.column}
     remedy = error.remedy or message("serving.remedy")
     return _json(status, {"error": {"problem": error.problem, "remedy": remedy, **place}})

@@ -15,10 +15,10 @@ import numpy as np
 from pipelines.serving.rows import Encoded, RowReader, Table, require_few, require_known
 from raydt.arrays.sparse import SparseRows
 from raydt.errors import InputError
-from raydt.keyed.saved import BY_KEY, SavedKeys
+from raydt.keyed.saved import SavedKeys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import SavedModel
+from raydt.sessions.saved_model import BY_KEY, SavedModel
 
 #: Models of keys that stay in memory, ready.
 _READY_KEYS = 4096

@@ -15,9 +15,9 @@ from pipelines.serving.served import Served, ServedKeys, ServedModel, Snapshot
 from raydt.errors import ModelFileError
 from raydt.folders.arrays import open_folder
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
-from raydt.keyed.saved import BY_KEY, SavedKeys
+from raydt.keyed.saved import SavedKeys
 from raydt.messages import message
-from raydt.sessions.saved_model import MODEL, open_model, outlined, understood
+from raydt.sessions.saved_model import BY_KEY, MODEL, open_model, outlined, understood
 
 
 class Found(NamedTuple):
