@@ -279,6 +279,15 @@ class Learner(ABC):
         """
         return self.Predictor(features, model)
 
+    def model_within(self, options: Any, features: Features, state: Arrays) -> Arrays | None:
+        """Return the arrays of a model that predicts as a coordinator's ``state`` does, without the rows.
+
+        None if the model has to be restored from the rows. The default takes the arrays that the schema of a model
+        declares, which a reader of a run then serves within milliseconds.
+        """
+        declared = self.schema(options, features, state, state=False).arrays
+        return {of.name: state[of.name] for of in declared} if all(of.name in state for of in declared) else None
+
     def promise(self, options: Any) -> Promise:
         """Return whether the guarantee of the method holds with these options; an audit proves that it does."""
         promise: Promise = options.promise()

@@ -31,6 +31,7 @@ MODULES = (
     "nets.test_rounds",
     "nets.test_runs",
     "nets.test_scales",
+    "nets.test_serving",
     "nets.test_state_schema",
     "nets.test_stored_rows",
     "nets.test_subjects",
