@@ -15,7 +15,7 @@ from raydt.examples.features import CATEGORICAL, Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NONE, UNIT, Weights
+from raydt.examples.weights import NO_WEIGHTS, UNIT, Weights
 from raydt.learners.confidence_tree.drift_kernels import YOUNG, in_trials
 from raydt.learners.confidence_tree.log import Logged
 from raydt.learners.confidence_tree.model import Arrays, SplitArrays, SplitRecord, canonical_tree, live_tree
@@ -105,7 +105,7 @@ class LiveConfidenceTree:
 
     @property
     def _weights(self) -> Weights:
-        return NONE if self.unit == 1 else masses_by_slot(self.weighting, self.store)
+        return NO_WEIGHTS if self.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     def masses(self, slots: Slots) -> Int64:
         """How much some examples count, int64; 1 each while counts are numbers of rows."""

@@ -17,7 +17,7 @@ from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import dtype_of
 from raydt.examples.updates import UpdateBatch
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NONE, sums_by_class
+from raydt.examples.weights import NO_WEIGHTS, sums_by_class
 from raydt.exchange.faults import fault
 from raydt.exchange.meeting import together
 from raydt.exchange.messages import Ask, Exchange, Tell
@@ -28,7 +28,6 @@ from raydt.learners.fudyadt.build_sharded import BuildOrder, as_bits, split_alik
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import Cached
-from raydt.learners.fudyadt.weighted_search import NO_WEIGHTS
 from raydt.learners.rebuild_log import COORDINATOR, RESET, SHARDS, record
 from raydt.learners.tree_coordinator import LiveTree, inserts_of
 from raydt.messages import message
@@ -84,7 +83,7 @@ class FuDyADTTree(LiveTree):
     @property
     def cached(self) -> Cached:
         """The features at hand, for kernels."""
-        weight = masses_by_slot(self.weighting, self.store) if self.weighted else NONE
+        weight = masses_by_slot(self.weighting, self.store) if self.weighted else NO_WEIGHTS
         return Cached(self.store.X, self.categorical, weight)
 
     @property
@@ -264,7 +263,7 @@ class FuDyADTTree(LiveTree):
         labels, numbers = self.examples.y[slots], NO_NUMBERS
         if self.label_range is not None:
             labels, numbers = np.zeros(len(slots), dtype=np.int32), labels
-        weights = self.cached.weight[slots].astype(np.int64) if self.weighted else NO_WEIGHTS
+        weights = self.cached.weight[slots] if self.weighted else NO_WEIGHTS
         listing = Listing(X, self.categorical, rows, slots, labels, numbers, weights)
         scratch = self._scratch_for(len(slots))
         DividedBuild(self.tree, self.members, listing, self.rules, stamp, scratch).run(node)

@@ -12,7 +12,7 @@ from raydt.arrays.kernel import kernel
 from raydt.examples.features import Features
 from raydt.examples.store import USED, ExampleStore
 from raydt.examples.weighting import Weighting
-from raydt.examples.weights import NONE, Weights, sums_by_class
+from raydt.examples.weights import NO_WEIGHTS, Weights, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.finders.scores import best_candidates, table_of, xlogx_table
 from raydt.learners.rebuild_log import SHARDS, record
@@ -62,7 +62,7 @@ class Builder(LiveTree):
     @property
     def weights(self) -> Weights:
         """What examples count, by slot; empty while counts are numbers of rows."""
-        return NONE if self.rules.unit == 1 else masses_by_slot(self.weighting, self.store)
+        return NO_WEIGHTS if self.rules.unit == 1 else masses_by_slot(self.weighting, self.store)
 
     @property
     def weighed(self) -> WeighedRows:
