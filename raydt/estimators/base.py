@@ -65,7 +65,7 @@ class Estimator(NamedExamples):
         """
         self._require_classes(y)
         given = np.asarray(1.0 if sample_weight is None else sample_weight)
-        if given.dtype.kind in "biuf" and not given.any():
+        if given.dtype.kind in "biuf" and given.size and not given.any():
             raise ValueError(message("estimators.zero_weights"))
         return self._begin(X, y, None, self._beside(ids, subjects, sample_weight), warmup=True)
 

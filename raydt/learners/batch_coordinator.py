@@ -318,6 +318,10 @@ class BatchCoordinator(ABC):
         """What a digest has of some live rows beside their ids: what follows from nothing else."""
         return {"y": self.store.y[slots]}
 
+    def _class_parts(self) -> list[Part]:
+        """Part of the digest for the factors of balanced classes, once they are resolved; when they were is none."""
+        return [] if self._weighting is None else list(self._weighting.digested().items())
+
     def _row_part(self) -> Part:
         """Part of the digest for all live rows. The first costs O(n log n), the next O(log n) for each row changed."""
         if self._digested is None:

@@ -88,8 +88,8 @@ class TreeCoordinator(SequentialCoordinator):
 
         The first costs O(nodes + live examples), the next O(depth) for an update.
         """
-        parts = [("tree", self._outline.root(self.live.tree)), *self._digested_numbers(), self._row_part()]
-        return digest(parts)
+        tree = self._outline.root(self.live.tree)
+        return digest([("tree", tree), *self._digested_numbers(), *self._class_parts(), self._row_part()])
 
     def _digested_numbers(self) -> list[Part]:
         """What else the digest has."""

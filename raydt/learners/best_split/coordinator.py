@@ -210,8 +210,7 @@ class BestSplitCoordinator(SequentialCoordinator):
 
     def digest(self) -> str:
         """Digest of the split with its counts, and of ids with labels."""
-        parts = self.split.arrays() | self._weighting.state()
-        return digest([*parts.items(), self._row_part()])
+        return digest([*self.split.arrays().items(), *self._class_parts(), self._row_part()])
 
     def statistics(self) -> dict[str, int]:
         """Sizes and totals now, and what ``BestSplitDescription.outcome`` says in words; nothing is ever rebuilt."""

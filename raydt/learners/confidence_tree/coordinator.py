@@ -25,7 +25,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
-from raydt.examples.weights import sums_by_class
+from raydt.examples.weights import counting, sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import TIE
@@ -188,6 +188,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
         slots, counted = self.live.counted(self._trials.compared)
         self._renewed, self._lived = self._t, int(self.live.tree.counts[0].sum())
+        slots = counting(slots, self.store.weights(slots))
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
@@ -201,7 +202,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
             for some in (slots, later["slot"][later["kind"] == ADD]):
                 self.live.weighting.enter(self.store, some)
             self._weigh()
-        parts = yield Ask("learn", {"slots": slots})
+        parts = yield Ask("learn", {"slots": counting(slots, self.store.weights(slots))})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
         rows = yield from self._rows.take(slots)
         self.live.tree.counts[0], self.live.tree.nodes["head"][0] = 0, -1
@@ -365,7 +366,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         O(nodes + log n) for an update.
         """
         state = self.state(np.empty(0, dtype=np.int32)) | self.live.leaf_tallies()
-        skipped = ("place", "trial_place", "seq", "leaf", "was_right")
+        skipped = ("place", "trial_place", "seq", "leaf", "was_right", "weighed")
         return digest([*((name, state[name]) for name in sorted(state) if name not in skipped), self._row_part()])
 
     def _row_columns(self, slots: Slots) -> Arrays:

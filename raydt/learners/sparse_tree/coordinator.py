@@ -12,7 +12,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.digest import Part
 from raydt.batches.rows_on_shards import RowBlock, RowsOnShards
 from raydt.batches.window_length import WindowLength
 from raydt.errors import ConfigError, InputError
@@ -194,13 +193,7 @@ class SparseTreeCoordinator(TreeCoordinator):
 
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
-        return super().state(slots) | self._weighting_state()
-
-    def _digested_numbers(self) -> list[Part]:
-        return list(self._weighting_state().items())
-
-    def _weighting_state(self) -> Arrays:
-        return self.live.weighting.state()
+        return super().state(slots) | self.live.weighting.state()
 
     def restore(self, state: Arrays) -> None:
         """Continue from a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
