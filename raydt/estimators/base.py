@@ -328,6 +328,8 @@ class Estimator(NamedExamples):
                 raise HalfAppliedError(message("estimators.interrupted_first"))
             sound._seq, sound._known = 0, {}
             sound._open_session()
+            if (factors := self.session_.coordinator.class_factors) is not None:
+                sound.session_.coordinator.weigh_classes(factors)
             op, weight = np.full(n, INSERT, dtype=np.int8), unless_equal(held.weight)
             sound._apply(sound._next_batch(op, held.id, held.X, held.y, held.sparse, n, weight))
             if sound._subjects is not None:

@@ -260,6 +260,11 @@ class BatchCoordinator(ABC):
         targets: Targets = self.predictor().predict(X, sparse)
         return targets
 
+    @property
+    def class_factors(self) -> npt.NDArray[np.int64] | None:
+        """Factors of balanced classes, in units, once they are resolved."""
+        return None if self._weighting is None else self._weighting.factors
+
     def weigh_classes(self, factors: npt.NDArray[np.int64]) -> None:
         """Balance classes by these factors, in units, not by those that the first examples would give."""
         assert self._weighting is not None

@@ -66,12 +66,14 @@ class TreeCoordinator(SequentialCoordinator):
 
     live: LiveTree
     _outlined: Outline | None = None
+    _outlined_unit = 1
 
     @property
     def _outline(self) -> Outline:
         """The outline of the tree as it is. O(nodes changed since it was last asked for)."""
-        if self._outlined is None:
-            self._outlined = Outline(self.live.rules.certified)
+        rules = self.live.rules
+        if self._outlined is None or self._outlined_unit != rules.unit:  # with the first weight all counts are others
+            self._outlined, self._outlined_unit = Outline(rules.certified), rules.unit
         self._outlined.follow(self.live.tree)
         return self._outlined
 
