@@ -10,9 +10,20 @@ import numpy.typing as npt
 
 from raydt.arrays.memory import grown
 from raydt.errors import InputError
-from raydt.examples.store import ExampleStore
+from raydt.examples.store import USED, ExampleStore
 from raydt.examples.targets import Targets
-from raydt.examples.weights import BITS, LARGEST_SUM, NO_WEIGHTS, UNIT, Weights, balanced, of_codes, products, sum_of
+from raydt.examples.weights import (
+    BITS,
+    LARGEST_SUM,
+    NO_WEIGHTS,
+    UNIT,
+    Weights,
+    balanced,
+    of_codes,
+    products,
+    sum_of,
+    sums_by_class,
+)
 from raydt.messages import message
 
 
@@ -92,6 +103,18 @@ class Weighting:
         """Whether factors are wanted and not yet resolved."""
         return self._is_balanced and self.factors is None
 
+    def balance(self, store: ExampleStore, slots: Any, seq: int, classes: int = 0, later: Any = ()) -> bool:
+        """Find the factors by the examples in some slots, if they are open, before update ``seq``; True if they were.
+
+        There are as many as ``classes``, or as the examples need. The examples enter by them, ``later`` ones too.
+        """
+        if not self.is_open:
+            return False
+        self.resolve(sums_by_class(store.weights(slots), store.y[slots], classes), seq)
+        self.enter(store, slots)
+        self.enter(store, np.asarray(later, dtype=np.int32))
+        return True
+
     def resolve(self, sums: npt.NDArray[np.int64], seq: int) -> None:
         """Fix the factors by the sums of the own weights of each class, before update ``seq``; once."""
         self.take(balanced(sums) if self.given is None else self.given, seq)
@@ -109,8 +132,10 @@ class Weighting:
         found = self.digested()
         return found | {"weighed": np.array([self.resolved], dtype=np.int64)} if found else found
 
-    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Continue with what :meth:`state` gave; :meth:`enter` the examples then."""
+    def restore(self, state: Mapping[str, npt.NDArray[Any]], store: ExampleStore | None = None) -> None:
+        """Continue with what :meth:`state` gave; the examples of a store that has been filled enter."""
         self.take(None)
         if self._is_balanced and "class_weight" in state:
             self.take(np.asarray(state["class_weight"]), int(state["weighed"][0]))
+            if store is not None:
+                self.enter(store, np.arange(int(store.reg[USED])))

@@ -25,7 +25,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
-from raydt.examples.weights import counting, sums_by_class
+from raydt.examples.weights import counting
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import TIE
@@ -196,11 +196,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """End the warm-up: fix the bins by its rows, and take these in order of birth; ``later`` steps follow."""
         slots = self.live.rows_of(np.array([0]))[0]
         slots = slots[np.argsort(self.store.born[slots])]
-        if self.live.weighting.is_open:
-            y = self.store.y[slots]
-            self.live.weighting.resolve(sums_by_class(self.store.weights(slots), y, 2), self._warmup)
-            for some in (slots, later["slot"][later["kind"] == ADD]):
-                self.live.weighting.enter(self.store, some)
+        if self.live.weighting.balance(self.store, slots, self._warmup, 2, later["slot"][later["kind"] == ADD]):
             self._weigh()
         parts = yield Ask("learn", {"slots": counting(slots, self.store.weights(slots))})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])

@@ -373,17 +373,11 @@ class LiveConfidenceTree:
         arrays |= unit_array(self.unit) | self.weighting.state()
         return {**arrays, **bins, **self.was_right(slots), "leaf": position[self.members["leaf"][slots]]}
 
-    def _restore_weights(self, state: Arrays) -> None:
-        """Continue with the weights of a state; its examples are in the store."""
-        slots = np.arange(len(state["id"]), dtype=np.int32)
-        self.weighting.restore(state)
-        self.weighting.enter(self.store, slots)
-        self.unit = unit_of(state)
-
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..., its nodes ids in preorder."""
         self.store.fill(state["id"], state["y"], state["born"], weights=state.get("weight"))
-        self._restore_weights(state)
+        self.weighting.restore(state, self.store)
+        self.unit = unit_of(state)
         self.tree, self.splits = live_tree(state)
         self.recorded.forget()
         self.members = listed(self.tree, state["leaf"], self.store.capacity)
