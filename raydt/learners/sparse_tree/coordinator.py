@@ -126,7 +126,7 @@ class SparseTreeCoordinator(TreeCoordinator):
             left = warmup - int((steps["kind"][begin:done] == ADD).sum())
             live.tree.reg[WARMUP_LEFT] = left
             if left == 0:
-                live.balance(stamp // 2 + 1)
+                live.balance(stamp // 2 + 1, 2)
                 yield from live.rebuild(0, stamp, log)
             return done
         worst = self._upper(beaten, broken)
@@ -186,7 +186,7 @@ class SparseTreeCoordinator(TreeCoordinator):
         yield from self._catch_up()
         if self.live.tree.reg[WARMUP_LEFT] > 0:
             self.live.tree.reg[WARMUP_LEFT] = 0
-            self.live.balance(self._seq)
+            self.live.balance(self._seq, 2)
             yield from self.live.rebuild(0, 2 * self._seq - 1, new_log(1))
 
     # ---------------------------------------------------------------- the model
