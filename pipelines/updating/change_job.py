@@ -22,7 +22,14 @@ from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
-from pipelines.updating.change_files import ChangeFile, ChangeStreams, applied_files, find_changes, spelling_of
+from pipelines.updating.change_files import (
+    ChangeFile,
+    ChangeStreams,
+    applied_files,
+    find_changes,
+    is_weighted,
+    spelling_of,
+)
 from pipelines.updating.changes import Deletions, Insertions, StateNames
 from pipelines.updating.job import contents_after, copies_of, save_state
 from pipelines.updating.lineage import absolute
@@ -44,6 +51,7 @@ from raydt.examples.updates import (
     cut_at,
     joined,
 )
+from raydt.folders.manifest import MANIFEST
 from raydt.learners import description_of, traits_of
 from raydt.learners.description import Call
 from raydt.messages import message
@@ -69,7 +77,7 @@ class ChangesResult:
     """Outcome of :func:`apply_changes`."""
 
     state: str  #: The new state; the newest one there was, if no file was new; empty of a dry run.
-    receipt: Receipt | None  #: None if no file was new.
+    receipt: Receipt | None  #: None if no file was new, or the new ones have no update.
     files: list[str]  #: Files that were applied.
     known: list[str]  #: Files passed over, since the state has their contents.
     updates: int = 0
@@ -154,6 +162,9 @@ def apply_changes(
         if writing is None:
             return result
         gone, inserted = applied.deletions, applied.insertions
+        target = writing.place(streams.seq)
+        if target.has(MANIFEST):  # no update: there is nothing to write, and nothing that a receipt could tell
+            return replace(result, state=target.location, receipt=None)
         meta, components = contents_after(saved, folder, session, names, gone, inserted, receipt)
         meta |= {"offset": streams.seq} | ({"spelling": streams.given} if streams.given else {})
         meta["lineage"][-1] |= {
@@ -168,7 +179,6 @@ def apply_changes(
             "scores": result.scores,
         }
         components["scores"] = applied.prequential
-        target = writing.place(streams.seq)
         save_state(target, meta, components, receipt, receipts_open)
         return replace(result, state=target.location)
 
@@ -240,7 +250,7 @@ class _Applied:
 
     def _tally(self, stream: ChangelogStream, before: Tally | None) -> Tally:
         """Return the counts of a file, which go on from those of the file before, or from the scores of the state."""
-        tally = Tally(stream)
+        tally = Tally(stream, weighted=is_weighted(self._saved.meta))
         if before is not None:
             tally.restore(before.state())
             return tally
@@ -252,9 +262,10 @@ class _Applied:
         return tally
 
     def _apply(self, batch: UpdateBatch, stream: ChangelogStream, tally: Tally, whose: Mapping[int, Any]) -> None:
-        store, by_value = self._session.coordinator.store, bool((batch.op == DELETE_VALUE).any())
-        asked = store.slots() if by_value else store.find(batch.id)
-        ids, y = np.array(store.id[asked]), np.array(store.y[asked])
+        store = self._session.coordinator.store
+        by_value = batch.op[0] == DELETE_VALUE  # alone in its piece
+        asked = self._equal(batch) if by_value else store.find(batch.id)
+        named, y = np.array(store.id[asked]) if by_value else batch.id, np.array(store.y[asked])
         result = self._session.apply(batch, skip_refused=self._streams.skips)
         tally.record(batch, result, 0.0)
         if result.applied < len(batch):
@@ -263,12 +274,8 @@ class _Applied:
             raise tally.update_error(batch, refusal).but(remedy=remedy)
         taken = np.ones(len(batch), dtype=np.bool_)
         taken[[refusal.position for refusal in result.refused]] = False
-        deleted = np.flatnonzero(taken & ((batch.op == DELETE) | (batch.op == UPDATE)))
+        deleted = np.flatnonzero(taken & ((batch.op == DELETE) | (batch.op == UPDATE) | by_value))
         at = deleted + batch.start
-        if by_value:  # one example, which the update does not name
-            deleted = np.flatnonzero(store.find(ids) < 0)
-            at = np.full(len(deleted), batch.start)
-        named = ids if by_value else batch.id
         of_new = [self._whose.pop(one, _OF_STATE) for one in named[deleted].tolist()]
         self._gone.append(_Deleted(at, named[deleted], stream.names_of(named[deleted]), y[deleted], of_new))
         begun = np.flatnonzero(taken & ((batch.op == INSERT) | (batch.op == UPDATE)))
@@ -280,6 +287,12 @@ class _Applied:
         self._new_names += stream.names_of(inserted)
         self._path.append(result.path)
         self._logs.append(result.log)
+
+    def _equal(self, batch: UpdateBatch) -> npt.NDArray[np.int32]:
+        """Return the slot of the example that a deletion by value takes: of those that equal its row, the oldest."""
+        sparse = {} if batch.sparse is None else {"sparse": batch.sparse}
+        equal = self._session.coordinator.find_equal(batch.X, 0, batch.y[0].item(), **sparse)
+        return self._session.driver.run(equal)[:1]
 
     def whose(self, names: StateNames) -> npt.NDArray[np.object_] | None:
         """Return the subjects of the deleted examples, in the order of the receipt; None where no row has one."""

@@ -262,6 +262,11 @@ class BatchCoordinator(ABC):
         targets: Targets = self.predictor().predict(X, sparse)
         return targets
 
+    @property
+    def class_factors(self) -> npt.NDArray[np.int64] | None:
+        """Factors of balanced classes, in units, once they are resolved."""
+        return None if self._weighting is None else self._weighting.factors
+
     def weigh_classes(self, factors: npt.NDArray[np.int64]) -> None:
         """Balance classes by these factors, in units, not by those that the first examples would give."""
         assert self._weighting is not None
@@ -321,6 +326,10 @@ class BatchCoordinator(ABC):
     def _row_columns(self, slots: Slots) -> dict[str, npt.NDArray[Any]]:
         """What a digest has of some live rows beside their ids: what follows from nothing else."""
         return {"y": self.store.y[slots]}
+
+    def _class_parts(self) -> list[Part]:
+        """Part of the digest for the factors of balanced classes, once they are resolved; when they were is none."""
+        return [] if self._weighting is None else list(self._weighting.digested().items())
 
     def _row_part(self) -> Part:
         """Part of the digest for all live rows. The first costs O(n log n), the next O(log n) for each row changed."""

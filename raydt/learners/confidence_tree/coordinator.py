@@ -24,7 +24,7 @@ from raydt.examples.features import Features
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import INSERT, BatchResult, Log, UpdateBatch
 from raydt.examples.updates import joined as joined_logs
-from raydt.examples.weights import sums_by_class
+from raydt.examples.weights import counting
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
 from raydt.learners.confidence_tree.bounds import TIE
@@ -189,6 +189,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """Make the bins again, from the live examples, and have the shards count by them what nodes have counted."""
         slots, counted = self.live.counted(self._trials.compared)
         self._renewed, self._lived = self._t, int(self.live.tree.counts[0].sum())
+        slots = counting(slots, self.store.weights(slots))
         parts = yield Ask("renew", {"slots": slots, "counted": counted})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
 
@@ -196,13 +197,9 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         """End the warm-up: fix the bins by its rows, and take these in order of birth; ``later`` steps follow."""
         slots = self.live.rows_of(np.array([0]))[0]
         slots = slots[np.argsort(self.store.born[slots])]
-        if self.live.weighting.is_open:
-            y = self.store.y[slots]
-            self.live.weighting.resolve(sums_by_class(self.store.weights(slots), y, 2), self._warmup)
-            for some in (slots, later["slot"][later["kind"] == ADD]):
-                self.live.weighting.enter(self.store, some)
+        if self.live.weighting.balance(self.store, slots, self._warmup, 2, later["slot"][later["kind"] == ADD]):
             self._weigh()
-        parts = yield Ask("learn", {"slots": slots})
+        parts = yield Ask("learn", {"slots": counting(slots, self.store.weights(slots))})
         self.live.bins = joined([Bins.from_arrays(part) for part in parts])
         rows = yield from self._rows.take(slots)
         self.live.tree.counts[0], self.live.tree.nodes["head"][0] = 0, -1
