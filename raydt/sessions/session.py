@@ -21,7 +21,7 @@ from raydt.exchange.shard import FeatureShard
 from raydt.exchange.snapshot import Segment, Snapshot
 from raydt.folders.folder import Folder
 from raydt.learners.base import Learner, WorkPlan
-from raydt.learners.batch_coordinator import BatchCoordinator
+from raydt.learners.batch_coordinator import BatchCoordinator, Many
 from raydt.messages import message
 from raydt.sessions.snapshots import take_snapshot, whole
 
@@ -163,6 +163,13 @@ class InProcessSession:
             self.whole = self.coordinator.store.changes == changes
             raise
 
+    def group(self, batch: UpdateBatch) -> Many | None:
+        """What takes this batch with those of other sessions (``raydt.keyed.pool``); None if :meth:`apply` has to."""
+        self.require_whole()
+        if self._restored or len(self.shards) != 1 or batch.barrier is not None or batch.every or not len(batch):
+            return None
+        return self.coordinator.group(batch, self.shards[0].worker)
+
     def predict_row(self, row: npt.NDArray[Any]) -> int | None:
         """Return the predicted class code of one row, as :meth:`BatchCoordinator.predict_row`."""
         return self.coordinator.predict_row(row, self.shards[0].worker) if len(self.shards) == 1 else None
@@ -210,8 +217,13 @@ class InProcessSession:
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""
         self.require_whole()
+        return {**self.coordinator.statistics(), **self.traffic}
+
+    @property
+    def traffic(self) -> dict[str, int]:
+        """Statistics of the traffic alone."""
         traffic = self.driver.traffic
-        return {**self.coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
+        return {"rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
 
     def model(self) -> Arrays:
         """The predict-only model."""
