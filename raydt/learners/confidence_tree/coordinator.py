@@ -28,10 +28,12 @@ from raydt.examples.updates import joined as joined_logs
 from raydt.examples.weights import sums_by_class
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
+from raydt.learners.batch_coordinator import Many
 from raydt.learners.confidence_tree.bounds import TIE
 from raydt.learners.confidence_tree.drift_coordinator import Trials
 from raydt.learners.confidence_tree.dynamic_tree import LiveConfidenceTree
 from raydt.learners.confidence_tree.log import Logged, logged
+from raydt.learners.confidence_tree.many import ListedTree
 from raydt.learners.confidence_tree.model import Arrays, canonical_tree, filled, node_arrays, predictive
 from raydt.learners.confidence_tree.naive_bayes import SharedLogs
 from raydt.learners.confidence_tree.naive_bayes_online import shares_now
@@ -82,6 +84,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._logs = SharedLogs()
         self._trials = Trials(self.live, options.drift_period, self._logs)
         self._single = SingleRows(self.live, self._logs, options.grace_period)
+        self.listed: ListedTree | None = None  #: For the call that takes the batches of many trees.
         self._naive: Arrays | None = None  # what predictions need of the shards, if nothing has changed since
         self._history: StatisticsHistory | None = None  # of the batch at work, if its statistics are wanted within it
 
@@ -303,6 +306,28 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         self._seq, self._naive = self._seq + 1, None
         return True, None
 
+    def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
+        """Return what takes this batch with those of other trees, if nothing is compared or renewed."""
+        live, usual = self.live, batch.weight is not None or batch.sparse is not None or not batch.start
+        usual = usual or live.bins is None or self.options.drift_period > 0 or self.store.weight is not None
+        if usual or self.features.sparse or live.unit > 1 or not self.features.names:
+            return None
+        if batch.n_classes > live.tree.counts.shape[1] or self._due()[1] <= len(batch):
+            return None
+        if self.listed is None or not self.listed.is_current(live, worker):
+            self.listed = ListedTree(live, worker)
+        group: Many | None = self.listed.group
+        return group
+
+    def took_rows(self, rows: int, classes: int) -> None:
+        """Take note of examples that were taken with those of other trees, and of their classes."""
+        self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Statistics of the run so far."""
+        return {"rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}
+
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
         if self.live.bins is None or self.features.sparse or self.live.unit > 1:
@@ -376,7 +401,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         deepest = preorder(self.live.tree)[2]
         reg = self.live.tree.reg
         size = {"active": self.store.live, "nodes": int(reg[NODES]), "leaves": int(reg[LEAVES]), "depth": deepest}
-        return {**size, "rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}
+        return size | self.totals
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""

@@ -62,7 +62,7 @@ TALLIED = ("majority_right", "naive_right", "normal_right")
 #: No entry and site to check.
 NO_CHECKS = np.empty((0, 2), dtype=np.int64)
 #: Where the levels of naive Bayes begin.
-_ODDS = level_odds()
+ODDS = level_odds()
 
 
 class LiveConfidenceTree:
@@ -70,7 +70,7 @@ class LiveConfidenceTree:
 
     def __init__(self, options: ConfidenceTreeOptions, features: Features) -> None:
         self.categorical = features.kinds.astype(np.bool_)
-        self._grace, self._period = options.grace_period, options.drift_period
+        self.grace, self._period = options.grace_period, options.drift_period
         #: Whether leaves may predict by naive Bayes; whether each chooses.
         self.naive, self.adaptive = options.leaf_prediction != "majority", options.leaf_prediction in ADAPTIVE
         self.normal = options.leaf_prediction == "adaptive_normal"  #: Whether with normal features, too.
@@ -134,9 +134,9 @@ class LiveConfidenceTree:
         room = len(path.pending) if counted else 0
         entries, deltas = empty(room, ENTRY), empty((4, room), self.delta)
         # A row that counts for several may make a check due alone.
-        checks = empty(room // self._grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
+        checks = empty(room // self.grace + len(tree.nodes) if self.unit == 1 else room, CHECK)
         owns = np.empty((len(checks), tree.own.shape[1]), dtype=np.int64)
-        rules = WalkRules(self.categorical, self._grace * self.unit if counted else 0, scored, self.naive)
+        rules = WalkRules(self.categorical, self.grace * self.unit if counted else 0, scored, self.naive)
         rows_scored = len(path.pending) if counted and self.naive else 0
         asked, priors = np.empty(rows_scored, np.int64), np.empty((rows_scored, tree.own.shape[1]), np.int64)
         out = CountedRows(entries, deltas, checks, owns, asked, priors)
@@ -171,7 +171,7 @@ class LiveConfidenceTree:
         each = (sum((reply[i] for reply in replies[1:]), replies[0][i]) if replies else none for i in (1, 2))
         summed = tuple(np.ascontiguousarray(scores) for scores in each)
         rules = self.adaptive, 1 + self._period // YOUNG * self.unit if self._period else 0
-        settle(self.tree, self.examples, self.right, window.path, window.counted, summed, (table, _ODDS), void, rules)
+        settle(self.tree, self.examples, self.right, window.path, window.counted, summed, (table, ODDS), void, rules)
 
     def naive_leaves(self) -> Int64:
         """Leaves that predict by naive Bayes now, in preorder; of a tree whose leaves may do so (``naive``)."""

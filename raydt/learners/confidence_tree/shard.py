@@ -116,6 +116,20 @@ class ConfidenceTreeShard(ShardWithRows):
         return HeldDense(self._counts, self._columns, self._codes), self._bins
 
     @property
+    def counted(self) -> tuple[Statistics, npt.NDArray[np.uint16]]:
+        """What is counted, and the bins of every row."""
+        return self._counts, self._codes
+
+    @property
+    def groups_of_bins(self) -> tuple[npt.NDArray[Any], ...]:
+        """As :class:`Naive` has them: ``low``, ``stop``, ``normal`` and ``score``."""
+        return self._pools.low, self._pools.stop, *self._scores[::-1]
+
+    def has_rows(self, slots: int) -> None:
+        """Take note that so many slots have had a row."""
+        self._held.used = max(self._held.used, slots)
+
+    @property
     def features_by_slot(self) -> npt.NDArray[np.float64]:
         """Shape (slots, columns): the dense features kept."""
         return self._held.X
