@@ -98,7 +98,7 @@ def run(kind: str, form: str, keys: int, rows: int, blocks: int, size: int, prof
     for key, session in enumerate(sessions):
         session.apply(streams.first(key))
     todo = [streams.block(size) for _ in range(blocks + 2)]
-    spent, profile = 0.0, cProfile.Profile()
+    spent, profile = 0.0, cProfile.Profile(time.process_time)
     for number, block in enumerate(todo):
         began = time.process_time()
         if profiled and number >= 2:
@@ -112,7 +112,9 @@ def run(kind: str, form: str, keys: int, rows: int, blocks: int, size: int, prof
     if profiled:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
     digest = hash(tuple(session.digest() for session in sessions[:20]))
-    print(f"| {kind} | {form} | {blocks * size / spent:,.0f} | {1e6 * spent / blocks / size:.2f} | {digest} |", flush=True)
+    print(
+        f"| {kind} | {form} | {blocks * size / spent:,.0f} | {1e6 * spent / blocks / size:.2f} | {digest} |", flush=True
+    )
     return str(digest)
 
 

@@ -43,7 +43,8 @@ def array_at(typing_context: Any, like: Any, words: Any, number: Any) -> Any:
         address, *shape = (builder.load(builder.gep(first, [ir.Constant(wide, i)])) for i in range(1 + like.ndim))
         item = context.get_data_type(like.dtype)
         size = context.get_constant(types.intp, context.get_abi_sizeof(item))
-        strides, step = [], size
+        strides: list[Any] = []
+        step = size
         for length in reversed(shape):
             strides.insert(0, step)
             step = builder.mul(step, length)

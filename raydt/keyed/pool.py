@@ -1,8 +1,8 @@
 """One batch of each of many models: in a loop, or together where the learner can take many by one compiled call.
 
 A batch of few updates costs a session more in Python than in counting. :func:`apply_all` gives what a loop of
-``session.apply`` gives, bit for bit: predictions, refusals, logs, statistics and models. Only what says how the work was
-done differs: ``seconds``, of logs too, and the traffic, as models that are taken together exchange nothing.
+``session.apply`` gives, bit for bit: predictions, refusals, logs, statistics and models. Only what says how the work
+was done differs: ``seconds``, of logs too, and the traffic, as models that are taken together exchange nothing.
 """
 
 from __future__ import annotations
@@ -54,5 +54,6 @@ def _together(
         session.whole = True
         if result is not None:
             result.seconds = seconds
-            result.statistics |= session.traffic
+            traffic = session.driver.traffic
+            result.statistics["rounds"], result.statistics["bytes_exchanged"] = traffic.rounds, traffic.bytes
     return results

@@ -20,6 +20,7 @@ from raydt.examples.admission import Admission
 from raydt.examples.store import FREE, LIVE, USED, admit_updates
 from raydt.examples.updates import DELETE, DELETE_VALUE, INSERT, UPDATE, BatchResult, Log, Refusal, UpdateBatch
 from raydt.learners.sequential import STEP, fill_steps
+from raydt.trees.records import next_in_preorder
 
 #: Columns of ``Taken.numbers``: updates that were taken (-1 of a batch that was not), insertions, deletions, steps,
 #: refused updates; and what the learner notes of the model, from ``NOTES`` on.
@@ -43,7 +44,7 @@ class Batches(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What becomes of the updates, by update; steps and their positions begin at ``room`` times those of the updates."""
+    """What becomes of the updates, by update; their steps begin at ``room`` times where they do."""
 
     old: npt.NDArray[np.int32]
     new: npt.NDArray[np.int32]
@@ -69,7 +70,7 @@ def admit_batch(batches: Any, out: Any, k: int, index: Any, reg: Any, y: Any, bo
         kind = batches.op[i]
         if kind == DELETE_VALUE:
             return False
-        if kind == INSERT or kind == UPDATE:
+        if kind in (INSERT, UPDATE):
             inserts += 1
         if kind != DELETE:
             row += 1
@@ -113,6 +114,17 @@ def end_batch(batches: Any, out: Any, k: int, index: Any, reg: Any) -> None:
         out.path[at] += step.path
         if step.prediction >= 0:
             out.prediction[at], out.level[at] = step.prediction, step.level
+
+
+@inner_kernel
+def deepest(nodes: Any) -> int:
+    """Depth of the deepest node of a tree. O(nodes)."""
+    depth: int = np.int64(0)
+    node = np.int64(0)
+    while node >= 0:
+        depth = max(depth, np.int64(nodes[node].depth))
+        node = next_in_preorder(nodes, node, np.int64(0))
+    return depth
 
 
 class ManyBatches:

@@ -217,13 +217,8 @@ class InProcessSession:
     def statistics(self) -> dict[str, int]:
         """Statistics of the coordinator and of the traffic."""
         self.require_whole()
-        return {**self.coordinator.statistics(), **self.traffic}
-
-    @property
-    def traffic(self) -> dict[str, int]:
-        """Statistics of the traffic alone."""
         traffic = self.driver.traffic
-        return {"rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
+        return {**self.coordinator.statistics(), "rounds": traffic.rounds, "bytes_exchanged": traffic.bytes}
 
     def model(self) -> Arrays:
         """The predict-only model."""

@@ -308,25 +308,24 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
 
     def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
         """Return what takes this batch with those of other trees, if nothing is compared or renewed."""
-        live, usual = self.live, batch.weight is not None or batch.sparse is not None or not batch.start
-        usual = usual or live.bins is None or self.options.drift_period > 0 or self.store.weight is not None
-        if usual or self.features.sparse or live.unit > 1 or not self.features.names:
+        live, listed = self.live, self.listed
+        if listed is None or not listed.is_current(live, worker):
+            usual = live.bins is None or live.unit > 1 or self.options.drift_period > 0
+            if usual or self.features.sparse or not self.features.names:
+                return None
+            listed = self.listed = ListedTree(live, worker)
+        if batch.weight is not None or live.store.weight is not None or live.unit > 1 or not batch.start:
             return None
-        if batch.n_classes > live.tree.counts.shape[1] or self._due()[1] <= len(batch):
+        renews = self._renewal and self._renewed + max(self._lived, self._renewal) - self._t <= len(batch.op)
+        if renews or batch.n_classes > listed.classes:
             return None
-        if self.listed is None or not self.listed.is_current(live, worker):
-            self.listed = ListedTree(live, worker)
-        group: Many | None = self.listed.group
+        group: Many | None = listed.group
         return group
 
-    def took_rows(self, rows: int, classes: int) -> None:
-        """Take note of examples that were taken with those of other trees, and of their classes."""
+    def took_rows(self, rows: int, classes: int) -> _Counts:
+        """Take note of examples that were taken with those of other trees, and of their classes; the totals so far."""
         self._t, self._classes, self._naive = self._t + rows, max(self._classes, classes), None
-
-    @property
-    def totals(self) -> dict[str, int]:
-        """Statistics of the run so far."""
-        return {"rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}
+        return self._counts
 
     def predict_row(self, row: npt.NDArray[np.float64], worker: Any) -> int | None:
         """Return the class that the tree predicts, once there are bins, and without weights."""
@@ -401,7 +400,7 @@ class ConfidenceTreeCoordinator(SequentialCoordinator):
         deepest = preorder(self.live.tree)[2]
         reg = self.live.tree.reg
         size = {"active": self.store.live, "nodes": int(reg[NODES]), "leaves": int(reg[LEAVES]), "depth": deepest}
-        return size | self.totals
+        return {**size, "rebuilds": 0, "rebuilt_rows": 0, **self._counts._asdict()}
 
     def model(self) -> Arrays:
         """Canonical arrays of the tree that predict."""

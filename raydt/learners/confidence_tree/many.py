@@ -17,7 +17,7 @@ from raydt.arrays.kernel import inlined_kernel, kernel
 from raydt.batches.binning import Bins, code_of
 from raydt.batches.rows_on_shards import RowBlock
 from raydt.examples.store import LIVE, USED, Index
-from raydt.examples.updates import INSERT, UPDATE, BatchResult
+from raydt.examples.updates import BatchResult
 from raydt.examples.weights import NONE
 from raydt.learners.confidence_tree.drift_kernels import TRIAL
 from raydt.learners.confidence_tree.dynamic_tree import ODDS, LiveConfidenceTree
@@ -44,7 +44,7 @@ from raydt.learners.confidence_tree.statistics import (
     score_dense,
 )
 from raydt.learners.confidence_tree.tree import NODE, ConfidenceTreeArrays, WeighedExamples
-from raydt.learners.many import NOTES, STEPS, ManyBatches, admit_batch, end_batch
+from raydt.learners.many import NOTES, STEPS, ManyBatches, admit_batch, deepest, end_batch
 from raydt.learners.sequential import ADD, REMOVE
 from raydt.trees.records import (
     LEAVES,
@@ -54,7 +54,6 @@ from raydt.trees.records import (
     level_at,
     link,
     majority,
-    next_in_preorder,
     route,
     total,
 )
@@ -62,7 +61,8 @@ from raydt.trees.records import (
 if TYPE_CHECKING:
     from raydt.learners.confidence_tree.shard import ConfidenceTreeShard
 
-_BYTES, _SMALL, _INTS, _FLOATS = (np.empty(0, dtype) for dtype in (np.uint8, np.int32, np.int64, np.float64))
+_BYTES, _SMALL = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
+_INTS, _FLOATS = np.empty(0, dtype=np.int64), np.empty(0)
 _COUNTS = np.empty((0, 0), dtype=np.int64)
 _LIKE = (
     ConfidenceTreeArrays(np.empty(0, NODE), _COUNTS, _COUNTS, _INTS, np.empty(0, TRIAL), _COUNTS),
@@ -88,40 +88,33 @@ _FLAT = (
 #: Behind them: for how many nodes the depth of the tree is known, and the depth.
 _KNOWN = WORDS * len(_FLAT)
 _HALVES = half_logs()
-#: What is noted of a tree; the number of classes, one more than the largest code that came, follows.
+#: What is noted of a tree; behind that, from ``_USED`` on, slots that have been used, and one more than the largest
+#: class that came.
 _NOTED = ("active", "nodes", "leaves", "depth")
+_USED = len(_NOTED)
+_TOTALS = ("rebuilds", "rebuilt_rows", "checks", "splits", "ties", "restarted")
 
 
 @inlined_kernel
-def _depth(nodes: Any) -> int:
-    """Depth of the deepest node. O(nodes)."""
-    deepest = np.int64(0)
-    node = np.int64(0)
-    while node >= 0:
-        deepest = max(deepest, np.int64(nodes[node].depth))
-        node = next_in_preorder(nodes, node, np.int64(0))
-    return deepest
-
-
-@inlined_kernel
-def _may_check(batches: Any, k: int, tree: Any, categorical: Any, rows: Any, grace: int) -> bool:
-    """Whether a leaf of the rows of batch ``k`` might be checked once they are counted. O(rows x depth)."""
-    inserts = 0
-    for i in range(batches.begin[k], batches.begin[k + 1]):
-        inserts += batches.op[i] == INSERT or batches.op[i] == UPDATE
-    if inserts >= grace:
-        return True
-    for row in range(len(rows.X)):
+def _may_check(tree: Any, categorical: Any, rows: Any, grace: int) -> bool:
+    """Whether a leaf might be checked once some rows are counted. O(rows x depth)."""
+    n = len(rows.X)
+    for row in range(n):
         leaf = route(tree, categorical, rows, np.int64(row))
-        if tree.nodes[leaf].since + inserts >= grace:
+        if tree.nodes[leaf].since + n < grace:
+            continue
+        same = 0
+        for other in range(n):
+            same += route(tree, categorical, rows, np.int64(other)) == leaf
+        if tree.nodes[leaf].since + same >= grace:
             return True
     return False
 
 
 @inlined_kernel
 def _come(
-    tree: Any, examples: Any, right: Any, rows: Any, held: Any, scratch: Any, bins: Any, naive: Any, odds: Any, step: Any,
-    categorical: Any, adaptive: bool,
+    tree: Any, examples: Any, right: Any, rows: Any, held: Any, scratch: Any, bins: Any, naive: Any, odds: Any,
+    step: Any, categorical: Any, adaptive: bool,
 ) -> None:  # fmt: skip
     """Predict the row of a step and, unless it is a query, take its example into its leaf. O(depth + d K)."""
     leaf = route(tree, categorical, rows, np.int64(step.row))
@@ -154,7 +147,9 @@ def _come(
                 step.level = naive_level(tree.own[leaf], scores, naive.table, odds)
         if adaptive and adds:
             label = np.int64(examples.y[slot])
-            who = (MAJORITY_RIGHT if most == label else 0) | (NAIVE_RIGHT if (most if k < 0 else k) == label else 0)
+            who = np.int64(MAJORITY_RIGHT if most == label else 0)
+            if (most if k < 0 else k) == label:
+                who |= NAIVE_RIGHT
             if len(normals) and (most if by_normal < 0 else by_normal) == label:
                 who |= NORMAL_RIGHT
             right[slot] = who
@@ -195,7 +190,7 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any) -
             bits += 1
         index, reg, right = Index(slots, bits, ids), array_at(ints, words, 11), array_at(bytes_, words, 12)
         rows = RowBlock(batches.X[batches.rows[k] : batches.rows[k + 1]], indptr, indices)
-        if _may_check(batches, k, tree, categorical, rows, grace):
+        if _may_check(tree, categorical, rows, grace):
             continue
         if not admit_batch(batches, out, k, index, reg, y, born):
             continue
@@ -229,18 +224,18 @@ def _take_many(directory: Any, like: Any, batches: Any, out: Any, shared: Any) -
                 _come(tree, examples, right, rows, held, scratch, bins, naive, odds, step, categorical, adaptive)
         end_batch(batches, out, k, index, reg)
         if words[_KNOWN] != tree.reg[NODES]:
-            words[_KNOWN], words[_KNOWN + 1] = tree.reg[NODES], _depth(tree.nodes)
+            words[_KNOWN], words[_KNOWN + 1] = tree.reg[NODES], deepest(tree.nodes)
         notes = out.numbers[k, NOTES:]
         notes[0], notes[1], notes[2], notes[3] = reg[LIVE], tree.reg[NODES], tree.reg[LEAVES], words[_KNOWN + 1]
         classes = 0
         for i in range(batches.begin[k], batches.begin[k + 1]):
             if out.new[i] >= 0:
                 classes = max(classes, 1 + np.int64(y[out.new[i]]))
-        notes[4] = classes
+        notes[_USED], notes[_USED + 1] = reg[USED], classes
 
 
 class ListedTree:
-    """The arrays of a tree, of its examples and of the shard, for the call that takes many; as long as they are these."""
+    """The arrays of a tree, its examples and its shard, for the call that takes many; as long as they are these."""
 
     def __init__(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard) -> None:
         store, tree = live.store, live.tree
@@ -251,24 +246,31 @@ class ListedTree:
             *(*tree, live.members, store.y, store.born, store.table, store.id, store.reg, live.right, *held.counts),
             *(*held.columns, held.codes, X, *bins, low, stop, normal, score),
         )
-        self._kept = self._now(live, worker)
+        self._tree, self._members, self._table, self._id = tree, live.members, store.table, store.id
+        self._bins, self._X, (self._counts, self._codes) = live.bins, X, worker.counted
         whole = min(map(len, (live.members, live.right, held.codes, X))) >= store.capacity == len(store.id)
         fits = whole and fit(arrays, _FLAT)
         self.addresses = Addresses(arrays, (-1, 0)) if fits else Addresses()
         self._sites, classes = held.counts.totals.shape
+        self.classes = tree.counts.shape[1]
         rest = live.grace, live.naive, live.adaptive, live.normal, classes, live.categorical.tobytes()
         self.group = _group(*rest) if fits else None
 
-    @staticmethod
-    def _now(live: LiveConfidenceTree, worker: ConfidenceTreeShard) -> tuple[Any, ...]:
-        store = live.store
-        rest = worker.features_by_slot, *worker.counted
-        return live.tree, live.members, store.table, store.id, live.right, live.bins, *rest
-
     def is_current(self, live: LiveConfidenceTree, worker: ConfidenceTreeShard) -> bool:
         """Return whether the arrays are those of the tree and the shard, with room for all that it counts."""
-        same = all(one is other for one, other in zip(self._kept, self._now(live, worker), strict=True))
-        return same and live.sites <= self._sites and len(self.addresses.words) > 0  # of a copy there is none
+        store = live.store
+        return (
+            self._tree is live.tree
+            and self._members is live.members
+            and self._table is store.table
+            and self._id is store.id
+            and self._bins is live.bins
+            and self._counts is worker.counted[0]
+            and self._codes is worker.counted[1]
+            and self._X is worker.features_by_slot
+            and live.sites <= self._sites
+            and len(self.addresses.words) > 0  # of a copy there is none
+        )
 
 
 class _ManyTrees:
@@ -281,13 +283,12 @@ class _ManyTrees:
     def take(self, sessions: Sequence[Any], batches: ManyBatches) -> list[BatchResult | None]:
         """Take the batches of some sessions; None of those that go the usual way."""
         coordinators = [session.coordinator for session in sessions]
-        most = batches.longest
-        for one in coordinators:
-            one.store.changes += 1  # before, so that a change that is broken off is counted
-            most = max(most, one.store.live + batches.longest)
+        stores = [one.live.store for one in coordinators]
+        for store in stores:
+            store.changes += 1  # before, so that a change that is broken off is counted
         classes, table = self._classes, _INTS
         if self._naive:
-            table = _LOGS.reach(np.array([most + 1]))
+            table = _LOGS.reach(np.array([store.reg[LIVE] for store in stores]) + batches.longest + 1)
         directory = np.array([one.listed.addresses.entry for one in coordinators], dtype=np.int64)
         found, normals = (np.empty((1, classes), dtype=np.int64) for _ in range(2))
         scores = found, np.empty((2, classes)), normals if self._normal else normals[:0]
@@ -295,15 +296,14 @@ class _ManyTrees:
         rows = np.zeros(batches.longest + 1, dtype=np.int64), _SMALL, NONE
         shared = self._categorical, self._grace, self._adaptive, scratch, scores, (table, ODDS, _HALVES), rows
         _take_many(directory, _LIKE, batches.given, batches.taken, shared)
-        logs = [{} for _ in coordinators]
-        results = batches.results(_NOTED, logs)
-        for k, (session, batch, result) in enumerate(zip(sessions, batches.batches, results, strict=True)):
+        results = batches.results(_NOTED, [{} for _ in sessions])
+        noted = batches.taken.numbers[:, NOTES + _USED :].tolist()
+        for k, (one, batch, result) in enumerate(zip(coordinators, batches.batches, results, strict=True)):
             if result is not None:
-                one = session.coordinator
-                session.shards[0].worker.has_rows(int(one.store.reg[USED]))
+                used, came = noted[k][:2]
+                sessions[k].shards[0].worker.has_rows(used)
                 one.took(batch.start + result.applied, batches, k)
-                one.took_rows(result.inserts, int(batches.taken.numbers[k, NOTES + 4]))
-                result.statistics |= one.totals
+                result.statistics.update(zip(_TOTALS, (0, 0, *one.took_rows(result.inserts, came)), strict=True))
         return results
 
 
@@ -311,7 +311,5 @@ _LOGS = SharedLogs()
 
 
 @functools.lru_cache(64)
-def _group(
-    grace: int, naive: bool, adaptive: bool, normal: bool, classes: int, categorical: bytes
-) -> _ManyTrees:
+def _group(grace: int, naive: bool, adaptive: bool, normal: bool, classes: int, categorical: bytes) -> _ManyTrees:
     return _ManyTrees(grace, naive, adaptive, normal, classes, categorical)

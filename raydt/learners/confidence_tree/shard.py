@@ -127,7 +127,8 @@ class ConfidenceTreeShard(ShardWithRows):
 
     def has_rows(self, slots: int) -> None:
         """Take note that so many slots have had a row."""
-        self._held.used = max(self._held.used, slots)
+        if slots > self._held.used:
+            self._held.used = slots
 
     @property
     def features_by_slot(self) -> npt.NDArray[np.float64]:
@@ -157,7 +158,7 @@ class ConfidenceTreeShard(ShardWithRows):
         deltas, asked = np.array(deltas), np.array(checks)
         self._weigh(deltas)
         if len(logs):
-            self._logs = np.array(logs)
+            self._logs = np.require(logs, requirements="CAW")  # copied if it was sent
         self._room_for(sites, classes)
         wanted, classes = classes, self._counts.totals.shape[1]  # more, if other classes were announced once
         found = np.empty((len(asked), len(self.groups), 2, COUNTS + classes), dtype=np.int64)

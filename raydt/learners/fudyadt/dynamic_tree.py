@@ -5,7 +5,9 @@ Where a rebuild is done depends on its size and on which features are at hand; w
 
 from __future__ import annotations
 
+import threading
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,12 +52,17 @@ from raydt.trees.weighted_counts import weigh
 LOOP_CELLS = 1 << 15
 #: Cells up to which scratch is kept: fresh pages cost a third of a BUILD's time (16 MiB of elements).
 KEPT_CELLS = 1 << 21
+#: For so many shapes of trees.
+KEPT_KINDS = 4
 #: Rows fetched in one round when the cache is filled after a restore.
 FETCHED_ROWS = 1 << 16
 
 
+_of_thread = threading.local()
+
+
 class FuDyADTTree(LiveTree):
-    """The live tree, scratch, and the units of numeric labels, which grow together."""
+    """The live tree, and the units of numeric labels, which grow together."""
 
     def __init__(self, features: Features, options: FuDyADTOptions, shards: int, plan: WorkPlan) -> None:
         label_range, d = options.declared_range(), len(features)
@@ -69,7 +76,6 @@ class FuDyADTTree(LiveTree):
         self._labels_sent = True  # the shards have the labels of all live rows
         self.loop_rows = max(16, LOOP_CELLS // max(1, d))  #: Largest rebuild the compiled loop does itself.
         self.weighting = Weighting(options.class_weight == "balanced")
-        self.scratch = self._new_scratch(self.loop_rows)
         if label_range is not None:
             self._take_range(label_range)
         self._rows_to_fetch = 0
@@ -108,8 +114,6 @@ class FuDyADTTree(LiveTree):
             self.units = grown(self.units, self.store.capacity)
         if classes > self.tree.counts.shape[1]:
             self.tree = with_room(self.tree, 0, classes)
-        if len(self.scratch.left) < self.tree.counts.shape[1]:
-            self.scratch = self._new_scratch(self.loop_rows)
 
     @property
     def takes_rows(self) -> bool:
@@ -123,8 +127,7 @@ class FuDyADTTree(LiveTree):
         )
         if not here or self.label_range is not None or self.tree.reg[WARMUP_LEFT]:
             return False
-        classes = self.tree.counts.shape[1]
-        return len(self.scratch.left) >= classes and self.store.live < largest_build(classes)
+        return self.store.live < largest_build(self.tree.counts.shape[1])
 
     def restore(self, state: Arrays) -> None:
         """Replace everything by a saved state; its rows take slots 0, 1, ..."""
@@ -137,7 +140,6 @@ class FuDyADTTree(LiveTree):
         self.weighting.enter(self.store, np.arange(len(state["id"])))
         if self.label_range is not None:
             self._take_range(LabelRange.of(*state[RANGE].tolist()))
-        self.scratch = self._new_scratch(self.loop_rows)
         self._labels_sent = self.plan.shared_store
         self._rows_to_fetch = 0 if self.plan.shared_store else min(len(state["id"]), len(self.store.X))
 
@@ -151,7 +153,6 @@ class FuDyADTTree(LiveTree):
         if not self.weighted and self.store.uneven:
             self.rules = self._options.weighed_rules()
             weigh(self.tree, self.rules)
-            self.scratch = self._new_scratch(self.loop_rows)
 
     def end_warmup(self, seq: int) -> None:
         """Take the range of numeric labels, unless it is known, from the examples in the tree, which is one leaf.
@@ -175,7 +176,6 @@ class FuDyADTTree(LiveTree):
         self.weighting.enter(self.store, np.arange(int(self.store.reg[USED])))
         if not self.weighted:
             self.rules = self._options.weighed_rules()
-            self.scratch = self._new_scratch(self.loop_rows)
         take_rows(self.tree, self.members, 0, slots)
         weight = self.cached.weight[slots]
         self.members["leaf"][slots] = np.where(weight > 0, 0, -1)
@@ -239,19 +239,25 @@ class FuDyADTTree(LiveTree):
         nodes = int(self.tree.reg[NODES]) - before + 1
         record(self.tree, log, node, stamp, n, nodes, place, time.perf_counter() - began)
 
-    def _scratch_for(self, rows: int) -> BuildScratch:
-        """Scratch for a BUILD; that of a very large one is not kept."""
-        have = len(self.scratch.spare)
-        if rows <= have:
-            return self.scratch
-        d = len(self.features)
-        if rows * d > KEPT_CELLS:
-            return self._new_scratch(rows)
-        self.scratch = self._new_scratch(min(2 * rows, KEPT_CELLS // d))
-        return self.scratch
+    @property
+    def scratch(self) -> BuildScratch:
+        """Scratch of this thread for the rebuilds of the compiled loop; all trees use it in turn."""
+        return self._scratch_for(self.loop_rows)
 
-    def _new_scratch(self, rows: int) -> BuildScratch:
-        return new_scratch(rows, len(self.features), self.tree.counts.shape[1], self.weighted)
+    def _scratch_for(self, rows: int) -> BuildScratch:
+        """Scratch of this thread for a BUILD; that of a very large one is not kept."""
+        d, kind = len(self.features), (self.tree.counts.shape[1], self.weighted)
+        kept: dict[Any, BuildScratch] = _of_thread.__dict__
+        found = kept.get((d, *kind))
+        if found is not None and rows <= len(found.spare):
+            return found
+        if rows * d > KEPT_CELLS and rows > self.loop_rows:
+            return new_scratch(rows, d, *kind)
+        if found is None and len(kept) >= KEPT_KINDS:
+            kept.clear()
+        more = rows if rows <= self.loop_rows else min(2 * rows, KEPT_CELLS // d)
+        found = kept[d, *kind] = new_scratch(more, d, *kind)
+        return found
 
     def _build(
         self,

@@ -16,10 +16,10 @@ from raydt.examples.updates import BatchResult, Log, UpdateBatch
 from raydt.examples.weights import NONE
 from raydt.learners.fudyadt.presort import largest_build
 from raydt.learners.fudyadt.update import BatchSteps, Cached, advance
-from raydt.learners.many import NOTES, STEPS, ManyBatches, admit_batch, end_batch
+from raydt.learners.many import NOTES, STEPS, ManyBatches, admit_batch, deepest, end_batch
 from raydt.learners.rebuild_log import REBUILD, new_log
-from raydt.trees.counted_tree import NODE, REBUILDS, REBUILT_ROWS, STATISTICS, CountedTree, TreeRules
-from raydt.trees.records import LEAVES, MEMBER, NODES, Examples, next_in_preorder
+from raydt.trees.counted_tree import NODE, REBUILDS, REBUILT_ROWS, STATISTICS, WARMUP_LEFT, CountedTree, TreeRules
+from raydt.trees.records import LEAVES, MEMBER, NODES, Examples
 
 if TYPE_CHECKING:
     from raydt.learners.fudyadt.dynamic_tree import FuDyADTTree
@@ -42,17 +42,6 @@ _KNOWN = WORDS * len(_FLAT)
 _NOTED = ("active", "nodes", "leaves", "depth", "rebuilds", "rebuilt_rows")
 #: Columns of the log, in its order.
 _COLUMNS = ("seq", "rows", "depth", "nodes", "place", "seconds")
-
-
-@kernel
-def _depth(nodes: Any) -> int:
-    """Depth of the deepest node. O(nodes)."""
-    deepest = np.int64(0)
-    node = np.int64(0)
-    while node >= 0:
-        deepest = max(deepest, np.int64(nodes[node].depth))
-        node = next_in_preorder(nodes, node, 0)
-    return deepest
 
 
 @kernel
@@ -108,7 +97,7 @@ def _take_many(
             return k, step, node
         end_batch(batches, out, k, index, reg)
         if words[_KNOWN] != tree.reg[REBUILDS]:
-            words[_KNOWN], words[_KNOWN + 1] = tree.reg[REBUILDS], _depth(tree.nodes)
+            words[_KNOWN], words[_KNOWN + 1] = tree.reg[REBUILDS], deepest(tree.nodes)
         notes = out.numbers[k, NOTES:]
         notes[0], notes[1], notes[2] = reg[LIVE], tree.reg[NODES], tree.reg[LEAVES]
         notes[3], notes[4], notes[5] = words[_KNOWN + 1], tree.reg[REBUILDS], tree.reg[REBUILT_ROWS]
@@ -132,17 +121,18 @@ class ListedTree:
         whole = len(live.members) >= store.capacity == len(store.id) == len(store.X)
         fits = whole and fit(arrays, _FLAT)
         self.addresses = Addresses(arrays, (-1, 0)) if fits else Addresses()
-        classes, d = tree.counts.shape[1], len(live.features)
+        self._rules, self.classes, d = live.rules, tree.counts.shape[1], len(live.features)
         most_rows = min(live.loop_rows, (live.plan.local_work_limit - 1) // max(1, d))
-        rest = live.rules, classes, most_rows, live.categorical.tobytes()
+        rest = live.rules, self.classes, most_rows, live.categorical.tobytes()
         self.group = _group(*rest) if fits else None
-        self.most = largest_build(classes)
+        self.most = largest_build(self.classes)
 
     def is_current(self, live: FuDyADTTree) -> bool:
         """Return whether the arrays are those of the tree."""
         store = live.store
         return (
             self._tree is live.tree
+            and self._rules is live.rules
             and self._members is live.members
             and self._table is store.table
             and self._id is store.id
@@ -156,12 +146,14 @@ def group_of(live: FuDyADTTree, batch: UpdateBatch, listed: ListedTree | None) -
 
     None if the batch goes the usual way: in the warm-up, with weights or numeric labels, or where rows are elsewhere.
     """
-    usual = batch.weight is not None or batch.barrier is not None or not batch.start or batch.sparse is not None
-    if usual or batch.blocks or live.store.weight is not None or not live.takes_rows:
-        return listed, None
+    store, reg = live.store, live.tree.reg
     if listed is None or not listed.is_current(live):
+        if not live.takes_rows:
+            return listed, None
         listed = ListedTree(live)
-    if batch.n_classes > live.tree.counts.shape[1] or live.store.live + len(batch) > listed.most:
+    if batch.weight is not None or store.weight is not None or batch.blocks or not batch.start or reg[WARMUP_LEFT]:
+        return listed, None
+    if batch.n_classes > listed.classes or store.reg[LIVE] + len(batch.op) > listed.most:
         return listed, None
     return listed, listed.group
 
