@@ -1,53 +1,30 @@
-"""Updates that a model refuses because of their ids: the error of one, and a search for them before a run."""
+"""A search, before a run, for updates that a model refuses because of their ids."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from raydt.errors import InputError, UpdateError
+from raydt.errors import InputError
 from raydt.examples.updates import (
     DELETE,
     DELETE_VALUE,
     DUPLICATE_ID,
     INSERT,
     QUERY,
-    REFUSALS,
     UNKNOWN_ID,
     UPDATE,
     UpdateBatch,
 )
-from raydt.messages import message
-from raydt.redaction import quoted
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLogStream
+from raydt.streams.refused import update_error
 
 #: A search ends after so many updates, or so many numbers of features.
 MOST_UPDATES, MOST_CELLS = 1_000_000, 100_000_000
 
 #: Updates that a search describes.
 _MOST_DESCRIBED = 10
-
-
-def update_error(stream: Stream, batch: UpdateBatch, position: int, reason: int, later: str = "") -> UpdateError:
-    """Return the error of a refused update: its place, its id and the remedy.
-
-    ``later`` is the place of the insertion that comes after this deletion, or the other way round, where that is
-    known. To skip such an update would lose the deletion, or the row.
-    """
-    problem, remedy = REFUSALS[reason]
-    row = int(batch.row[position])
-    file, line = stream.where(row) if row != -1 else (None, None)
-    by_value = batch.op[position] == DELETE_VALUE
-    key = "" if by_value else f" (id {quoted(batch.name(position))})"
-    if reason == UNKNOWN_ID and batch.op[position] == UPDATE:
-        remedy = message("runs.unknown_update")
-    if later:
-        name = "early_deletion" if reason == UNKNOWN_ID else "early_insertion"
-    else:
-        name = "refused_id" if reason in (UNKNOWN_ID, DUPLICATE_ID) else "refused"
-    said = {"update": batch.start + position, "problem": problem, "key": key, "later": later, "remedy": remedy}
-    return UpdateError(message(f"runs.{name}", **said), file=file, row=line)
 
 
 @dataclass(slots=True)

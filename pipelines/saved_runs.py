@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pipelines.config import Config, load_config, without_retired
 from pipelines.run_folder import RunFolder
 from pipelines.yaml12 import load_yaml
-from raydt.errors import FormatVersionError, InputError, ModelFileError, shortage
+from raydt.errors import ConfigError, FormatVersionError, InputError, ModelFileError, shortage
 from raydt.folders.checkpoint import read_checkpoint
 from raydt.folders.manifest import MANIFEST, complete, newest, read_manifest
 from raydt.learners import traits_of
@@ -34,7 +34,18 @@ def open_stream(config: Config) -> tuple[Source, Stream]:
     source = open_source(config.source, reading=traits_of(config.learner).reading)
     if source.n_rows == 0:
         raise no_rows(config)
+    if getattr(config.source, "key", None) is not None:
+        return source, keyed_stream(config, source)
     return source, make_stream(config.stream, source)
+
+
+def keyed_stream(config: Config, source: Any) -> Any:
+    """Return the stream of rows of any keys; ConfigError for a stream that reads rows again, or a log of its own."""
+    from raydt.keyed.stream import KeyedStream
+
+    if config.stream.model in ("batches", "deletion_log") or getattr(config.stream, "holdout", None):
+        raise ConfigError(message("keyed.stream", model=config.stream.model))
+    return KeyedStream(source, skip_bad=config.stream.on_error == "skip")
 
 
 def no_rows(config: Config) -> InputError:
@@ -110,6 +121,8 @@ def run_meta(config: Config, stream: Stream, at: dict[str, Any], updates: int, f
     """``meta`` of a model of a run; ``fingerprint`` is the source's, other arguments as of :func:`state_meta`."""
     categories, classes = at["source"].get("categories", {}), stream.source.classes[: at["n_classes"]]
     meta = model_meta(config.learner, stream.source.features, classes, categories)
+    if (key := getattr(config.source, "key", None)) is not None:
+        meta["key"] = key
     return meta | {"config_hash": config.model_hash(), "source_fingerprint": fingerprint, "offset": updates}
 
 

@@ -23,6 +23,7 @@ from pipelines.config import Config
 from pipelines.operation import Checkpoint as CheckpointOptions
 from pipelines.run_folder import RunFolder, fitting
 from pipelines.running.differences import require_same, require_updated
+from pipelines.running.parts import parts_of
 from pipelines.running.records.recorder import Recorder
 from raydt.errors import (
     CheckpointsFailError,
@@ -37,10 +38,9 @@ from raydt.errors import (
 from raydt.exchange.snapshot import Barrier, Segment
 from raydt.folders.checkpoint import Checkpoint, CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.manifest import read_manifest
-from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.presentation.words import duration
-from raydt.sessions.saved_model import SavedModel, understood
+from raydt.sessions.saved_model import SavedModel
 from raydt.sessions.session import Session
 from raydt.sources.identity import Identity
 from raydt.streams.base import Stream
@@ -241,13 +241,14 @@ def newest_restorable(
     written it; RaydtError if there are checkpoints, but none can be used. Nothing is thrown away because of that.
     """
     newest: InputError | None = None
+    parts = parts_of(config)
     numbers = _numbers(store)
     for number in reversed(numbers):
         place = store.folder.inside(str(number))
-        recorder = Recorder(folder, config.output, stream, traits_of(config.learner).figures)
+        recorder = parts.recorder(folder, config, stream)
         try:
             checkpoint = read_checkpoint(place, apart=True)
-            saved = understood(checkpoint.meta, checkpoint.components, place.location)
+            saved = parts.understood(checkpoint.meta, checkpoint.components, place.location)
             with fitting(place.location):
                 require_same(config, data, stream, checkpoint.meta, place.location)
                 known = require_updated(checkpoint.meta, lineage, place.location)

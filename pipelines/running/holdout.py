@@ -14,9 +14,9 @@ import numpy as np
 from pipelines.config import Config
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.intake import Intake, feed
-from pipelines.running.records.tally import Tally, known
 from pipelines.saved_runs import open_stream
 from raydt.evaluation.ranking import LEVELS
+from raydt.evaluation.tally import Tally, known
 from raydt.examples.features import Features
 from raydt.examples.targets import NUMBERS
 from raydt.learners import learners

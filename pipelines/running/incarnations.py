@@ -69,11 +69,13 @@ class Incarnations:
         features: Features,
         before: int = 0,
         place: Callable[[Sequence[Bundle]], Config] | None = None,
+        session: Callable[[Config], Session] | None = None,
     ) -> None:
         self.epoch = self._before = before  #: Number of the incarnation opened last.
         self.config = config  #: With a number of shards.
         self.features, self._learner = features, learners()[config.learner.kind]
         self._session: Session | None = None
+        self._make = session  # of models by key in this process
         self._cluster: Cluster | None = None
         with ExitStack() as opening:
             if config.cluster.backend == "in_process":
@@ -114,7 +116,9 @@ class Incarnations:
         self._leave()
         self.epoch += 1
         shards, plan = self.config.placement.shards or 1, self.config.placement.plan
-        if self._cluster is None:
+        if self._make is not None:
+            self._session = self._make(self.config)
+        elif self._cluster is None:
             self._session = InProcessSession(self._learner, self.config.learner, self.features, shards, plan)
         else:
             self._compiled.require()

@@ -10,20 +10,17 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from pipelines.config import Config
-from pipelines.running.records.tally import Tally
 from pipelines.saved_runs import no_rows
 from raydt.errors import ProcessLostError, UpdateError
-from raydt.examples.updates import CARRIES_ROW, BatchResult, UpdateBatch
+from raydt.evaluation.tally import Tally
+from raydt.examples.updates import BatchResult, UpdateBatch, cut_at
 from raydt.exchange.snapshot import Barrier
 from raydt.sessions.session import Session
 from raydt.streams.base import Skipped, Stream
@@ -230,25 +227,3 @@ def split_at_multiples(batch: UpdateBatch, every: int) -> Iterator[UpdateBatch]:
         yield batch
         return
     yield from cut_at(batch, [*range(first - batch.start, len(batch), every)])
-
-
-def cut_at(batch: UpdateBatch, places: Sequence[int]) -> Iterator[UpdateBatch]:
-    """``batch`` in pieces that begin at ascending places within it; as of :func:`split_at_multiples`."""
-    rows_before = np.concatenate(([0], np.cumsum(CARRIES_ROW[batch.op])))
-    edges = [0, *places, len(batch)]
-    for begin, end in pairwise(edges):
-        rows = slice(rows_before[begin], rows_before[end])
-        yield dataclasses.replace(
-            batch,
-            start=batch.start + begin,
-            op=batch.op[begin:end],
-            id=batch.id[begin:end],
-            X=batch.X[rows],
-            sparse=None if batch.sparse is None else batch.sparse[rows],
-            y=batch.y[rows],
-            time=None if batch.time is None else batch.time[rows],
-            weight=None if batch.weight is None else batch.weight[rows],
-            row=batch.row[begin:end],
-            names=None if batch.names is None else batch.names[begin:end],
-            barrier=batch.barrier if end == len(batch) else None,
-        )

@@ -24,6 +24,7 @@ from pipelines.running.ending import RunResult, read_summary, write_report
 from pipelines.running.incarnations import Incarnations
 from pipelines.running.interruption import Interruption
 from pipelines.running.loop import Run
+from pipelines.running.parts import parts_of
 from pipelines.running.preflight import (
     clear_place_of_states,
     features_of,
@@ -246,7 +247,8 @@ def _run(
     """Begin a run, or resume it."""
     run: Run | None = None
     before = past.epoch if past is not None else 0
-    with Incarnations(start.config, start.features, before, start.place) as incarnations:
+    make = parts_of(start.config).session(start.config, start.stream)
+    with Incarnations(start.config, start.features, before, start.place, make) as incarnations:
         config = incarnations.config
         try:
             if past is None:

@@ -28,6 +28,7 @@ from pipelines.running.holdout import SCORED, score_holdout
 from pipelines.running.incarnations import Incarnations, RestartBudget
 from pipelines.running.intake import Intake, feed
 from pipelines.running.interruption import Interruption
+from pipelines.running.parts import parts_of
 from pipelines.running.preflight import doubtful
 from pipelines.running.previous_run import Past, kept
 from pipelines.running.records.recorder import Recorder
@@ -39,7 +40,7 @@ from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.exchange.faults import fault
 from raydt.exchange.snapshot import Snapshot
 from raydt.folders.arrays import save_folder
-from raydt.folders.checkpoint import CheckpointContent, CheckpointStore
+from raydt.folders.checkpoint import CheckpointContent
 from raydt.folders.copies import Copies
 from raydt.folders.manifest import MANIFEST
 from raydt.learners import description_of, traits_of
@@ -93,7 +94,8 @@ class Run:
         self.description = description_of(config.learner)
         self.incarnations, self.interruption = incarnations, interruption
         copies = Copies(config.checkpoint.copies_limit)
-        store = CheckpointStore(states_of(config, folder), config.checkpoint.keep, copies)
+        self.parts = parts_of(config)
+        store = self.parts.store(states_of(config, folder), config.checkpoint.keep, copies)
         on_ray, name = config.cluster.backend == "ray", folder.location.rpartition("/")[2]
         holdout = past.holdout if past is not None else None
         scores = holdout is None and isinstance(config.stream, Training) and config.stream.holdout > 0.0
@@ -236,7 +238,7 @@ class Run:
             self._abandon()
             self.stream.restore(self._beginning)
             large = WARMUP_ROWS if self._divided(session) else 0
-            recorder = Recorder(self.folder, config.output, self.stream, traits_of(config.learner).figures)
+            recorder = self.parts.recorder(self.folder, config, self.stream)
             if restoring:
                 recorder.clear()
         self.ending.lineage, begun = self.lineage, self.stream.state()
@@ -331,7 +333,7 @@ class Run:
         at = self.stream.state()
         self.checkpointer.write_last(self._content(at, snapshot))
         meta = run_meta(self.config, self.stream, at, recorder.updates, self.data.fingerprint) | self._lineage()
-        model, place = {"arrays": session.model()}, self.folder.inside("model")
+        model, place = self.parts.model(session), self.folder.inside("model")
         with writing(place.location):
             save_folder(place, "model", meta, model)
         if complete:

@@ -10,10 +10,10 @@ from pipelines.config import Config
 from pipelines.running.holdout import scored
 from pipelines.running.intake import Intake, feed
 from pipelines.running.preflight import features_of
-from pipelines.running.records.tally import Tally
 from pipelines.sweeping.table import COUNTS, SCORES, WORK
 from raydt.errors import message_of
 from raydt.evaluation import warmup as warm_up_evaluation
+from raydt.evaluation.tally import Tally
 from raydt.examples.updates import BatchResult, UpdateBatch
 from raydt.learners import description_of, learners, traits_of
 from raydt.learners.base import NOTHING_DIVIDED, LearnerOptions

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from pipelines.receipts import ReceiptFile, now, opened_receipts
 from pipelines.redaction import quoting_as_its_run
 from pipelines.run_folder import RunFolder
-from pipelines.running.intake import cut_at
-from pipelines.running.records.tally import Tally, known
 from pipelines.saved_runs import StatePlace, find_state, open_state, states_of
 from pipelines.threads_of_run import in_threads_of_its_run
 from pipelines.updating.change_files import ChangeFile, ChangeStreams, applied_files, find_changes, spelling_of
@@ -31,6 +29,7 @@ from pipelines.updating.lineage import absolute
 from pipelines.updating.model_data import without_a_config
 from pipelines.updating.series import Series
 from raydt.errors import ConfigError
+from raydt.evaluation.tally import Tally, known
 from raydt.examples.subjects import objects
 from raydt.examples.targets import NUMBERS, Targets, dtype_of, no_targets
 from raydt.examples.updates import (
@@ -43,6 +42,7 @@ from raydt.examples.updates import (
     BatchResult,
     Log,
     UpdateBatch,
+    cut_at,
     joined,
 )
 from raydt.learners import description_of, traits_of

@@ -93,6 +93,10 @@ class Labels:
             return list(self._names)
         return self._seen.values[: self._seen.known(row)][: self._most]
 
+    def values(self) -> list[Any]:
+        """Return the label of each code there is so far."""
+        return self._seen.values if self.positive is None else list(self._names)
+
     def known(self) -> str:
         """The positive labels and the others, for messages."""
         rest = ", ".join(map(quoted, self._rest[:20])) + (", ..." if len(self._rest) > 20 else "")

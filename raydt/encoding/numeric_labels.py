@@ -24,6 +24,10 @@ class NumericLabels:
         """Numbers have no classes."""
         return []
 
+    def values(self) -> list[Any]:
+        """Numbers have no codes."""
+        return []
+
     def read(
         self, column: pa.Array, name: str, row: int, wanted: Mask | None, needed: Mask | None, faults: Faults
     ) -> npt.NDArray[np.float64]:

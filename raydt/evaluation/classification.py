@@ -199,6 +199,11 @@ class Prequential(Evaluation):
             hits, classes = np.array(state["window_hits"]), np.array(state["window_classes"])
             self._before = self._before._replace(hits=hits, classes=classes)
 
+    def sums(self) -> npt.NDArray[np.int64]:
+        """Return counts that may be added up over several streams: scored, and right ones as in :class:`Hits`."""
+        sums: npt.NDArray[np.int64] = self.counts.hits.copy()
+        return sums
+
     def snapshot(self) -> Hits:
         """Return hits so far; O(1)."""
         return Hits(*self.counts.hits.tolist())

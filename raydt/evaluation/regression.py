@@ -114,6 +114,15 @@ class PrequentialErrors(Evaluation):
         self._sums, self._registers = np.array(state["sums"]), np.array(state["registers"])
         self._window, self._faded = np.array(state["window"]), np.array(state["faded"])
 
+    def add(self, sums: Floats) -> None:
+        """Add sums of another stream (:meth:`sums`)."""
+        self._sums += sums
+
+    def sums(self) -> Floats:
+        """Return sums that may be added up over several streams."""
+        sums: Floats = self._sums.copy()
+        return sums
+
     def scores(self) -> dict[str, float]:
         """Return ``mse``, ``rmse``, ``mae`` and ``r2``: 1 - squared errors / those of the mean of the predicted labels.
 

@@ -6,8 +6,9 @@ independent of how the stream is cut into batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,6 +128,34 @@ class UpdateBatch:
     def stop(self) -> int:
         """Sequence number after the last update."""
         return self.start + len(self.op)
+
+
+def cut_at(batch: UpdateBatch, places: Sequence[int]) -> Iterator[UpdateBatch]:
+    """Yield a batch in pieces that begin at ascending places within it, which share its arrays; whole without places.
+
+    A barrier stays with the last piece.
+    """
+    if not places:
+        yield batch
+        return
+    rows_before = np.concatenate(([0], np.cumsum(CARRIES_ROW[batch.op])))
+    edges = [0, *places, len(batch)]
+    for begin, end in pairwise(edges):
+        rows = slice(rows_before[begin], rows_before[end])
+        yield replace(
+            batch,
+            start=batch.start + begin,
+            op=batch.op[begin:end],
+            id=batch.id[begin:end],
+            X=batch.X[rows],
+            sparse=None if batch.sparse is None else batch.sparse[rows],
+            y=batch.y[rows],
+            time=None if batch.time is None else batch.time[rows],
+            weight=None if batch.weight is None else batch.weight[rows],
+            row=batch.row[begin:end],
+            names=None if batch.names is None else batch.names[begin:end],
+            barrier=batch.barrier if end == len(batch) else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

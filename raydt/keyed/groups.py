@@ -37,11 +37,11 @@ def digest_of_group(digests: Mapping[Key, str]) -> str:
     """Return the digest of one group: over its keys and the digests of their models; "" of a group without keys."""
     if not digests:
         return ""
-    whole = hashlib.blake2b(digest_size=32, person=_PERSON)
+    whole = hashlib.sha256(_PERSON)
     for key in sorted(digests, key=bytes_of):
-        named = bytes_of(key)
-        whole.update(len(named).to_bytes(8, "little") + named + bytes.fromhex(digests[key]))
-    return whole.hexdigest()
+        for part in (bytes_of(key), digests[key].encode()):
+            whole.update(len(part).to_bytes(8, "little") + part)
+    return f"sha256:{whole.hexdigest()}"
 
 
 def digest_of_groups(groups: Mapping[int, str]) -> str:
@@ -49,11 +49,11 @@ def digest_of_groups(groups: Mapping[int, str]) -> str:
 
     Two runs that differ can be compared group by group, then key by key.
     """
-    whole = hashlib.blake2b(digest_size=32, person=_PERSON)
+    whole = hashlib.sha256(_PERSON)
     for group in sorted(groups):
         if groups[group]:
-            whole.update(bytes([group]) + bytes.fromhex(groups[group]))
-    return whole.hexdigest()
+            whole.update(bytes([group]) + groups[group].encode())
+    return f"sha256:{whole.hexdigest()}"
 
 
 def digest_of(digests: Mapping[Key, str]) -> str:

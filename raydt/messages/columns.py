@@ -48,6 +48,10 @@ SENTENCES: dict[str, Sentence] = {
         "the column holds {kind}, but subjects are integers or text",
         "Convert it, or set another source.subject",
     ),
+    "not_keys": (
+        "the column holds {kind}, but keys of models are integers or text",
+        "Convert it, or set another source.key",
+    ),
     "not_times": (_NOT_TIMES, _OTHER_TIMES),
     "text_times": (_NOT_TIMES, _OTHER_TIMES + "; in CSV files, text as 2024-05-31 12:00:00 is read as a timestamp"),
     "not_weights": ("weights are text, but have to be numbers", "Name a column of numbers, or convert it"),

@@ -78,6 +78,8 @@ SENTENCES: dict[str, Sentence] = {
         "no subject: a deletion by subject would not find the row",
         "Fill in whose row it is, such as nobody" + OR_SKIP,
     ),
+    "no_model_key": ("no key: it says which model a row belongs to", _CORRECT),
+    "wide_model_key": ("the key does not fit into a signed 64-bit integer", _CORRECT),
     "wide_subject": ("the subject does not fit into a signed 64-bit integer", _CORRECT),
     "wide_id": ("the id does not fit into a signed 64-bit integer", _CORRECT),
     "no_time": ("no event time", _CORRECT),

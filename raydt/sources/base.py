@@ -68,6 +68,9 @@ class Rows:
     #: Shape (n,): whose row each is, text or integers, if the source names a column of subjects; None of a row that is
     #: not inserted.
     subject: npt.NDArray[np.object_] | None = None
+    #: Shape (n,): code of the key that each row belongs to (:attr:`Source.keys`), -1 where there is none, if the source
+    #: names a column of keys.
+    key: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -113,6 +116,8 @@ class Source(Protocol):
     has_labels: bool  #: Whether rows carry labels; without, they can be predicted only.
     known_classes: int  #: Classes known before any row is read: 2 under ``positive`` and for generators, else 0.
     target_dtype: np.dtype[Any]  #: Of :attr:`Rows.y`.
+    #: False while more rows may come: :meth:`rows` then ends at a pause, and goes on from there if it is called again.
+    complete: bool
 
     @property
     def classes(self) -> list[Any]:

@@ -94,9 +94,9 @@ class RowEncoder:
     ``file`` has that schema, for messages; ``envelope`` is what the rows are wrapped in. The type of an ``untyped``
     column is a guess, as no value was seen; ids are then integers. A named column that is missing, plays two parts, or
     has a type that cannot be used is an InputError. ``parts`` says of each column used if it is ``feature``, ``label``,
-    ``id``, ``subject``, ``weight``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is the column
-    of sparse features, of which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold, if not
-    indices; without labels, which is for prediction, new tokens are no features.
+    ``id``, ``subject``, ``key``, ``weight``, ``op`` or ``ts``; ``columns`` are those to read of a file. ``sparse`` is
+    the column of sparse features, of which :meth:`set_width` has to say the number, and ``tokens`` what its lists hold,
+    if not indices; without labels, which is for prediction, new tokens are no features.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class RowEncoder:
     ) -> None:
         self._envelope = envelope
         self._label, self._id, self._op = options.label, options.id, options.op
-        self._subject, self._weight = options.subject, options.weight
+        self._subject, self._key, self._weight = options.subject, options.key, options.weight
         found = find_parts(options, schema, file)
         used, names = found.used, found.features
         self.sparse = find_indices({name: schema.field(name).type for name in names}, file, reading)
@@ -126,7 +126,7 @@ class RowEncoder:
         self.parts |= {n: option.removeprefix("source.") for n, option in used.items() if option != "source.ts"}
         self._types = {n: schema.field(n).type for n in self.parts}
         names = [name for name in names if name != self.sparse]
-        unlike = (self._id, self._subject, self.sparse)
+        unlike = (self._id, self._subject, self._key, self.sparse)
         kinds = {name: column_kind(schema.field(name), file) for name in self.parts if name not in unlike}
         self._stored = {} if envelope is None else {name: envelope.stored(name) for name in self.parts}
         self.columns = self.to_read(list(self.parts))
@@ -141,6 +141,10 @@ class RowEncoder:
         self.subject_kind: Literal["integer", "text"] | None = None
         if self._subject is not None:
             self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects", untyped)
+        self.keys = Dictionary()
+        self.key_kind: Literal["integer", "text"] | None = None
+        if self._key is not None:
+            self.key_kind = self._kind_of_ids(self._key, "columns.not_keys", untyped)
         self._reading = reading
         if reading.regression and self._label is not None:
             self._require_numbers(self._label, untyped)
@@ -149,7 +153,8 @@ class RowEncoder:
             self._types[self._label] = pa.string()  # words such as NA, if anything: labels, as in any column of text
         self.labels: Labels | NumericLabels = NumericLabels()
         if not reading.regression:
-            most = reading.most_classes(sparse=self.sparse is not None)
+            # Of models by key each has classes of its own, which are counted where its rows are told apart.
+            most = None if self._key is not None else reading.most_classes(sparse=self.sparse is not None)
             self.labels = Labels(most=most, with_more=reading.with_classes if self.sparse is None else "")
         self._op_values = options.op_values
 
@@ -217,7 +222,7 @@ class RowEncoder:
         """
         batch, n = block.batch, block.batch.num_rows
         faults = Faults(n, block.flaws)
-        op = with_label = with_features = with_id = with_subject = None
+        op = with_label = with_features = with_id = with_subject = with_key = None
         if self._op is not None:
             tombstone = None if self._envelope is None else self._envelope.tombstones(batch, self._op)
             operations = self._typed(batch.column(self._op), self._op, None, faults)
@@ -226,9 +231,11 @@ class RowEncoder:
             with_features = with_label | (op == QUERY)
             with_subject = (op == INSERT) | (op == UPDATE)
             with_id = with_subject | (op == DELETE)
+            with_key = with_features | (op == DELETE)
         needed = {
             self._id: with_id,
             self._label: with_features,
+            self._key: with_key,
             **dict.fromkeys((self._subject, self._weight), with_subject),
         }
         if self._ts is not None and not self._ts_required:
@@ -243,6 +250,9 @@ class RowEncoder:
         if self._subject is not None:
             faults.mark("no_subject", self._subject, missing(columns[self._subject]), with_subject)
             faults.mark("wide_subject", self._subject, beyond_int64(columns[self._subject]), with_subject)
+        if self._key is not None:
+            faults.mark("no_model_key", self._key, missing(columns[self._key]), with_key)
+            faults.mark("wide_model_key", self._key, beyond_int64(columns[self._key]), with_key)
         if op is not None:
             for name in [*self._encoder.categories, *([] if self._label is None else [self._label])]:
                 faults.mark("unsent", name, equal_to(columns[name], _PLACEHOLDER), with_features)
@@ -275,10 +285,13 @@ class RowEncoder:
         numbers = np.arange(row, row + n, dtype=np.int64)
         ids, texts = self._ids(columns, numbers)
         subjects = None if self._subject is None else _objects(columns[self._subject])
+        keys = None if self._key is None else self.keys.encode(columns[self._key], row)
         if self._reading.class_weight and self._label is not None:
             factors = of_labels(self._reading.class_weight, self.labels.classes(row + n))
             weights = products(UNIT if weights is None else weights, np.append(factors, UNIT)[y])
-        return Rows(numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, weights, texts, subjects)
+        return Rows(
+            numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, weights, texts, subjects, keys
+        )
 
     def _weights(self, column: pa.Array, faults: Faults, needed: Mask | None) -> Weights:
         """Weights of rows, in units; 1 where none can be used."""
@@ -297,7 +310,7 @@ class RowEncoder:
         return names if self._envelope is None else self._envelope.columns(names)
 
     def _typed(self, column: pa.Array, name: str, needed: Mask | None, faults: Faults) -> pa.Array:
-        names_rows = name in (self._id, self._subject)
+        names_rows = name in (self._id, self._subject, self._key)
         column, kind = id_values(column) if names_rows else plain(column), self._types[name]
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), kind)
@@ -356,7 +369,7 @@ class RowEncoder:
                 part.tokens.width = LARGEST_WIDTH
         part._encoder = FeatureEncoder(features, self._reading, part.tokens)
         if not keys:
-            part._label = part._id = part._subject = part._ts = part._weight = None
+            part._label = part._id = part._subject = part._key = part._ts = part._weight = None
             part.id_kind = "row"
         wanted = {"op", *(set(self.parts.values()) - {"feature"} if keys else ())}
         part.parts = {
@@ -376,15 +389,17 @@ class RowEncoder:
 
     def state(self, row: int | None) -> dict[str, Any]:
         """All dictionaries as known before ``row``."""
-        return {
+        state = {
             "categories": {name: d.values[: d.known(row)] for name, d in self._encoder.dictionaries().items()},
             "labels": self.labels.state(row),
         }
+        return state if self._key is None else {**state, "keys": self.keys.values[: self.keys.known(row)]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with saved dictionaries."""
         self._encoder.restore(state["categories"])
         self.labels.restore(state["labels"])
+        self.keys = Dictionary(state.get("keys", ()))
 
 
 def _objects(column: pa.Array) -> npt.NDArray[np.object_]:

@@ -74,6 +74,8 @@ class FileSource:
     pass over the text).
     """
 
+    complete = True
+
     def __init__(
         self, options: FileOptions, files: list[DataFile], chunk_rows: int | None = None, reading: Reading = CLASSES
     ) -> None:
@@ -109,6 +111,7 @@ class FileSource:
         self.features = self._encoder.features
         self.id_kind, self.id_column = self._encoder.id_kind, options.id
         self.subject_kind, self.subject_column = self._encoder.subject_kind, options.subject
+        self.key_kind, self.key_column = self._encoder.key_kind, options.key
         self.is_changelog = options.op is not None
         self.has_labels = options.label is not None
         if options.positive is not None and options.label is not None:
@@ -123,6 +126,16 @@ class FileSource:
     def classes(self) -> list[Any]:
         """Labels in the order of their codes, as known from the rows handed out so far."""
         return self._encoder.labels.classes(self._handed_out)
+
+    @property
+    def label_values(self) -> list[Any]:
+        """Labels in the order of their codes, as known from the rows read so far."""
+        return self._encoder.labels.values()
+
+    @property
+    def keys(self) -> list[Any]:
+        """Keys of models in the order of their codes, as known from the rows read so far."""
+        return self._encoder.keys.values
 
     @property
     def positive(self) -> list[Any] | None:

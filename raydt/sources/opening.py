@@ -63,10 +63,10 @@ def open_file(options: FileOptions, place: Place, reading: Reading = CLASSES) ->
     """Open one file of a source."""
     if isinstance(options, CsvFiles):
         label = None if reading.regression else options.label
-        as_text = tuple(column for column in (label, options.id, options.subject, options.op) if column)
+        as_text = tuple(column for column in (label, options.id, options.subject, options.key, options.op) if column)
         return CsvDataFile(place, options.delimiter, tuple(options.categorical), as_text, options.ts)
     if isinstance(options, JsonLinesFiles):
-        as_text = tuple(column for column in (options.label, options.id, options.op) if column)
+        as_text = tuple(column for column in (options.label, options.id, options.key, options.op) if column)
         return JsonLinesDataFile(place, (*as_text, *options.categorical))
     return _FORMATS[options.kind](place)
 

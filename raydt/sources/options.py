@@ -36,7 +36,9 @@ class FileOptions(_Options):
         "null: every label is a class",
     )
     features: list[str] | None = Field(
-        None, min_length=1, description="feature columns; null: all columns but label, id, subject, weight, op and ts"
+        None,
+        min_length=1,
+        description="feature columns; null: all columns but label, id, subject, key, weight, op and ts",
     )
     exclude: list[str] = Field([], description="columns that are no features, for features: null")
     categorical: list[str] = Field([], description="numeric features to read as categories")
@@ -54,6 +56,11 @@ class FileOptions(_Options):
         None,
         description="column that says whose row it is (a person, an account), integers or strings; never a feature. "
         "Deletions may name it; null: rows are deleted by id only",
+    )
+    key: str | None = Field(
+        None,
+        description="column that says which model a row belongs to (a store, a machine), integers or strings: one "
+        "model for each value; never a feature. null: one model",
     )
     weight: str | None = Field(
         None, description="column of weights: how many rows each row counts for; null: all count 1; never a feature"

@@ -61,6 +61,7 @@ def find_parts(options: FileOptions, schema: pa.Schema, file: str) -> ColumnPart
         "source.label": options.label,
         "source.id": options.id,
         "source.subject": options.subject,
+        "source.key": options.key,
         "source.weight": options.weight,
         "source.op": options.op,
         "source.ts": options.ts,

@@ -28,6 +28,8 @@ class StoredSource:
     row, beside the strings of text ids and tokens.
     """
 
+    complete = True
+
     def __init__(self, source: Source) -> None:
         self.chunks = tuple(chunk for chunk in source.rows() if len(chunk))
         self.features, self.id_kind, self.id_column = source.features, source.id_kind, source.id_column

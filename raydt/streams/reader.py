@@ -76,6 +76,9 @@ class RowReader:
             except InputError as error:  # the file breaks off: what was read before it is still good
                 self._error = error
                 break
+            if chunk is None and not self._source.complete:  # more may come, but not now
+                self._rows = None
+                break
             if chunk is None:
                 self._read_to = END
             elif len(chunk):

@@ -27,9 +27,9 @@ from pipelines.running.records.tables import (
     time_type,
     with_time,
 )
-from pipelines.running.records.tally import Tally, truths
 from raydt.arrays.arrow import arrow_column
 from raydt.encoding.times import NO_TIME
+from raydt.evaluation.tally import Tally, truths
 from raydt.examples.targets import NUMBERS, Targets, there
 from raydt.examples.updates import CARRIES_ROW, BatchResult, Log, Refusal, UpdateBatch
 from raydt.redaction import text

@@ -49,6 +49,7 @@ class SyntheticSource(ABC):
     subject_kind: Literal["integer", "text"] | None = None
     id_column: str | None = None
     is_changelog = False
+    complete = True
     has_labels = True
     known_classes = 2
     target_dtype = CODES

@@ -1,7 +1,7 @@
 """Counts and scores of one stream, as its batches are answered.
 
 Invariant: they depend on the stream and the model only, never on how the stream was cut into batches. Nothing is
-written here: a run's tables are :class:`pipelines.running.records.recorder.Recorder`'s.
+written here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.id_check import update_error
 from raydt.encoding.times import NO_TIME
 from raydt.errors import UpdateError
 from raydt.evaluation.classification import Prequential
@@ -33,6 +32,7 @@ from raydt.examples.updates import (
     UpdateBatch,
 )
 from raydt.streams.base import Skipped, Stream
+from raydt.streams.refused import update_error
 
 Mask = npt.NDArray[np.bool_]
 
@@ -75,6 +75,11 @@ class Tally:
         self.statistics: dict[str, int] = {}
         self._earlier: dict[str, int] = {}
         self.seconds = 0.0
+
+    @property
+    def applied(self) -> int:
+        """Updates so far."""
+        return self.updates
 
     @property
     def active(self) -> int:

@@ -1,0 +1,257 @@
+"""Tables and figures of a run with a model for each key: every row names its key.
+
+Invariant: as of :class:`pipelines.running.records.recorder.Recorder`: each update is in the tables once, wherever the
+run was cut; counts and scores are sums over all keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.config import Config
+from pipelines.run_folder import RunFolder
+from pipelines.running.records.tables import ALARMS, NO_ROWS, QUARANTINE, TableWriter, metrics_schema, time_type
+from raydt.evaluation.classification import Prequential
+from raydt.evaluation.counting import LEARNER, MAJORITY, NO_CHANGE, SCORED
+from raydt.evaluation.regression import PrequentialErrors
+from raydt.evaluation.tally import known
+from raydt.examples.targets import NUMBERS
+from raydt.examples.updates import Log
+from raydt.keyed.records import TOTALS
+from raydt.keyed.session import KeyedResult
+from raydt.keyed.stream import KeyedBatch, KeyedStream
+from raydt.learners import traits_of
+from raydt.redaction import text
+from raydt.streams.base import Skipped
+
+_BASELINES = ("no_change", "majority", "mean")
+_METRICS_LEFT_OUT = ("rebuilt_rows", "rounds", "bytes_exchanged")
+
+
+class KeyedRecorder:
+    """Counts, pooled scores and tables of one run.
+
+    ``updates`` are the rows of the source that were applied, by which checkpoints are numbered; ``applied`` the updates
+    of all keys that these made.
+    """
+
+    def __init__(self, folder: RunFolder, config: Config, stream: KeyedStream) -> None:
+        source, output = stream.source, config.output
+        self._source, self._quote = source, output.quote_values
+        self._numbers = source.target_dtype == NUMBERS
+        kind = pa.int64() if source.key_kind == "integer" else pa.string()
+        time = None if stream.times is None else time_type(stream.times)
+        columns = (PrequentialErrors if self._numbers else Prequential).columns
+        metrics = metrics_schema(columns, traits_of(config.learner).figures, time)
+        for name in _METRICS_LEFT_OUT:
+            metrics = metrics.remove(metrics.get_field_index(name))
+        ids = pa.string() if source.id_kind == "text" else pa.int64()
+        target = pa.float64() if self._numbers else pa.string()
+        predictions = pa.schema([("seq", pa.int64()), ("id", ids), ("prediction", target), ("truth", target)])
+        schemas = {
+            "metrics": metrics,
+            "predictions": predictions,
+            "quarantine": QUARANTINE,
+            "alarms": ALARMS,
+        }
+        self._schemas = {name: pa.schema([pa.field("key", kind), *schema]) for name, schema in schemas.items()}
+        self._tables = {name: TableWriter(folder, name, schema) for name, schema in self._schemas.items()}
+        self.updates = self._without_key = 0
+        self.totals_of_keys: dict[str, int] = dict.fromkeys(TOTALS, 0)
+        self.scores: npt.NDArray[Any] = np.zeros(0)
+        self.statistics: dict[str, int] = {}
+        self.seconds = 0.0
+
+    # -- what the loop asks for ------------------------------------------------------------------------------------
+
+    def record(self, batch: KeyedBatch, result: KeyedResult, seconds: float) -> None:
+        """Take one answered batch into account."""
+        self.updates, self.seconds = batch.stop, seconds
+        self.totals_of_keys, self.scores = dict(result.totals), result.scores
+        self.statistics = result.statistics
+        self._append(result.tables)
+
+    def _append(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, columns in tables.items():
+            given = dict(columns)
+            if name == "quarantine":
+                given["reason"] = [text(reason, self._quote) for reason in given["reason"]]
+            self._tables[name].append({one.name: pa.array(given[one.name], one.type) for one in self._schemas[name]})
+
+    def record_log(self, log: Log) -> None:
+        """Nothing: a key keeps no log of its own."""
+
+    def record_skipped(self, skipped: list[Skipped]) -> None:
+        """Note rows without a key."""
+        self._without_key += len(skipped)
+        if skipped:
+            self._append(
+                {
+                    "quarantine": {
+                        "key": [None] * len(skipped),
+                        "seq": [-1] * len(skipped),
+                        "source_row": [entry.row for entry in skipped],
+                        "file": [entry.file for entry in skipped],
+                        "reason": [entry.reason for entry in skipped],
+                    }
+                }
+            )
+
+    def totals(self, statistics: Mapping[str, int]) -> dict[str, int]:
+        """Statistics of the present session."""
+        return dict(statistics)
+
+    def commit(self) -> None:
+        """Let appear what is recorded so far."""
+        for table in self._tables.values():
+            table.commit()
+
+    def state(self) -> dict[str, Any]:
+        """Counters and committed parts; commits first."""
+        self.commit()
+        return {
+            "updates": self.updates,
+            "without_key": self._without_key,
+            "totals": dict(self.totals_of_keys),
+            "statistics": dict(self.statistics),
+            "seconds": float(self.seconds),
+            "next_id": 0,
+            "prequential": {"sums": np.array(self.scores, dtype=np.float64)},
+            "tables": {name: table.state() for name, table in self._tables.items()},
+        }
+
+    def require(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that is not complete, or whose tables are not there in full."""
+        for name, table in self._tables.items():
+            table.require(state["tables"].get(name, NO_ROWS))
+        self._restore_counts(state)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        for name, table in self._tables.items():
+            table.restore(state["tables"].get(name, NO_ROWS))
+        self._restore_counts(state)
+
+    def _restore_counts(self, state: Mapping[str, Any]) -> None:
+        self.updates, self._without_key = int(state["updates"]), int(state["without_key"])
+        self.totals_of_keys = {name: int(state["totals"][name]) for name in TOTALS}
+        self.statistics, self.seconds = dict(state["statistics"]), float(state["seconds"])
+        self.scores = np.array(state["prequential"]["sums"])
+
+    def clear(self) -> None:
+        """Delete whatever the tables of the folder hold."""
+        for table in self._tables.values():
+            table.restore(NO_ROWS)
+
+    def abandon(self) -> None:
+        """Let go of the tables."""
+        for table in self._tables.values():
+            table.abandon()
+
+    def close(self) -> None:
+        """Complete the tables."""
+        self.commit()
+
+    def compact(self) -> None:
+        """Write every table of several parts as one new file, still hidden."""
+        self.commit()
+        for table in self._tables.values():
+            table.parts.merge()
+
+    def finish_compaction(self) -> None:
+        """Put the compacted parts in place of what they were made of."""
+        for table in self._tables.values():
+            table.parts.finish()
+
+    # -- what the summary and the progress show ----------------------------------------------------------------------
+
+    @property
+    def prequential(self) -> KeyedRecorder:
+        """Where the headline is."""
+        return self
+
+    def headline(self) -> tuple[str, float]:
+        """Return the pooled score that is shown while a run is under way, and its name."""
+        name = "mse" if self._numbers else "accuracy"
+        return name, self._pooled(self.scores).get(name, math.nan)
+
+    def _pooled(self, sums: npt.NDArray[Any]) -> dict[str, float]:
+        """Return scores over the predictions of all keys."""
+        if not len(sums):
+            return {}
+        if self._numbers:
+            pooled = PrequentialErrors()
+            pooled.add(sums)
+            return {**pooled.scores(), **pooled.baselines()}
+        scored = float(sums[SCORED])
+        places = {"accuracy": LEARNER, "no_change": NO_CHANGE, "majority": MAJORITY}
+        return {name: float(sums[place]) / scored if scored else math.nan for name, place in places.items()}
+
+    def metrics(self) -> dict[str, Any]:
+        """Pooled scores."""
+        return known({name: one for name, one in self._pooled(self.scores).items() if name not in _BASELINES})
+
+    def baselines(self) -> dict[str, Any]:
+        """Pooled scores of the trivial predictors of each key."""
+        return known({name: one for name, one in self._pooled(self.scores).items() if name in _BASELINES})
+
+    @property
+    def applied(self) -> int:
+        """Updates of all keys."""
+        return self.totals_of_keys["updates"]
+
+    @property
+    def active(self) -> int:
+        """Live examples of all keys."""
+        return self.totals_of_keys["inserts"] - self.totals_of_keys["deletes"]
+
+    @property
+    def skipped(self) -> int:
+        """Rows that never became updates."""
+        return self.totals_of_keys["skipped"] + self._without_key
+
+    next_id = 0  #: Of no one stream.
+
+    @property
+    def inserts(self) -> int:
+        """Examples inserted, of all keys."""
+        return self.totals_of_keys["inserts"]
+
+    @property
+    def deletes(self) -> int:
+        """Examples deleted, of all keys."""
+        return self.totals_of_keys["deletes"]
+
+    @property
+    def replaced(self) -> int:
+        """Updates of examples, each one of ``inserts`` and of ``deletes``."""
+        return self.totals_of_keys["replaced"]
+
+    @property
+    def queries(self) -> int:
+        """Rows that were only predicted."""
+        return self.totals_of_keys["queries"]
+
+    @property
+    def predictions(self) -> int:
+        """Predictions of all keys."""
+        return self.totals_of_keys["predictions"]
+
+    @property
+    def refused(self) -> int:
+        """Updates that were refused and passed over."""
+        return self.totals_of_keys["refused"]
+
+    @property
+    def classes(self) -> list[str]:
+        """Labels of all keys."""
+        return [str(label) for label in self._source.classes]
+
+    def times_read(self) -> None:
+        """Of no one stream."""

@@ -1,0 +1,224 @@
+"""The models of many keys, each with its stream, its session, its counts and its scores.
+
+Invariant: what a :class:`Member` holds after some rows is what a run over the rows of its key alone holds after them:
+model, predictions, scores and stream. Rows may come in blocks cut anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from raydt.evaluation.tally import Tally
+from raydt.examples.features import Features
+from raydt.examples.updates import UpdateBatch, cut_at
+from raydt.keyed.groups import Key, digest_of_group, group_of
+from raydt.keyed.source import KeySource, SharedSource
+from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
+from raydt.sessions.session import InProcessSession
+from raydt.sources.base import Rows
+from raydt.streams.base import Stream
+from raydt.streams.row_stream import RowStreamOptions
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+
+class Observer(Protocol):
+    """Who follows what the members do: their figures before and after each change, and records."""
+
+    @property
+    def records(self) -> Any:
+        """As :class:`raydt.keyed.records.Records`."""
+
+    def before(self, member: Member) -> None:
+        """Called before the figures of a member change."""
+
+    def after(self, member: Member) -> None:
+        """Called once they have changed."""
+
+
+@dataclass(frozen=True)
+class KeyedJob:
+    """What the models of all keys have in common."""
+
+    shared: SharedSource
+    learner: Learner
+    options: LearnerOptions
+    features: Features  #: dealt into the groups that the options ask for
+    stream: RowStreamOptions
+    weighted: bool = False  #: whether scores count a prediction by the weight of its row
+    every: int = 0  #: no batch of a key crosses a multiple of this; 0: any
+    size: int = 4096  #: updates of a batch, at most
+
+    def __post_init__(self) -> None:
+        """Have the source read what streams need, before its first row; ConfigError if it does not fit the stream."""
+        self.stream.make(KeySource(self.shared))
+
+
+class Member:
+    """One key: the source of its rows, its stream, its session and its scores.
+
+    ``changed`` says whether anything was learned since :meth:`Members.take_changed` was last asked.
+    """
+
+    __slots__ = ("changed", "key", "seconds", "session", "source", "stream", "tally")
+
+    def __init__(self, key: Key, job: KeyedJob) -> None:
+        self.key, self.changed, self.seconds = key, True, 0.0
+        self.source = KeySource(job.shared)
+        self.stream: Stream = job.stream.make(self.source)
+        self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
+        self.tally = Tally(self.stream, weighted=job.weighted)
+
+    def batches(self, job: KeyedJob) -> Iterator[UpdateBatch]:
+        """Yield the updates that the rows given so far make."""
+        for batch in self.stream.batches(job.size):
+            yield from cut_at(batch, _ends(batch, job.every))
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to go on: components of a state, as a run writes them."""
+        coordinator, groups = self.session.state()
+        tally = self.tally.state()
+        return {
+            "coordinator": coordinator,
+            **{f"group-{number:03d}": arrays for number, arrays in groups.items()},
+            "stream": self.stream.state(),
+            "scores": tally.pop("prequential"),
+            "recorder": tally,
+        }
+
+    def model(self) -> dict[str, Any]:
+        """Return what predicting needs, and figures of the key."""
+        at = self.stream.state()
+        return {
+            "arrays": self.session.model(),
+            "classes": list(self.source.classes[: at["n_classes"]]),
+            "categories": at["source"].get("categories", {}),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` gave."""
+        groups = {int(name[6:]): arrays for name, arrays in state.items() if name.startswith("group-")}
+        stream = state["stream"]
+        self.source.restore(stream["source"])
+        self.source.go_to(int(stream["row"]))
+        self.stream.restore(stream)
+        self.session.restore(state["coordinator"], groups)
+        self.tally.restore({**state["recorder"], "prequential": state["scores"]})
+
+
+def _ends(batch: UpdateBatch, every: int) -> list[int]:
+    """Places within a batch at multiples of ``every``."""
+    if not every:
+        return []
+    first = batch.start + every - batch.start % every
+    return [*range(first - batch.start, len(batch), every)]
+
+
+@dataclass
+class Members:
+    """The models of the keys of some groups."""
+
+    job: KeyedJob
+    by_key: dict[Key, Member] = field(default_factory=dict)
+    _changed: set[int] = field(default_factory=set)  # groups
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def __getitem__(self, key: Key) -> Member:
+        return self.by_key[key]
+
+    def learn(self, parts: Iterable[tuple[Key, Rows]], observer: Observer | None = None) -> None:
+        """Give each key its next rows, and apply the updates that they make.
+
+        Updates of a key are applied in their order; those of different keys have none. UpdateError if an update is
+        refused and the stream does not skip it, InputError before a bad row: other keys may have gone on.
+        """
+        waiting = []
+        for key, rows in parts:
+            member = self.by_key.get(key)
+            new = member is None
+            if member is None:
+                member = self.by_key[key] = Member(key, self.job)
+            if observer is not None and not new:
+                observer.before(member)
+            self._note(member)
+            member.source.give(rows)
+            waiting.append((member, member.batches(self.job)))
+        taken = [member for member, _ in waiting]
+        while waiting:
+            waiting = [one for one in waiting if self._step(*one, observer)]
+        for member in taken:
+            if observer is not None:
+                observer.after(member)
+
+    def _step(self, member: Member, batches: Iterator[UpdateBatch], observer: Observer | None) -> bool:
+        """Apply the next batch of a key, if there is one; return whether there was."""
+        batch = next(batches, None)
+        skipped = member.stream.take_skipped()
+        if skipped:
+            member.tally.record_skipped(skipped)
+            if observer is not None:
+                observer.records.record_skipped(member, skipped)
+        if batch is None:
+            return False
+        skip = self.job.stream.on_error == "skip"
+        result = member.session.apply(batch, skip_refused=skip)
+        member.seconds += result.seconds
+        member.tally.record(batch, result, member.seconds)
+        if observer is not None:
+            observer.records.record(member, batch, result)
+        if result.applied < len(batch):
+            raise member.tally.update_error(batch, result.refused[-1])
+        return True
+
+    def finish(self, observer: Observer | None = None) -> None:
+        """Complete what waits for more updates, once the source has ended."""
+        collects = self.job.learner.traits(self.job.options).collects_updates
+        for member in self.by_key.values():
+            if observer is not None:
+                observer.before(member)
+            member.session.finish()
+            member.tally.statistics = member.tally.totals(member.session.statistics())
+            if collects:
+                self._note(member)
+            if observer is not None:
+                if not member.tally.updates or member.tally.updates % observer.records.every:
+                    observer.records.mark(member)
+                observer.after(member)
+
+    def _note(self, member: Member) -> None:
+        member.changed = True
+        self._changed.add(group_of(member.key))
+
+    def take_changed(self) -> list[int]:
+        """Return the groups in which anything was learned since the last call, ascending."""
+        changed, self._changed = sorted(self._changed), set()
+        return changed
+
+    def group(self, key: Key) -> int:
+        """Return the group of a key."""
+        return group_of(key)
+
+    def of_group(self, group: int) -> dict[Key, Member]:
+        """Return the members of a group."""
+        return {key: member for key, member in self.by_key.items() if group_of(key) == group}
+
+    def digests(self, groups: Iterable[int]) -> dict[int, dict[Key, str]]:
+        """Return the digests of the models in some groups, by group and key."""
+        return {group: {key: one.session.digest() for key, one in self.of_group(group).items()} for group in groups}
+
+    def digest_of_groups(self, groups: Iterable[int]) -> dict[int, str]:
+        """Return the digest of each of some groups."""
+        return {group: digest_of_group(digests) for group, digests in self.digests(groups).items()}
+
+    def restore(self, states: Mapping[Key, Mapping[str, Any]]) -> None:
+        """Take in the keys of saved states, which are not there yet."""
+        for key, state in states.items():
+            member = self.by_key[key] = Member(key, self.job)
+            member.restore(state)
+            member.changed = False

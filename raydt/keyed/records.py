@@ -1,0 +1,105 @@
+"""What is recorded of each key while it learns: rows of the metrics, predictions, rows passed over, alarms.
+
+Invariant: what is recorded at an update of a key depends on the key's own stream and model only, but for seconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.evaluation.tally import truths
+from raydt.examples.targets import NUMBERS, Targets, there
+from raydt.examples.updates import BatchResult, UpdateBatch
+from raydt.keyed.groups import Key
+from raydt.keyed.members import Member
+from raydt.streams.base import Skipped
+
+#: Columns by name; lists of one length.
+Columns = dict[str, list[Any]]
+
+_COUNTS = ("inserts", "deletes", "predictions", "active")
+_STRUCTURE = ("nodes", "leaves", "depth", "rebuilds")
+
+#: What is summed up over all keys.
+TOTALS = ("updates", "inserts", "deletes", "replaced", "queries", "predictions", "refused", "skipped")
+
+
+class Records:
+    """Rows of tables, by table, that were not taken yet; ``predicting`` says whether predictions are recorded."""
+
+    def __init__(self, every: int, *, predicting: bool, own: Sequence[str] = ()) -> None:
+        self.every, self._predicting, self._own = every, predicting, own
+        self._columns: dict[str, Columns] = {}
+
+    def record(self, member: Member, batch: UpdateBatch, result: BatchResult) -> None:
+        """Take an answered batch of a key, which its tally has taken already."""
+        n = result.applied
+        for refusal in result.refused:
+            if refusal.position < n:
+                error = member.tally.update_error(batch, refusal)
+                row = member.source.place(int(batch.row[refusal.position]))
+                seq = batch.start + refusal.position
+                self._add("quarantine", member.key, seq=seq, source_row=row, file=error.file, reason=error.problem)
+        if self._predicting:
+            self._record_predictions(member, batch, result)
+        for alarm in member.tally.prequential.take_alarms():
+            named = zip(("seq", "predictions", "error_before", "error_after"), alarm, strict=True)
+            self._add("alarms", member.key, **dict(named))
+        if member.tally.updates % self.every == 0:
+            self.mark(member)
+
+    def _record_predictions(self, member: Member, batch: UpdateBatch, result: BatchResult) -> None:
+        n = result.applied
+        predictions, truth = result.predictions[:n], truths(batch, n)
+        for place in np.flatnonzero(there(predictions)).tolist():
+            self._add(
+                "predictions",
+                member.key,
+                seq=batch.start + place,
+                id=batch.name(place),
+                prediction=_named(member, predictions, place),
+                truth=_named(member, truth, place),
+            )
+
+    def record_skipped(self, member: Member, skipped: Sequence[Skipped]) -> None:
+        """Note rows of a key that never became updates."""
+        for entry in skipped:
+            row = member.source.place(entry.row)
+            self._add("quarantine", member.key, seq=-1, source_row=row, file=entry.file, reason=entry.reason)
+
+    def mark(self, member: Member) -> None:
+        """Add a row of the metrics of a key."""
+        tally = member.tally
+        tally.prequential.mark()
+        scores: Mapping[str, npt.NDArray[np.float64]] = tally.prequential.take_rows()
+        counts = {name: getattr(tally, name) for name in _COUNTS}
+        known = tally.statistics
+        figures = {name: known.get(name, 0) for name in (*_STRUCTURE, *self._own)}
+        values = {name: float(column[-1]) for name, column in scores.items()}
+        more = {"seconds": tally.seconds, "alarms": getattr(tally.prequential, "alarms", 0)}
+        times = {} if tally.time is None else {"time": tally.time}
+        self._add("metrics", member.key, seq=tally.updates, **counts, **figures, **more, **values, **times)
+
+    def _add(self, table: str, key: Key, **values: Any) -> None:
+        columns = self._columns.setdefault(table, defaultdict(list))
+        columns["key"].append(key)
+        for name, value in values.items():
+            columns[name].append(value)
+
+    def take(self) -> dict[str, Columns]:
+        """Return the rows recorded since the last call."""
+        taken, self._columns = self._columns, {}
+        return taken
+
+
+def _named(member: Member, codes: Targets, place: int) -> Any:
+    """Return the label of a class code, or a number, as text; None of none."""
+    if codes.dtype == NUMBERS:
+        return None if np.isnan(codes[place]) else float(codes[place])
+    code, classes = int(codes[place]), member.tally.classes
+    return classes[code] if 0 <= code < len(classes) else None

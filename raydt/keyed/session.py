@@ -1,0 +1,194 @@
+"""Models by key at work in this process: behind the interface of :class:`raydt.sessions.session.Session`.
+
+Batches are rows of any keys (:class:`raydt.keyed.stream.KeyedBatch`), and a result has what was recorded of their keys.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raydt.errors import RaydtError, UpdateError
+from raydt.examples.updates import Log, Refusal
+from raydt.exchange.messages import GroupSnapshot
+from raydt.exchange.snapshot import Parts, Segment, Snapshot
+from raydt.keyed.groups import GROUPS, Key, digest_of_groups
+from raydt.keyed.members import KeyedJob, Member, Members
+from raydt.keyed.packing import packed, unpacked
+from raydt.keyed.records import TOTALS, Columns, Records
+from raydt.keyed.stream import KeyedBatch
+from raydt.messages import message
+from raydt.sources.base import Rows
+
+Arrays = dict[str, "npt.NDArray[Any]"]
+
+#: Statistics that are summed up over all keys; of the depth the largest counts.
+_SUMS = ("active", "nodes", "leaves", "rebuilds", "rebuilt_rows")
+
+
+class KeyFailedError(RaydtError):
+    """A key refused an update, and other keys went on: the run goes back to its last checkpoint."""
+
+    exit_code = UpdateError.exit_code
+
+
+@dataclass(slots=True)
+class KeyedResult:
+    """Reply to a batch of rows."""
+
+    applied: int
+    totals: Mapping[str, int]  #: Of all keys, as :data:`raydt.keyed.records.TOTALS`.
+    scores: npt.NDArray[Any]  #: Sums over all keys, from which the pooled scores are made.
+    tables: Mapping[str, Columns]
+    statistics: dict[str, int]
+    seconds: float = 0.0
+    snapshot: Snapshot | None = None
+    refused: list[Refusal] = field(default_factory=list)
+    log: Log = field(default_factory=dict)
+    within: list[dict[str, int]] = field(default_factory=list)
+
+
+class KeyedSession:
+    """The models of all keys, or of those of some groups."""
+
+    def __init__(self, job: KeyedJob, records: Records) -> None:
+        self._job, self._records = job, records
+        self.members = Members(job)
+        self._totals: Counter[str] = Counter()
+        self._scores: npt.NDArray[Any] = np.zeros(0)
+        self._statistics: Counter[str] = Counter()
+        self._depth = 0
+        self._seconds = 0.0
+        self._digests: dict[int, str] = {}  # of groups that have not changed since
+        self._dirty: set[int] = set()  # groups whose digests are not known
+        self._unsaved: set[int] = set()  # groups that have changed since the last snapshot
+
+    def apply(self, batch: KeyedBatch) -> KeyedResult:
+        """Apply the rows of a batch, each by the model of its key."""
+        began = time.perf_counter()
+        parts = [(key, rows) for key, rows in self._job.shared.split(batch.rows) if key is not None]
+        self._learn(parts)
+        result = KeyedResult(len(batch), self._totals, self._scores, self._records.take(), self.statistics())
+        result.seconds = time.perf_counter() - began
+        self._seconds += result.seconds
+        if batch.barrier is not None and batch.barrier.segments() is not None:
+            result.snapshot = self.snapshot()
+        return result
+
+    def _learn(self, parts: Sequence[tuple[Key, Rows]]) -> None:
+        try:
+            self.members.learn(parts, self)
+        except UpdateError as error:
+            raise KeyFailedError(message("keyed.refused", error=str(error))) from error
+        self._note_changes()
+
+    def _note_changes(self) -> None:
+        changed = self.members.take_changed()
+        self._dirty.update(changed)
+        self._unsaved.update(changed)
+
+    # -- what the members report ------------------------------------------------------------------------------
+
+    def before(self, member: Member) -> None:
+        """Take a key's figures out of the sums, before they change."""
+        self._count(member, -1)
+
+    def after(self, member: Member) -> None:
+        """Enter a key's figures into the sums again."""
+        self._count(member, 1)
+
+    def _count(self, member: Member, sign: int) -> None:
+        tally = member.tally
+        for name in TOTALS:
+            self._totals[name] += sign * getattr(tally, name)
+        for name in _SUMS:
+            self._statistics[name] += sign * tally.statistics.get(name, 0)
+        self._depth = max(self._depth, tally.statistics.get("depth", 0))
+        sums = tally.prequential.sums()
+        if len(self._scores) != len(sums):
+            self._scores = np.zeros(len(sums), dtype=sums.dtype)
+        self._scores = self._scores + sign * sums
+
+    @property
+    def records(self) -> Records:
+        """Where the members record what they did."""
+        return self._records
+
+    # -- the interface of a session -----------------------------------------------------------------------------
+
+    def process(
+        self, batches: Iterable[KeyedBatch], *, skip_refused: bool = False
+    ) -> Iterator[tuple[KeyedBatch, KeyedResult]]:
+        """Apply batches in order; whether refused updates are skipped is an option of the stream."""
+        for batch in batches:
+            yield batch, self.apply(batch)
+
+    @property
+    def under_way(self) -> int:
+        """None: a batch is applied when it is asked for."""
+        return 0
+
+    def finish(self) -> Log:
+        """Complete what waits for more updates."""
+        self.members.finish(self)
+        self._note_changes()
+        return {}
+
+    def digest(self) -> str:
+        """Digest over all keys; that of a group that has not changed is not made again."""
+        return digest_of_groups(self.digests_of_groups())
+
+    def digests_of_groups(self) -> dict[int, str]:
+        """Return the digest of each group that has keys."""
+        self._digests |= self.members.digest_of_groups(sorted(self._dirty))
+        self._dirty = set()
+        return dict(self._digests)
+
+    def statistics(self) -> dict[str, int]:
+        """Statistics, summed up over all keys."""
+        counts = {name: self._statistics[name] for name in _SUMS}
+        return {**counts, "depth": self._depth, "keys": len(self.members), "rounds": 0, "bytes_exchanged": 0}
+
+    def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
+        """A snapshot of the groups that have changed since the last one: each is packed."""
+        parts: Parts = {}
+        for group in sorted(self._unsaved):
+            states = {key: member.state() for key, member in self.members.of_group(group).items()}
+            parts[group] = GroupSnapshot({}, packed(states))
+        self._unsaved = set()
+        keys = np.bincount([self.members.group(key) for key in self.members.by_key], minlength=GROUPS)
+        none = np.empty(0, dtype=np.int64)
+        return Snapshot(0, none, {}, {"keys": keys.astype(np.int64)}, (0, 0), [parts])
+
+    def models(self) -> Iterator[tuple[str, Arrays]]:
+        """Yield components of a model folder: of each group that has keys, what predicting needs."""
+        for group in range(GROUPS):
+            members = self.members.of_group(group)
+            if members:
+                yield f"group-{group:03d}", packed({key: one.model() for key, one in members.items()})
+
+    def restore(self, state: Arrays, groups: Mapping[int, Arrays], *_: Any) -> None:
+        """Replace everything by a saved state."""
+        self.members = Members(self._job)
+        for arrays in groups.values():
+            self.members.restore(unpacked(arrays))
+        self._totals, self._statistics, self._depth = Counter(), Counter(), 0
+        self._scores = np.zeros(0)
+        for member in self.members.by_key.values():
+            self.after(member)
+        self._dirty, self._unsaved = set(groups), set()
+
+    def work(self) -> list[dict[str, Any]]:
+        """One entry: this process has the models of all keys."""
+        pid, keys = os.getpid(), len(self.members)
+        return [{"shard": 0, "columns": 0, "keys": keys, "requests": 0, "seconds": self._seconds, "pid": pid}]
+
+    def close(self) -> None:
+        """Nothing to release."""
