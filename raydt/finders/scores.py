@@ -8,8 +8,8 @@ are masses, in units (``raydt.trees.masses``): k rows and the mass of k rows hav
 
 from __future__ import annotations
 
-import math
 import functools
+import math
 from typing import Any
 
 import numpy as np

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +57,14 @@ KEPT_KINDS = 4
 FETCHED_ROWS = 1 << 16
 
 
-_of_thread = threading.local()
+class _Kept(threading.local):
+    """Scratch of a thread, by columns, classes and whether rows have weights."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[tuple[int, int, bool], BuildScratch] = {}
+
+
+_KEPT = _Kept()
 
 
 class FuDyADTTree(LiveTree):
@@ -246,17 +252,17 @@ class FuDyADTTree(LiveTree):
 
     def _scratch_for(self, rows: int) -> BuildScratch:
         """Scratch of this thread for a BUILD; that of a very large one is not kept."""
-        d, kind = len(self.features), (self.tree.counts.shape[1], self.weighted)
-        kept: dict[Any, BuildScratch] = _of_thread.__dict__
-        found = kept.get((d, *kind))
+        d, kept = len(self.features), _KEPT.kinds
+        kind = d, self.tree.counts.shape[1], self.weighted
+        found = kept.get(kind)
         if found is not None and rows <= len(found.spare):
             return found
         if rows * d > KEPT_CELLS and rows > self.loop_rows:
-            return new_scratch(rows, d, *kind)
+            return new_scratch(rows, *kind)
         if found is None and len(kept) >= KEPT_KINDS:
             kept.clear()
         more = rows if rows <= self.loop_rows else min(2 * rows, KEPT_CELLS // d)
-        found = kept[d, *kind] = new_scratch(more, d, *kind)
+        found = kept[kind] = new_scratch(more, *kind)
         return found
 
     def _build(
