@@ -19,7 +19,7 @@ from raydt.keyed.pool import apply_all
 from raydt.learners import learners
 from raydt.sessions.session import InProcessSession
 from raydt.streams.changelog import Changelog
-from tests.cases import Trial, every_case
+from tests.cases import Trial, every_case, one_of_each
 from tests.confidence_streams import drawn_options, grown, session_of
 from tests.small_tables import random_changes, table_of, written
 from tests.strategies import Stream, cuts, fudyadt_options, long_streams, streams
@@ -114,7 +114,7 @@ def deletions(session: InProcessSession, last: UpdateBatch | None) -> UpdateBatc
     return replace(last, start=start, row=np.full(len(ids), -1), sparse=sparse, weight=weight, **none)
 
 
-@every_case("many by key")
+@every_case("many models at once", often=one_of_each)
 def test_every_learner(trial: Trial, tmp_path: Path) -> None:
     """Three keys with change logs of their own; warm-ups end inside a batch."""
     draw = random.Random(trial.name)
